@@ -74,7 +74,7 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Latency of parts of a step: time_to_first_token, time_between_tokens."""
     peak_memory_bytes: int = 0
     host_op_us: float = 0.0
-    """Host time per kernel-launching op in a modelled run; the next fields are its range on such machines and its
+    """Host time per kernel-launching op of a modelled run; the next fields are its range on such machines and its
     source."""
     host_op_low_us: float = 0.0
     host_op_high_us: float = 0.0

@@ -1,15 +1,15 @@
-"""The shapes and types of an op's inputs, as a trace records them."""
+"""Reads the shapes and types of an op's inputs from a trace."""
 
 import json
 import math
 from typing import Any
 
 _MOST = 2**63
-"""Elements that no tensor has."""
+"""Number of elements that no tensor has."""
 
 
 def recorded_shapes(shapes: str) -> list[list[int] | None]:
-    """Return the shape of each input of an op: [] for a number, None for what no tensor can have.
+    """Return the shape of each input of an op: [] for a number, None for an impossible shape.
 
     `shapes` is the JSON array of the shapes of all inputs.
     """
@@ -17,7 +17,7 @@ def recorded_shapes(shapes: str) -> list[list[int] | None]:
 
 
 def recorded_dims(shapes: str, operand: int) -> list[int]:
-    """Return the shape of one input of an op; [] for a number, and where no shape was recorded."""
+    """Return the shape of one input of an op; [] for a number, and if no shape was recorded."""
     return next(iter(recorded_shapes(shapes)[operand : operand + 1]), None) or []
 
 

@@ -111,9 +111,9 @@ FUSION_PLAN = Table(
     "Groups of ops of a step that one kernel could replace, with a launch configuration for the GPU. Equal groups of all "
     "layers are one row.",
     Column("number", "int64", "", "its number, by which `fuse --group` and `verify --apply fused:N` name it"),
-    Column("basis", "object", "", "how the groups were found: by data flow, or by launch order where no graph is kept"),
+    Column("basis", "object", "", "how the groups were found: by data flow, or by launch order if no graph is kept"),
     Column("kernel", "object", "", 'the kernel that `fuse` writes for it; "": none'),
-    Column("library", "object", "", 'what a library or torch.compile has for it; "": nothing that is known'),
+    Column("library", "object", "", 'equivalent of a library or of torch.compile; "": none is known'),
     Column(
         "pattern", "object", "", "QKV projection, add + norm, rotary embedding, gated activation, cross entropy, ..."
     ),
@@ -121,7 +121,7 @@ FUSION_PLAN = Table(
     Column("layer_type", "object", "", 'class of the layer; "": unknown'),
     Column("ops", "object", "", "the ops of one group, in launch order"),
     Column("inputs", "object", "", 'types and shapes of the tensors that one group reads; "": no graph is kept'),
-    Column("outputs", "object", "", 'the same of those that it writes; "": no graph is kept'),
+    Column("outputs", "object", "", 'types and shapes of the tensors that one group writes; "": no graph is kept'),
     Column("layers", "int64", "", "number of layers with such a group"),
     Column("groups", "int64", "", "number of groups in the step"),
     Column("launches_saved", "int64", "", "launches saved per step"),

@@ -52,12 +52,12 @@ def trigamma_inverse(y: float) -> float:
 
 
 def _cdf(t: float, df: float) -> float:
-    """P(T <= t) for t >= 0."""
+    """Return P(T <= t) for t >= 0."""
     return 1 - _beta_regularized(df / 2, 0.5, df / (df + t * t)) / 2
 
 
 def _beta_regularized(a: float, b: float, x: float) -> float:
-    """The regularized incomplete beta function I_x(a, b), by its continued fraction (Lentz)."""
+    """Return the regularized incomplete beta function I_x(a, b), by its continued fraction (Lentz)."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))

@@ -153,7 +153,8 @@ def grouped(call: Arguments, offsets: Tensor | None, *extra: Tensor | None, out:
 
 
 def _routed(a: Tensor, b: Tensor, *extra: Tensor | None, out: DType | None) -> Cost:
-    """The operand with a matrix per expert is the weights; the rows (or columns) of the other operand are routed."""
+    """Return the product with the operand that has a matrix per expert as the weights; the other operand's rows (or
+    columns) are routed."""
     weights, rows = (b, a.shape[-2]) if len(b.shape) == 3 else (a, b.shape[-1])
     experts, k, sides = weights.shape[0], a.shape[-1], (a.shape[-2], b.shape[-1])
     groups = touched(rows, experts)

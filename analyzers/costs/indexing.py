@@ -164,7 +164,7 @@ def cat(call: Arguments) -> Cost:
 
 
 def _append(parts: Sequence[Tensor], dim: int) -> Append | None:
-    """Return the work if a tensor is joined with fewer rows of another one."""
+    """Return the work of joining a tensor with one of fewer rows."""
     if len(parts) != 2 or not all(len(part.shape) > dim + 1 for part in parts):
         return None
     before, added = (part.shape[dim] for part in parts)

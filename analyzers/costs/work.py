@@ -82,10 +82,11 @@ class Norm:
     channels: int = 0
     """Number of channels, whose statistics run over all sequences; 0: statistics of rows, or given ones."""
     channels_last: bool = False
-    """Whether the channels of a position are neighbours in memory."""
+    """Whether the channels of one position are contiguous in memory (channels last)."""
     backward: bool = False
     grouped: bool = False
-    """Whether statistics are of groups of channels of one sequence, which have kernels of their own."""
+    """Whether the statistics are those of groups of channels of one sequence (group norm), which have separate
+    kernels."""
 
     def batched(self, factor: float) -> Self:
         return self

@@ -1,1 +1,1 @@
-"""Memory snapshots of PyTorch: what was allocated, where, and what the most was."""
+"""Reads memory snapshots of PyTorch: what was allocated, by which code, and the peak."""

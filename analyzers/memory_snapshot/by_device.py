@@ -22,27 +22,27 @@ class DeviceMemory:
     """Memory that the allocator had reserved from the driver at the time of the snapshot."""
     allocated: int
     awaiting_free: int
-    """Released, but a stream may still use it."""
+    """Released memory that a stream may still use."""
     inactive: int
-    """Reserved and unused: fragments, if it cannot be given back."""
+    """Reserved memory that is unused. It is fragmented if the allocator cannot return it to the driver."""
     largest_inactive: int
     peak: int
-    """The most that was allocated at once while events were recorded; 0: none were."""
+    """Peak of allocated bytes while events were recorded; 0: none were recorded."""
     before_recording: int
-    """Part of the peak that was allocated before recording began, and of which only the size is known."""
+    """Part of the peak that was allocated before recording began. Only its size is known."""
     at_peak: tuple[tuple[str, int, int], ...]
-    """(place in the code, bytes, allocations) at that moment, the largest first."""
+    """(place in the code, bytes, allocations) at the peak, largest first."""
     now: tuple[tuple[str, int, int], ...]
-    """The same when the snapshot was taken."""
+    """The same at the time of the snapshot."""
     failures: tuple[tuple[int, int], ...]
-    """Failed allocations: bytes that were asked for, and bytes that the device had free."""
+    """Failed allocations: requested bytes, and free bytes of the device."""
     events: int
     lost_allocations: int
-    """Releases of what was allocated before recording began."""
+    """Number of releases of memory that was allocated before recording began."""
 
 
 def summarize(snapshot: Snapshot) -> tuple[DeviceMemory, ...]:
-    """Return the memory of each device that the snapshot has segments or events of."""
+    """Return the memory of each device for which the snapshot has segments or events."""
     devices = {segment.device for segment in snapshot.segments}
     devices |= {device for device, events in enumerate(snapshot.device_traces) if events}
     return tuple(_device(device, snapshot) for device in sorted(devices))
@@ -79,7 +79,8 @@ def _reserved(segments: Sequence[Segment]) -> int:
 
 
 def _peak(events: Sequence[Event], active: int) -> tuple[int, int, list[Event]]:
-    """The most at once, what of it was there before, and the allocations of the recording that made it up."""
+    """Return the peak, the part of it that existed before the recording, and the recorded allocations that made up the
+    rest."""
     moves = [event for event in events if event.action in ("alloc", _FREE)]
     if not moves:
         return 0, 0, []

@@ -38,7 +38,8 @@ def over_time(snapshot: Snapshot, device: int) -> pd.DataFrame:
 
 
 def _changes(moves: list[Event], largest: list[str]) -> np.ndarray:
-    """Return for each event the bytes that each place gains; frees of unknown blocks are of what was there before."""
+    """Return, for each event, the bytes that each place gains. Frees of unknown blocks belong to memory from before the
+    recording."""
     changes, live = np.zeros((len(moves), len(largest) + 2), dtype=np.int64), dict[int, tuple[int, int]]()
     for row, event in enumerate(moves):
         if event.action == "alloc":

@@ -1,4 +1,4 @@
-"""Reads a pickle of plain values, and executes nothing: any name of a class or function in it is refused."""
+"""Reads a pickle of plain values without executing anything. A pickle that names any class or function is refused."""
 
 import pickle
 from pathlib import Path
@@ -29,7 +29,7 @@ def read_plain(path: Path) -> Any:
     what = f"{path} cannot be read."
     try:
         if not path.is_file():
-            raise InputError(what, "It is no file." if path.exists() else "There is no such file.", _HINT)
+            raise InputError(what, "It is not a file." if path.exists() else "There is no such file.", _HINT)
         if path.stat().st_size > MOST_BYTES:
             raise InputError(what, f"It is larger than {MOST_BYTES >> 30} GiB.", _HINT)
         with path.open("rb") as file:
@@ -37,4 +37,6 @@ def read_plain(path: Path) -> Any:
     except OSError as error:
         raise InputError(what, f"{error.strerror or error}.", _HINT) from error
     except _DAMAGE as error:
-        raise InputError(what, f"It is no pickle of plain values: {error or type(error).__name__}.", _HINT) from error
+        raise InputError(
+            what, f"It is not a pickle of plain values: {error or type(error).__name__}.", _HINT
+        ) from error

@@ -1,4 +1,4 @@
-"""A snapshot's segments and events, checked."""
+"""Reads the segments and events of a snapshot, and checks them."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Event(Struct, frozen=True):
 
     @property
     def block_bytes(self) -> int:
-        """Size of the block. An event records what was asked for; the allocator rounds it up."""
+        """Size of the block: an event records the requested size, which the allocator rounds up."""
         return -(-self.size // _ROUNDED_TO) * _ROUNDED_TO
 
 
@@ -64,13 +64,13 @@ class Snapshot(Struct, frozen=True):
 
 
 def read_snapshot(path: str | Path) -> Snapshot:
-    """Read a snapshot. Raises InputError if the file is none."""
+    """Read a snapshot. Raises InputError if the file is not a snapshot."""
     held: Any = read_plain(Path(path))
     try:
         return msgspec.convert(held, Snapshot)
     except msgspec.ValidationError as error:
         raise InputError(
             f"{path} cannot be read.",
-            f"It is no memory snapshot: {error}.",
+            f"It is not a memory snapshot: {error}.",
             "Name a file that torch.cuda.memory._dump_snapshot() wrote.",
         ) from error

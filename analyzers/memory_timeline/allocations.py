@@ -46,7 +46,7 @@ def allocations(moves: pd.DataFrame) -> Allocations:
 
 
 def _freed_by(addresses: Ints, allocated: npt.NDArray[np.bool_]) -> Ints:
-    """Return for each allocation the row of the next event at its address if that is a free; else -1."""
+    """Return, for each allocation, the row of the next event at its address if that is a free; else -1."""
     order = np.lexsort((np.arange(len(addresses)), addresses))
     following = np.append(order[1:], -1)
     same = np.append(addresses[order[1:]] == addresses[order[:-1]], False) & ~allocated[following]

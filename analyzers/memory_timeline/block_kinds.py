@@ -27,15 +27,15 @@ _FORWARD, _BACKWARD, _OPTIMIZER = "forward", "backward", "optimizer"
 
 
 def kinds_of(blocks: Allocations, work: pd.DataFrame, weight_bytes: int = 0) -> npt.NDArray[np.object_]:
-    """Return the kind of each block. `work` is in launch order; `weight_bytes` of weights are among the blocks."""
+    """Return the kind of each block. `work` is in launch order; `weight_bytes` of the blocks are weights."""
     kinds = _by_life(blocks, work)
     kinds[_weights(blocks, work, weight_bytes)] = "weights"
     return kinds
 
 
 def _weights(blocks: Allocations, work: pd.DataFrame, size: int) -> npt.NDArray[np.bool_]:
-    """Return the blocks of a model that was built while the trace was recorded: the first `size` bytes that stay, made
-    before its first forward pass."""
+    """Return the blocks of a model that was built while the trace was recorded: of the blocks that stay, the first
+    `size` bytes that were allocated before the first forward pass."""
     forward = (work["phase"] == _FORWARD).to_numpy()
     if not size or not forward.any():
         return np.zeros(len(blocks.bytes), dtype=bool)

@@ -1,4 +1,4 @@
-"""Device memory of a run, and optimizations that lower its peak."""
+"""Device memory of a run, and the optimizations that lower its peak."""
 
 from dataclasses import dataclass, field
 
@@ -19,4 +19,4 @@ class MemoryOfRun:
     """Memory of the GPU; 0: unknown."""
     modelled: bool
     remedies: tuple[Remedy, ...] = field(default=())
-    """Single optimizations that lower the peak, the lowest peak first."""
+    """Single optimizations that lower the peak, lowest peak first."""

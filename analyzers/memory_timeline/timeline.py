@@ -17,22 +17,24 @@ from tracekit.analyzers.trace import Trace
 
 _INDEX = re.compile(r"(?<![^./])\d+(?![^./])")
 _INSTANCE = re.compile(r"(?<=\w)_\d+(?![^./])")
-"""Number of an instance, which torch.profiler adds to the class of a module."""
+"""Number of an instance, which torch.profiler appends to the class of a module."""
 _POINTS = 600
-"""Maximum number of times that are kept. Of those in between, the one with the most memory is kept."""
+"""Maximum number of times that are kept. Of the times in between, the one with the most memory is kept."""
 
 OVER_TIME = Table(
     "memory_over_time",
-    "Device memory over time, by what it is for. A column is a kind.",
+    "Device memory over time. Each column is a kind of memory.",
     Column("time_ns", "int64", "ns", "when, after the first event of memory"),
     *(Column(kind, "int64", "B", f"bytes of {kind}") for kind in KINDS),
 )
 AT_PEAK = Table(
     "memory_at_peak",
-    "Who holds device memory at its peak, the largest first.",
-    Column("kind", "object", "", "what it is for"),
-    Column("layer", "object", "", 'layer that it was allocated for, * for an index; "": none, or before the recording'),
-    Column("op", "object", "", 'op that it was allocated for; "": before the recording'),
+    "What holds device memory at its peak, largest first.",
+    Column("kind", "object", "", "kind of memory"),
+    Column(
+        "layer", "object", "", 'layer for which it was allocated, * for an index; "": none, or before the recording'
+    ),
+    Column("op", "object", "", 'op for which it was allocated; "": before the recording'),
     Column("bytes", "int64", "B", "bytes"),
     Column("blocks", "int64", "", "allocations; 0: before the recording"),
     Column("share", "float64", "", "part of the peak"),

@@ -58,15 +58,15 @@ class Baseline:
     as_traced: Reproduction | None = None
     """The simulated step with the profiler, without fitted values, to check the simulation; None: not compared."""
     profiler_share: Interval | None = None
-    """Estimated fraction of the traced host time that the profiler took; None: the time without it is known, or there
-    was none."""
+    """Estimated fraction of the traced host time that the profiler took; None: the time without a profiler is known, or
+    no profiler ran."""
     predicted_memory: Memory | None = None
     """Memory of the step after optimizations; None: no optimization was applied."""
     host_speed: HostSpeed = REFERENCE
     decisions: int = 0
-    """Number of branches in a step that Python took by a tensor in the host's memory."""
+    """Number of branches in a step for which Python read a tensor in the host's memory."""
     idle_casts: tuple[int, ...] = ()
-    """Elements of each tensor that a step casts to fp32 and that is in fp32 already."""
+    """Number of elements of each tensor that a step casts to fp32 although it is in fp32 already."""
     overlap: float = 1.0
     """Busy time divided by the summed kernel time of all devices: below 1 where kernels overlap."""
     side_by_side: float = 1.0
@@ -74,7 +74,7 @@ class Baseline:
     batch_by_shapes: int = 0
     """Sequences or samples per step, derived from the shapes of its ops; 0: unknown."""
     least_memory: Memory | None = None
-    """Lower bound of the step's memory, for another GPU, where its peak is unknown; None: unknown, too."""
+    """Lower bound of the step's memory if its peak is unknown, for predictions on another GPU; None: also unknown."""
     running: Running = NOTHING_KNOWN
     """Features that the traced run already uses, such as CUDA graphs."""
     fallback: MathFallback | None = None
@@ -87,7 +87,7 @@ class Baseline:
     host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
     """HOST_CAUSES of the representative step."""
     graph: Callable[[], Graph] | None = None
-    """Reads the graph of the step, which capture kept; None: there is none."""
+    """Returns the graph of the step that capture kept; None: no graph was kept."""
     timed_kernels: Timed = field(default_factory=dict)
     """Written kernels of the step that were timed on its GPU."""
     entry_ns: float = 0.0
@@ -126,7 +126,7 @@ class Baseline:
 
     @property
     def calibrated(self) -> Reproduction:
-        """The simulated step without a profiler, beside its latency, for an imported trace the profiled one."""
+        """The simulated step without a profiler, beside its latency (for an imported trace, the profiled latency)."""
         return Reproduction(self.latency_ns / 1e3, self.stated_ns / 1e3)
 
     @cached_property
@@ -152,7 +152,8 @@ class Baseline:
         return 1 - self.occupied_ns / self.unprofiled_ns if self.unprofiled_ns else 0.0
 
     def outside_ns(self, causes: Iterable[str]) -> float:
-        """Return the time of host work outside the model in a step of `unprofiled_ns`; the simulated may be longer."""
+        """Return the time of host work outside the model in a step of `unprofiled_ns`, which may be shorter than the
+        simulated step."""
         return self.outside.total(causes) * min(1.0, self.unprofiled_ns / max(self.latency_ns, 1.0))
 
     @cached_property
@@ -162,20 +163,19 @@ class Baseline:
 
     @cached_property
     def planning(self) -> Floats:
-        """Host time in which each op plans its kernel. With static shapes, it is saved."""
+        """Host time in which ops plan their kernels, which static shapes save."""
         return self.recorded.planned(self.ops)
 
     @cached_property
     def other_host_ns(self) -> float:
-        """Host time of a step that remains however ops are launched."""
+        """Host time of a step that does not depend on how ops are launched."""
         host = self.ops.host_ns.to_numpy() - self.planning
         host[:1] -= self.entry_ns
         return float(beyond_launching(host, self.ops.launches.to_numpy()).sum())
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-        """Return hosts with these factors on launch time and on unexplained time, which belongs to the script or, on a
-        host that is faster than expected under a profiler, to the profiler.
-        """
+        """Return hosts with these factors on launch time and on unexplained time. Unexplained time belongs to the
+        script, or to the profiler on a host that is faster than expected under a profiler."""
         profiled = self.profiler_share is not None
         return tuple((factor, 0.0 if profiled and factor < 1.0 else 1.0) for factor in factors)
 

@@ -31,7 +31,7 @@ _MATRICES, _OF_A_BATCH = range(_MATRIX, _MATRIX + 1), range(_MATRIX, 6)
 _LAUNCHES_A_GRAPH = "cudaGraphLaunch"
 _TOKENS = "aten::embedding"
 """Embedding lookup. Its first input is [entries, width], its second [batch, length]. The table of tokens has the most
-entries: those of positions, or of their distances, have fewer, and lookups in them have other shapes."""
+entries. Tables of positions or distances have fewer, and lookups in them have other shapes."""
 
 
 def batch_by_shapes(host: pd.DataFrame) -> int:
@@ -55,7 +55,7 @@ def _of_tokens(host: pd.DataFrame) -> int:
 
 
 def _lookup(shapes: str) -> tuple[int, int]:
-    """Return the entries of an embedding's table, and the batch that is looked up; (0, 0): the shapes are others."""
+    """Return the entries of an embedding's table, and the batch that is looked up; (0, 0) for other shapes."""
     table, looked_up = recorded_dims(shapes, 0), recorded_dims(shapes, 1)
     if len(table) != _MATRIX or len(looked_up) != _MATRIX or min(table[0], looked_up[0]) <= 0:
         return 0, 0
@@ -63,11 +63,11 @@ def _lookup(shapes: str) -> tuple[int, int]:
 
 
 def _beside_graphs(host: pd.DataFrame) -> int:
-    """Return the batch by the ops around the launches of graphs, because those inside are not recorded.
+    """Return the batch by the ops around the launches of graphs, because ops inside graphs are not recorded.
 
-    They copy tokens [batch, length] and choose the next token among logits; a graph that chooses it itself leaves a
-    copy of tokens [batch]. A graph of another model leaves copies of its inputs and results [batch, ...], or inputs
-    that are filled in place.
+    These ops copy tokens [batch, length] and choose the next token among logits. If a graph chooses the token itself,
+    only a copy of tokens [batch] remains. A graph of another model leaves copies of its inputs and results [batch,
+    ...], or inputs that are filled in place.
     """
     of_matrices = _first(host, _HANDLING, _WHOLE, _MATRICES) or _first(host, _CHOOSING, _FLOATING, _MATRICES)
     if of_matrices or not host["name"].isin([_LAUNCHES_A_GRAPH]).any():
@@ -77,7 +77,9 @@ def _beside_graphs(host: pd.DataFrame) -> int:
 
 
 def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], ranks: range) -> int:
-    """Return the first dimension of the tensors of these ranks and types that ops with these names take first.
+    """Return the first dimension of the tensors of these ranks and types that are the first input of ops with these
+    names.
+
     Return 0 if there are none or they disagree.
     """
     calls = host[host["name"].isin(names).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
@@ -92,6 +94,6 @@ def _rows(shapes: str, types: str, dtypes: tuple[str, ...], ranks: range) -> int
 
 
 def _first_dimension(name: str, shapes: str) -> int:
-    """Return the first dimension of an op's first input; 0 if that has another rank."""
+    """Return the first dimension of an op's first input; 0 if the input has another rank."""
     dims = recorded_dims(shapes, 0)
     return max(dims[0], 0) if len(dims) == _BATCH_FIRST[name] else 0

@@ -13,7 +13,8 @@ def with_decoding(ops: pd.DataFrame) -> pd.DataFrame:
 
 
 def _decodes(works: list[Work | None]) -> bool:
-    """Attention that is written out has a product of one row for each head, after a token is appended to the keys."""
+    """Return whether the works are unfused decode attention: a product of one row per head, after a token is appended
+    to the keys."""
     fused = [work for work in works if isinstance(work, Attention)]
     if fused:
         return all(work.queries == 1 < work.keys for work in fused)

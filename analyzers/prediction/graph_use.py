@@ -1,4 +1,4 @@
-"""Recognizes whether a step replays CUDA graphs, or requests them and runs without."""
+"""Recognizes whether a step replays CUDA graphs, or requests them without replaying any."""
 
 import re
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class GraphUse:
 
     @property
     def falls_back(self) -> bool:
-        """Whether graphs are requested but never replayed, or recorded for no more than one replay each."""
+        """Whether graphs are requested but never replayed, or recorded for at most one replay each."""
         return bool(self.requested and not self.replayed) or bool(self.recorded and self.replayed <= self.recorded)
 
 

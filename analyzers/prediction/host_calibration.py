@@ -17,7 +17,7 @@ MOST_TO_LAUNCH_NS = 500_000.0
 """Longest host time before a launch that counts as launching. Beyond it, time belongs to data loading, compiling, or
 the caller's Python."""
 MOST_A_LAUNCH_NS = 50_000.0
-"""The same for each launch of an op that launches many kernels, such as a product for each of 64 experts."""
+"""The same limit for each launch of an op that launches many kernels, such as one product for each of 64 experts."""
 _SAME = 0.03
 """Tolerance within which two host times explain a latency equally well: kernel times under a profiler vary as much."""
 _TOLD = 0.9
@@ -31,7 +31,7 @@ def beyond_launching(host_ns: Floats, launches: Floats) -> Floats:
 
 
 def modelled(raw: "Baseline") -> "Baseline":
-    """Return the baseline with the range by which the modelled run's host may differ from the assumed one."""
+    """Return the baseline with the range by which the modelled run's host may differ from the assumed host."""
     capture = raw.source.capture
     if capture is None or not capture.host_op_low_us:
         host = raw.gpu.host_op_us

@@ -1,7 +1,7 @@
-"""How long the host of a machine takes for a launch, relative to the reference machine (the host of an H200, a Xeon).
+"""Relates the host time of a launch on a machine to that on the reference machine (the host of an H200, a Xeon).
 
-Module calls and Python around a launch differ between models, so an average launch tells little about the machine. The
-call that launches a kernel is the same work everywhere.
+Module calls and Python code around a launch differ between models, so an average launch says little about the machine.
+The call that launches a kernel is the same work everywhere.
 """
 
 from dataclasses import dataclass, replace
@@ -34,9 +34,9 @@ class HostSpeed:
     a modelled run was given."""
 
     def drifted(self, factor: float) -> "HostSpeed":
-        """Return the speed where host times are `factor` times those of the trace.
+        """Return the speed if host times are `factor` times those of the trace.
 
-        The trace tells the speed of its own minute and a latency that of another; their geometric mean is used.
+        The trace and the latency were recorded in different minutes; the geometric mean of their speeds is used.
         """
         return replace(self, ratio=self.ratio * factor**0.5)
 
@@ -45,8 +45,8 @@ REFERENCE = HostSpeed(1.0, "assumed")
 
 
 def host_speed(work: pd.DataFrame, host: pd.DataFrame, gpu: GPU) -> HostSpeed:
-    """Return the speed of a run's host by the calls (rows of `host`) that launched its kernels, or the assumed one
-    where too few were recorded."""
+    """Return the speed of a run's host by the calls (rows of `host`) that launched its kernels, or the assumed speed if
+    too few were recorded."""
     launched = work.launch[(work.category == "kernel") & (work.launch >= 0)].drop_duplicates().to_numpy()
     calls = host.iloc[launched]
     calls = calls[calls.name.astype(str).str.contains(_NAMES)]

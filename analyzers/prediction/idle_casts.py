@@ -1,4 +1,4 @@
-"""Casts to fp32 of tensors that are in fp32 already. In a model in 16 bits, each of them launches a kernel."""
+"""Finds casts to fp32 of tensors that are already in fp32. In a 16-bit model, each of them launches a kernel."""
 
 import math
 
@@ -13,7 +13,7 @@ _FP32 = '["","6",'
 
 
 def idle_casts(host: pd.DataFrame) -> tuple[int, ...]:
-    """Return the number of elements of each cast in these host rows that does nothing, from recorded shapes."""
+    """Return the number of elements of each cast in these host rows that does nothing, by recorded shapes."""
     asks_for_fp32, is_fp32 = _begins_with(host["values"], _FP32), _begins_with(host["dtypes"], '["float"')
     casts = host[host.name.isin(["aten::to"]) & asks_for_fp32 & is_fp32]
     casts = casts[_empty(casts, host)]

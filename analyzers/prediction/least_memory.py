@@ -1,4 +1,4 @@
-"""Lower bound of a run's device memory, for traces of others: from allocator records and from shapes."""
+"""Lower bound of a run's device memory for imported traces, from allocator records and from shapes."""
 
 from collections import Counter
 
@@ -15,9 +15,9 @@ _NOTHING = Memory()
 def least_memory(trace: Trace, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory | None:
     """Return a lower bound of device memory by purpose; None if nothing is known.
 
-    Its peak is the larger of PyTorch's allocated bytes (`profile_memory=True`) and what shapes tell: parameters with
-    their gradients and moments, or the weights that products read, the KV cache and the largest result. What shapes
-    tell is ignored if it exceeds the GPU's memory, because it cannot have been allocated at once.
+    Its peak is the larger of PyTorch's allocated bytes (`profile_memory=True`) and the bytes that follow from shapes:
+    parameters with their gradients and moments, or the weights that products read, the KV cache and the largest result.
+    The bytes from shapes are ignored if they exceed the GPU's memory, because they cannot have been allocated at once.
     """
     by_shapes = _trained(trace, ops) if training else _inferred(ops)
     known = by_shapes if by_shapes.peak <= gpu.memory_bytes else _NOTHING
@@ -40,7 +40,8 @@ def _inferred(ops: pd.DataFrame) -> Memory:
 
 
 def _of_an_op(ops: pd.DataFrame) -> int:
-    """Return the bytes of the operands and the result of the largest op, about what inference holds beside weights."""
+    """Return the bytes of the operands and the result of the largest op, which is about what inference holds besides
+    weights."""
     return max((cost.bytes - cost.weight_bytes for cost in ops.cost if cost is not None), default=0)
 
 

@@ -32,7 +32,7 @@ class MathFallback:
     precision: Precision | None = None
     """Type of the queries; None: unknown."""
     mended_by_half: bool = False
-    """Fused kernels take these calls in 16 bits."""
+    """Whether fused kernels support these calls in 16 bits."""
     strided: int = 0
     """Number of operands whose last dimension is not contiguous."""
 

@@ -105,7 +105,7 @@ def _measured_at_end(step: Memory, left: int, known: TrainingMemory) -> Memory:
 def kv_cache_bytes(ops: pd.DataFrame) -> int:
     """Return the bytes of all layers' keys and values that decoding reads or a causal prefill writes; else 0.
 
-    Attention without a fused kernel reads repeated heads; the entries appended to the cache tell how many it stores.
+    Unfused attention reads repeated heads. The entries that are appended to the cache show how many heads it stores.
     """
     read: dict[str, int] = defaultdict(int)
     appended: dict[str, int] = defaultdict(int)

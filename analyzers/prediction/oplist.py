@@ -171,7 +171,8 @@ def _recorded(
 
 
 def _multiplies_in(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    """Return in what the kernels of each op multiply by their names: TF32 if one does, else fp32 if one does."""
+    """Return the precision in which the kernels of each op multiply, by their names: TF32 if one kernel uses it, else
+    fp32 if one does."""
     precision = multiplies_in(work.name)
     tf32, fp32 = (np.logical_or.reduceat(precision == name, first) for name in ("tf32", "fp32"))
     return np.select([tf32, fp32], ["tf32", "fp32"], "").astype(object)
@@ -198,8 +199,10 @@ def _words(
     host_row: npt.NDArray[np.int64],
     calls: npt.NDArray[np.int64],
 ) -> "dict[str, pd.Series[str]]":
-    """Return texts as Python objects, so that equal words are one object and compare fast. A pandas string column would
-    create new objects at each read."""
+    """Return texts as Python objects, so that equal words are one object and compare fast.
+
+    A pandas string column would create new objects at each read.
+    """
     layer = head.layer.to_numpy()
     module = take(analysis.layers.module.to_numpy(), layer)
     layer = np.where(module >= 0, module, layer)  # several ranges of one module may hold the ops that transforms search

@@ -15,9 +15,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 VARIES = 0.5
-"""How much host work outside the model differs between a trace and other minutes, relative to launches, as a power. In
-eight scripts it differed by a factor of 0.7 to 1.3, launches in as many by 0.7 to 1.4 and, with what the profiler took,
-by 0.63 to 1.58."""
+"""Variation of host work outside the model between a trace and other minutes, relative to that of launches, as a power.
+In eight scripts this work varied by a factor of 0.7 to 1.3. Launches varied in eight scripts by 0.7 to 1.4, and by 0.63
+to 1.58 with the profiler's time."""
 TAIL = 1.0
 """Place of host work after the last launch."""
 
@@ -49,13 +49,13 @@ class Outside:
         return replace(self, ns=np.where(np.isin(self.cause, list(causes)), self.ns * factor, self.ns))
 
     def grown(self, work: float, exponent: float) -> "Outside":
-        """Return a copy for `work` times as much work in a step. What nothing explains grows with this power of it."""
+        """Return a copy for a step with `work` times the work. Unexplained time grows with this power of the work."""
         explained = [cause for cause in OUTSIDE_MODEL if cause != "unexplained"]
         return self.scaled(work, explained).scaled(work**exponent, ("unexplained",))
 
     def before_each(self, ops: int, host_factor: float = 1.0) -> Floats:
-        """Return the time before each of `ops` ops, and last the time after them, on a host that takes `host_factor`
-        times as long for launches."""
+        """Return the time before each of `ops` ops, and last the time after all of them, on a host that takes
+        `host_factor` times as long for launches."""
         times = np.zeros(ops + 1)
         rows = np.where(self.place >= TAIL, ops, np.minimum(self.place * ops + 0.5, ops - 1)).astype(np.int64)
         np.add.at(times, rows, self.ns * host_factor**VARIES)
@@ -65,8 +65,10 @@ class Outside:
 def outside_work(
     host: pd.DataFrame, by: Launching, launched: Ints, start: int, stop: int, host_ns: Floats
 ) -> tuple[Outside, Floats, Floats]:
-    """Return the work outside the model of a step from `start` to `stop`, given the launch times of its ops in order;
-    also its time before each op, and the time in which ops plan their kernels. The sum is at most `host_ns`."""
+    """Return the work outside the model of a step from `start` to `stop`, given the launch times of its ops in order.
+
+    Also return its time before each op, and the time in which ops plan their kernels. The sum is at most `host_ns`.
+    """
     begin, end = np.append(start, launched), np.append(launched, max(stop, launched[-1]))
     long = np.flatnonzero(end - begin >= LONG_GAP_NS)
     if not len(long):

@@ -6,19 +6,19 @@ from tracekit.analyzers.interval import Interval
 
 SHARE = Interval(0.45, 0.58, 0.68)
 """Share of torch.profiler in the host time of eager code with all ops and shapes recorded. On hosts of an H200: 0.54 to
-0.68 in ten of our runs (0.80 in one), 0.56 in one of others."""
+0.68 in ten of our runs (0.80 in an eleventh), and 0.56 in an imported one."""
 EAGER_OP_US = 10.0
 """Host time per recorded op, including the profiler's, in those runs: 8.5 to 14.7 µs."""
 _SLOWEST = 2.5
-"""Factor on the host time per op of a slow host. Host time beyond it does not come from dispatching ops."""
+"""Factor on the host time per op of a slow host. Host time beyond it is not due to dispatching ops."""
 PYTHON_CALL_US = Interval(0.3, 1.0, 3.0)
-"""Time in µs that recording a call of a Python function takes (with_stack=True): between 0.3 and 3.4 in three scripts
-on an H100's host."""
+"""Time in µs for recording a call of a Python function (with_stack=True): 0.3 to 3.4 in three scripts on an H100's
+host."""
 GRAPH_NODE_US = Interval(0.8, 1.3, 1.7)
 """Time in µs that recording a node of a graph adds to the graph's launch. Launches took 1.1 to 1.9 µs a node in graphs
-of 169 to 775 nodes; unrecorded, a node of a graph that is replayed again takes almost none."""
+of 169 to 775 nodes; without recording, a node of a repeatedly replayed graph takes almost none."""
 _MOST_OF_OTHERS = 0.9
-"""Largest share in the host time that recorded ops do not explain."""
+"""Largest share of the profiler in the host time that recorded ops do not explain."""
 TRACED_CALL_US = Interval(0.3, 1.0, 2.5)
 """Time in µs that Nsight Systems takes to record a CUDA API call."""
 

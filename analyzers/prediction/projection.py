@@ -19,7 +19,7 @@ from tracekit.analyzers.prediction.workspaces import workspace_bytes
 from tracekit.analyzers.results import Projection
 
 KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
-"""Modelled over measured kernel time on a GPU that was held out of the fit."""
+"""Ratio of modelled to measured kernel time on a GPU that was held out of the fit."""
 
 
 def project(base: Baseline, gpu: GPU) -> Projection:
@@ -36,7 +36,7 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         gpu=gpu,
         latency_us=Interval(latency(KERNEL_ERROR.low, hosts.low), expected, latency(KERNEL_ERROR.high, hosts.high)),
         busy_us=Interval(*(kernel.sum() / 1e3 * error for error in (KERNEL_ERROR.low, 1.0, KERNEL_ERROR.high))),
-        reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured here."
+        reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured."
         + of_collectives(base)
         + "".join(f" {each}" for each in of_estimates(gpu)),
         memory_bytes=there.memory.peak if there.memory else None,
@@ -51,7 +51,7 @@ def memory_at_least(base: Baseline) -> bool:
 
 
 def of_estimates(gpu: GPU) -> tuple[str, ...]:
-    """Return a sentence that says that the GPU's rates are estimates; () if they were measured."""
+    """Return a sentence that the GPU's rates are estimates; () if they were measured."""
     return (f"What the {gpu.name} sustains is {gpu.basis}.",) if gpu.is_estimated else ()
 
 
@@ -93,8 +93,7 @@ def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> 
 
 
 def of_collectives(base: Baseline) -> str:
-    """Return sentences about the parts of collective times that are not scaled, each after a space; "" if there are
-    none."""
+    """Return the caveats about collective times that are not scaled, each after a space; "" if there are none."""
     known = [message.known for message in base.ops.message[base.ops.message.notna()]]
     unknown = known.count(False)
     waiting = " Collectives keep the time that they waited for other ranks." if any(known) else ""

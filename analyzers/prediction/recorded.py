@@ -24,7 +24,7 @@ class Recorded:
     blocks: pd.Series = field(default_factory=lambda: _nothing(int))
     """Number of blocks in the grid of the op's first kernel; -1: not recorded."""
     multiplies_in: pd.Series = field(default_factory=_nothing)
-    """fp32 or tf32 if the name of one of the op's kernels says that it multiplies in it; "": none does."""
+    """"fp32" or "tf32" if the name of one of the op's kernels states that it multiplies in it; "": none does."""
     unaligned: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
     layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
@@ -40,7 +40,8 @@ class Recorded:
         return self.multiplies_in.reindex(ops.index).fillna("").astype(str).where(ops["cost"].isna(), "")
 
     def unaligned_in(self, ops: pd.DataFrame) -> "pd.Series[bool]":
-        """Select the products of unknown cost that load one or two elements at a time, by the name of their kernel."""
+        """Select the products of unknown cost that load one or two elements at a time, by the names of their
+        kernels."""
         return self.unaligned.reindex(ops.index, fill_value=False).astype(bool) & ops["cost"].isna()
 
     def layout_shares(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:

@@ -47,9 +47,9 @@ _ATTENTION = 7
 def saved_counts(ops: pd.DataFrame) -> "pd.Series[int]":
     """Return the number of tensors that autograd saves for each row of an op list's forward pass.
 
-    An element-wise product of two tensors saves each factor whose partner needs a gradient: both if they have equal
-    sizes or one is a weight, else the smaller one (a mask, a rotation), and none if one factor is a number. Rows of
-    other phases, and rows without a cost, are left out.
+    An element-wise product of two tensors saves each factor whose partner needs a gradient. It saves both if they have
+    equal sizes or one is a weight, else the smaller one (a mask, a rotation), and none if one factor is a number. Rows
+    of other phases, and rows without a cost, are left out.
     """
     forward = ops[(ops.phase == "forward") & ops.cost.notna()]
     learned = forward.layer.isin(learned_layers(ops))

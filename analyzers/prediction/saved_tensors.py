@@ -31,8 +31,8 @@ def _mask(cost: Cost) -> int:
 
 
 def _both(cost: Cost) -> int:
-    """Return the bytes of two tensors as large as the result. A factor that is a number saves nothing; for a smaller
-    factor, see `_Pass._scaled`."""
+    """Return the bytes of two tensors as large as the result. A factor that is a number saves nothing; `_Pass._scaled`
+    handles smaller factors."""
     return cost.read_bytes if cost.read_bytes >= 2 * cost.write_bytes else 0
 
 

@@ -1,8 +1,8 @@
 """Lays out a step whose kernels and collectives run on two streams of a GPU.
 
-A collective starts when the one before it has ended and, except FSDP's gathers, which have a stream of their own, the
-kernels issued before it. A kernel starts when the one before it has ended, and the collective whose result it reads.
-While both streams work, both are slower: they share multiprocessors and memory.
+A collective starts when the previous collective and the kernels issued before it have ended; FSDP's gathers, which have
+a stream of their own, do not wait for kernels. A kernel starts when the previous kernel and the collective whose result
+it reads have ended. While both streams work, both are slower, because they share multiprocessors and memory.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 KERNEL_BESIDE, COLLECTIVE_BESIDE = 1.5, 2.5
-"""Factors of duration beside each other: medians of GEMMs and of DDP's buckets of 28 MB on two and four H200."""
+"""Slowdown of concurrent kernels and collectives: medians of GEMMs and of DDP's buckets of 28 MB on two and four
+H200."""
 Beside = tuple[float, float]
-"""Factors of duration of kernels and of collectives beside each other."""
+"""Factors on the duration of kernels and of collectives while both run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +32,14 @@ class Issued:
     """Duration of the kernel or collective by itself; 0: none."""
     collective: Bools
     early: Bools
-    """Whether a collective does not wait for the kernels before it."""
+    """Whether the collective starts without waiting for the kernels before it."""
     waits: Ints
     """The position of the collective whose result the kernel reads; -1: none."""
     sync: Bools
     """Whether the host then waits for the device."""
 
     def repeated(self, times: int) -> "Issued":
-        """Return the same, issued several times in a row."""
+        """Return the same work, issued several times in a row."""
         width = len(self.host)
         tiled = {name: np.tile(getattr(self, name), times) for name in ("host", "work", "collective", "early", "sync")}
         waits = [np.where(self.waits >= 0, self.waits + at * width, -1) for at in range(times)]
@@ -51,7 +52,7 @@ class LaidOut:
     host_end: Floats
     start: Floats
     end: Floats
-    """-1 where there is no work."""
+    """-1 if there is no work."""
     latency_ns: float
 
 
@@ -80,7 +81,7 @@ def lay_out(
 
 
 class _Device:
-    """Starts and ends of what the two streams have done."""
+    """Start and end times of the work on the two streams."""
 
     def __init__(self, issued: Issued, latency: float, gap: float, beside: Beside) -> None:
         self._issued, self._latency, self._gap, self._beside = issued, latency, gap, beside
@@ -127,7 +128,7 @@ class _Device:
     def _advance(
         self, now: float, begins: list[float], queues: list[list[int]], running: list[int], left: list[float]
     ) -> float:
-        """Go to the next begin or end, and return its time."""
+        """Advance to the next begin or end, and return its time."""
         both = min(running) >= 0
         slower = self._beside if both else (1.0, 1.0)
         ends = [now + left[stream] * slower[stream] if running[stream] >= 0 else np.inf for stream in (0, 1)]

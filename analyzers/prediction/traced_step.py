@@ -46,17 +46,18 @@ class TracedStep:
     """Whether the next step begins before the step's device work ends."""
     tail: HostTail
     recorded: dict[str, int]
-    """Category of host rows (op, runtime, range, module) -> number of rows in the step; also python_calls, estimated by
-    the step's part of the other rows, and graph_nodes, its work that graphs launched."""
+    """Category of host rows (op, runtime, range, module) -> number of rows in the step. Also python_calls, estimated
+    from the step's part of the other rows, and graph_nodes, the number of work items that graphs launched."""
     busy_ns: int
     """Busy time of all devices."""
     graphs: GraphUse
     decisions: int
-    """Number of branches that Python took by a tensor in the host's memory."""
+    """Number of branches for which Python read a tensor in the host's memory."""
     idle_casts: tuple[int, ...]
-    """Elements of each tensor that was cast to fp32 and was in fp32 already, as its recorded shape says."""
+    """Number of elements of each tensor that was cast to fp32 although it was in fp32 already, by its recorded
+    shape."""
     entry_ns: int = 0
-    """Host time from entering compiled code to its first launch, if that is the step's first one."""
+    """Host time from entering compiled code to its first launch, if that is the step's first launch."""
 
 
 def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
@@ -99,8 +100,10 @@ def _entry_ns(host: pd.DataFrame, launched: npt.NDArray[np.int64]) -> int:
 
 
 def decisions(host: pd.DataFrame) -> int:
-    """Return the number of tensors in the host's memory that Python branched on (`if tensor:`): converting them to a
-    bool makes no call of the device's runtime."""
+    """Return the number of tensors in the host's memory on which Python branched (`if tensor:`).
+
+    Converting them to a bool makes no call of the device's runtime.
+    """
     asked = host[host.name.isin(["aten::is_nonzero"])]
     calls = np.sort(host.start_ns[host.category.isin(["runtime"])].to_numpy())
     ends = (asked.start_ns + asked.duration_ns).to_numpy()
@@ -108,8 +111,10 @@ def decisions(host: pd.DataFrame) -> int:
 
 
 def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:
-    """Return the time from `start` until the host began the next step; after the last step, the usual time, at most
-    its wall time; for a single step, its wall time."""
+    """Return the time from `start` until the host began the next step.
+
+    For the last step it is the usual time, at most the step's wall time; for a single step, its wall time.
+    """
     starts = steps.host_start_ns.to_numpy()
     later = starts[starts > start]
     if len(starts) < 2:
@@ -132,7 +137,7 @@ def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:
 
 
 def overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:
-    """Return the busy time of a step divided by its summed kernel time; of all steps if a step was also timed
+    """Return the busy time of a step divided by its summed kernel time; over all steps if a step was also timed
     unprofiled."""
     steps = analysis.timeline.steps
     busy = float(steps.busy_ns.mean()) if analysis.latency.unprofiled else float(step.busy_ns)

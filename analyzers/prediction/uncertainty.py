@@ -17,11 +17,12 @@ from tracekit.analyzers.interval import Interval
 
 Evidence = Literal["timed", "profiled", "mended", "modelled"]
 """Evidence that a prediction starts from: a trace and a latency without a profiler, a trace alone, a trace alone of a
-script whose mistake is mended, or a model."""
+script whose mistake is fixed, or a model."""
 Ends = tuple[float, float]
 """Amounts by which the logarithm of a speed-up may be lower and higher."""
 MOST_QUOTED = 2.0
-"""Largest ratio of an interval's ends that a headline quotes. For a wider one it says what narrows it."""
+"""Largest ratio of an interval's ends that a headline quotes. For a wider interval, the headline says how to narrow
+it."""
 
 
 @dataclass(frozen=True)

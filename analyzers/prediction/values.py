@@ -13,7 +13,7 @@ from tracekit.analyzers.prediction.memory import Memory
 HOST_AND_GAPS = "host and gaps"
 """The part of a step in which the device is idle."""
 PROFILER = "profiler"
-"""The estimated part of a profiled latency that the profiler took."""
+"""The estimated part of a profiled latency that is due to the profiler."""
 NOT_SIMULATED = "not simulated"
 """The part of a latency that its simulation does not explain."""
 
@@ -37,7 +37,7 @@ class PredictedBaseline:
     latency_us: float
     timed: Literal["unprofiled", "modelled", "profiled"]
     profiler_share: float | None
-    """Estimated fraction of a profiled latency that the profiler took; None: none of it."""
+    """Estimated fraction of a profiled latency that is due to the profiler; None: no part of it."""
     host_speed: HostSpeed
     idle_share: float
     """Fraction of the step without the profiler in which the GPU is idle, 0 to 1."""
@@ -122,11 +122,11 @@ class MemoryFit:
     needed_bytes: int
     available_bytes: int
     largest_batch: int | None
-    """The largest batch that fits; 0: none does; None: not known."""
+    """The largest batch that fits; 0: none fits; None: unknown."""
     remedies: tuple[Remedy, ...]
     """Remedies that lower the peak: first those that make the run fit, fastest first."""
     at_least: bool = False
-    """Whether only a lower bound of the needed bytes is known, so that a remedy may not be enough."""
+    """Whether only a lower bound of the needed bytes is known, so that a remedy may not suffice."""
 
     @property
     def fitting(self) -> tuple[Remedy, ...]:

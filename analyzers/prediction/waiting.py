@@ -49,8 +49,8 @@ def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:
 def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Return which work items are copies that mostly run before their calls return: those of pageable memory.
 
-    A short copy within the device may also end before a slow host returns from the call, but the host does not wait for
-    it.
+    A short copy within the device may also end before a slow host returns from the call, although the host does not
+    wait for it.
     """
     launch = work.launch.to_numpy()
     end = take((host.start_ns + host.duration_ns).to_numpy(), launch)
@@ -62,8 +62,8 @@ def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bo
 def waited_ns(calls: pd.DataFrame, work: pd.DataFrame, launched: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the part of each call's time until the device was done, plus a typical return latency.
 
-    The rest is host time, such as staging a copy from pageable memory or initialization in a first call. `launched` is
-    the time at which the host had launched each item of work.
+    The rest is host time, such as staging a copy from pageable memory or the initialization in a first call. `launched`
+    is the time at which the host had launched each item of work.
     """
     begins, durations = calls.start_ns.to_numpy(), calls.duration_ns.to_numpy()
     done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)

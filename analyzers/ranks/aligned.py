@@ -1,4 +1,4 @@
-"""Brings the traces of a job's ranks together: collectives matched, clocks aligned, steps and own time in common."""
+"""Aligns the traces of a job's ranks: matches collectives, aligns clocks, and finds common steps and own times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tracekit.analyzers.ranks.step_windows import StepWindows, windows
 from tracekit.analyzers.ranks.summary import RankSummary
 
 _MOST_ERROR = 0.2
-"""Clocks whose error is a larger fraction of a step cannot be compared."""
+"""Clocks whose error exceeds this fraction of a step cannot be compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class AlignedRanks:
 
     @cached_property
     def parallelisms(self) -> dict[int, str]:
-        """What each group with calls is for, by the number of the group."""
+        """Purpose of each group with calls, by the number of the group."""
         kinds = {}
         for number, calls in self.calls.groupby("group"):
             first = calls[calls["rank"] == calls["rank"].iloc[0]]
@@ -57,7 +57,7 @@ class AlignedRanks:
 
     @property
     def step_ns(self) -> "np.ndarray":
-        """Recorded time of each step, from the end of the one before it on the last rank to its own end there."""
+        """Recorded time of each step on its last rank, from the end of the previous step to its own end."""
         return np.diff(self.windows.end.max(axis=0), prepend=self.windows.start.min())
 
     @property

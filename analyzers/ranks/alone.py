@@ -1,10 +1,10 @@
-"""The time of a rank by itself: as if no other rank ever held it up.
+"""The time of a rank by itself, as if no other rank delayed it.
 
-Two clocks count it. The device's is its time without exposed communication, and without the time in which it had
-nothing to do because the host had not launched its next work yet. The host's is its time without the calls in which it
-waits for the device. By itself, a rank reaches a moment when its device has done the work before it, and no earlier
-than each launch, plus the device's work since that launch. A host that runs ahead of a device that waits for other
-ranks shows its own pace only so.
+Two clocks count it. The device's clock counts its time without exposed communication, and without the time in which it
+was idle because the host had not launched its next work. The host's clock counts its time without the calls in which it
+waits for the device. By itself, a rank reaches a moment when its device has done the work before that moment, and no
+earlier than each launch plus the device's work since that launch. Only in this way, the own pace of a host is visible
+that runs ahead of a device which waits for other ranks.
 """
 
 from dataclasses import dataclass
@@ -31,24 +31,26 @@ class Alone:
 
     occupied: Occupied
     starved: Covered
-    """When the device had nothing to do because the host had not launched its next work."""
+    """When the device was idle because the host had not launched its next work."""
     waited: Covered
     """When the host waited for the device."""
     sync: Ints
-    """Ends of these waits."""
+    """Ends of the host's waits."""
     delay: Ints
-    """How much later than on its own clock the host is after each wait; one element more, for the time before any."""
+    """How much later than on its own clock the host is after each wait; one additional first element for the time
+    before any wait."""
     start: Ints
     """Starts of the device's work."""
     behind: Ints
-    """How much later than by its own work alone the device is since each start; one element more, as above."""
+    """How much later than by its own work alone the device is since each start; one additional first element, as
+    above."""
 
     def device_until(self, time: Ints) -> Ints:
         """Return the device's own time until each moment."""
         return self.occupied.own_until(time) - self.starved.within(np.minimum(time, 0), time)
 
     def own_until(self, time: Ints) -> Ints:
-        """Return the time until each moment that the rank takes by itself."""
+        """Return the time that the rank takes by itself until each moment."""
         return self.device_until(time) + self.behind[np.searchsorted(self.start, time, "right")]
 
     def step_until(self, time: Ints) -> Ints:
@@ -59,7 +61,7 @@ class Alone:
         return np.maximum(self.own_until(time), host)
 
     def behind_at_sync(self, since: Ints, until: Ints) -> Ints:
-        """Return how far the device was behind at the last wait of the host in each span; NEVER if there was none."""
+        """Return how far the device was behind at the last wait of the host in each span; NEVER without a wait."""
         last = np.searchsorted(self.sync, until, "right") - 1
         time = np.append(self.sync, 0)[last]
         inside = (last >= 0) & (time > since)
@@ -67,7 +69,7 @@ class Alone:
 
 
 def of_host(occupied: Occupied) -> Alone:
-    """Return the clocks of a rank that computes on its host: one clock."""
+    """Return the clocks of a rank that computes on its host, which has a single clock."""
     nothing = np.zeros(0, dtype=np.int64)
     none, zero = Covered(nothing, nothing), np.zeros(1, dtype=np.int64)
     return Alone(occupied, none, none, nothing, zero + _UNKNOWN, nothing, zero)
@@ -93,7 +95,7 @@ def of_device(host: pd.DataFrame, work: pd.DataFrame, occupied: Occupied) -> Alo
 def _waits(host: pd.DataFrame, work: pd.DataFrame, busy: Covered) -> tuple[Covered, Ints]:
     """Return when threads that launch work waited for the busy device, and the ends of these waits in order.
 
-    They wait in calls that synchronize, and in copies to the host.
+    Threads wait in calls that synchronize, and in copies to the host.
     """
     launch = work["launch"].to_numpy()
     rows = take(host["thread"].to_numpy(), launch[launch >= 0])
@@ -105,10 +107,10 @@ def _waits(host: pd.DataFrame, work: pd.DataFrame, busy: Covered) -> tuple[Cover
 
 
 def _followed(clocks: Alone, issued: Ints, lead: Ints) -> tuple[Ints, Ints]:
-    """Return `delay` and `behind`: what each launch and each wait of the host makes of them, in order.
+    """Return `delay` and `behind` after each launch and each wait of the host, in order.
 
-    Work that was launched between two waits begins after `lead` plus the delay there. After a wait, the host continues
-    when the device has ended its work.
+    Work that was launched between two waits begins after `lead` plus the delay at that time. After a wait, the host
+    continues when the device has ended its work.
     """
     part = np.searchsorted(clocks.sync, issued, "right")
     most = np.full(len(clocks.sync) + 1, _UNKNOWN)

@@ -19,7 +19,7 @@ def bus_factor(kind: npt.NDArray, size: npt.NDArray) -> Floats:
 
 
 def link_bytes(gpu: GPU | None, ranks: int, hosts: int) -> float:
-    """Return the bytes per second of a rank's link in one direction, inside one host; NaN if the link is not known."""
+    """Return the bytes per second of a rank's link in one direction, inside one host; NaN for an unknown link."""
     if gpu is None or hosts != 1 or ranks > GPUS_OF_A_HOST:
         return float("nan")
     return (gpu.nvlink_gbs / 2 if gpu.nvlink_gbs else gpu.pcie_gbs) * 1e9

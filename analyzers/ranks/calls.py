@@ -64,7 +64,7 @@ def calls_of_device(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _asked(host: pd.DataFrame, op: Ints, launch: Ints) -> dict[str, npt.NDArray]:
-    """Return what the host records about each call: in its op or, without one, in the range around its launch."""
+    """Return what the host records about each call: in its op or, without an op, in the range around its launch."""
     around = _range_around(host, launch)
     recorded = take((host["name"] == RECORDED_AS).to_numpy(), op, absent=False)
     told = np.where(recorded, op, around)
@@ -83,7 +83,7 @@ def _of_rows(host: pd.DataFrame, rows: Ints) -> list[Said]:
 
 
 def _either(first: Said, second: Said) -> Said:
-    """Return the values of the op, and those of the range where the op has none."""
+    """Return the values of the op, or those of the range where the op has none."""
     size, element = first[3:5] if first[3] else second[3:5]
     return (*first[:2], first[2] or second[2], size, element, first[5])
 

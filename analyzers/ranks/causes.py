@@ -44,8 +44,10 @@ class Reason:
 
 
 def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: list[int], of: str = "") -> Reason:
-    """Return the cause of a rank's excess over the `others`: in the class `of`, or in the largest one. Ranks are given
-    by position."""
+    """Return the cause of a rank's excess over the `others`: in the class `of`, or in the largest class.
+
+    Ranks are given by position.
+    """
     excess = {name: beyond(parts.parts[name], rank, others) for name in CLASSES}
     total = sum(value for value in excess.values() if value > 0) or 1.0
     name = of or max(excess, key=lambda each: excess[each])
@@ -66,7 +68,7 @@ _NAMES: dict[str, Cause] = {
 
 
 def beyond(times: np.ndarray, rank: int, others: Sequence[int]) -> float:
-    """Return the mean over the steps of the times of a rank beyond the median of others."""
+    """Return a rank's times beyond the median of the others, as the mean over the steps."""
     return float((times[rank] - np.median(times[others], axis=0)).mean())
 
 
@@ -114,9 +116,10 @@ def _largest(work: pd.DataFrame) -> Reason:
 
 
 def compared_work(ranks: Sequence[RankSummary], rank: int, others: list[int]) -> pd.DataFrame:
-    """Return the work of a rank per step beside the median of others, in columns `usual_*`; 0 for an op that is absent.
+    """Return the work of a rank per step beside the median of the others, in columns `usual_*`; 0 for an op that is
+    absent.
 
-    `growth` is the additional time; `more` and `fewer` tell whether any count is larger or smaller than usual.
+    `growth` is the additional time. `more` and `fewer` say whether any count is larger or smaller than usual.
     """
     theirs = pd.concat([_per_step(ranks[each]) for each in others], keys=others, names=["of"])
     usual = {name: theirs[name].unstack("of").fillna(0.0).median(axis=1) for name in _VALUES}

@@ -27,8 +27,8 @@ _OUTLIER = 4.0
 _MAD = 1.4826
 _FAR, _FAR_NS = 30.0, 2_000_000.0
 _WORSE, _SAME_NS = 1.5, 20_000.0
-"""Ranks of one host share a clock unless that fits worse by this factor; residuals of up to so many ns are noise of the
-ends."""
+"""Ranks of one host share a clock unless the fit of a shared clock is worse by this factor. Residuals up to this many
+ns are noise of the ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +77,8 @@ def _aligned(shared: pd.DataFrame, host: Sequence[int]) -> Clocks:
 
 
 def disagreeing(calls: pd.DataFrame, clocks: Clocks) -> npt.NDArray[np.bool_]:
-    """Select the calls whose end, on corrected clocks, is too far from that of their counterparts to be the
-    same call."""
+    """Select the calls whose end, on corrected clocks, is too far from that of their counterparts to be the same
+    call."""
     end = pd.Series(clocks.corrected(calls["rank"].to_numpy(), calls["end_ns"].to_numpy()))
     apart = (end - end.groupby(calls["call"].to_numpy()).transform("median")).abs().to_numpy()
     synchronising = calls["kind"].isin(SYNCHRONISING).to_numpy()
@@ -110,8 +110,10 @@ class _Fit:
         self.offset, self.drift = np.zeros(size), np.zeros(size)
 
     def start(self) -> Ints:
-        """Set offsets from one clock to those that share collectives with it, and onwards; return the component of each
-        clock."""
+        """Set offsets from one clock to the clocks that share collectives with it, and onwards.
+
+        Return the component of each clock.
+        """
         component = np.full(len(self.offset), -1, dtype=np.int64)
         for first in range(len(self.offset)):
             if component[first] >= 0 or not (self._clock == first).any():

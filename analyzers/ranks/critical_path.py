@@ -36,7 +36,7 @@ def critical_path(run: Simulated, group_of_call: np.ndarray, numbers: list[int])
 
 
 def _pieces(run: Simulated) -> list[tuple[float, float, int, int]]:
-    """Return (begin, end, rank, call) of each part, last part first; the call is NONE for own time of a rank."""
+    """Return (begin, end, rank, call) of each part, last part first; `call` is NONE for own time of a rank."""
     step = len(run.step_end) - 1
     rank, waited, until = int(run.step_rank[step]), int(run.step_waited[step]), float(run.step_end[step])
     pieces = []

@@ -1,4 +1,5 @@
-"""Whether a rank is slower than its peers everywhere between its calls, as on a slower host, or late at one place."""
+"""Distinguishes a rank that is slower everywhere between its calls, as on a slower host, from one that is late at one
+place."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +12,11 @@ from tracekit.analyzers.ranks.program import Program
 Floats = npt.NDArray[np.float64]
 
 _LEAST_CALLS = 8
-"""Fewer calls per step do not show where in a step a rank is slower."""
+"""With fewer calls per step, it is unknown where in a step a rank is slower."""
 
 
 def pace(program: Program, rank: int, others: Sequence[int]) -> float:
-    """Return the rank's own time between consecutive calls, relative to the median of others: the median ratio.
+    """Return the median ratio of the rank's own time between consecutive calls to the median of the others.
 
     It is weighted by the others' time, so that a pause between two calls does not change it. NaN if unknown.
     """
@@ -30,14 +31,16 @@ def pace(program: Program, rank: int, others: Sequence[int]) -> float:
 
 
 def longest_pause(program: Program, rank: int, others: Sequence[int]) -> float:
-    """Return by how much the rank is later than the median of others between two calls, once a step, in ns per step."""
+    """Return the rank's longest pauses between two calls beyond the median of the others, one per step, in ns per
+    step."""
     mine, usual = _between_calls(program, rank, others)
     steps = program.step_end.own.shape[1]
     return float(np.sort(mine - usual)[-steps:].sum()) / steps
 
 
 def _between_calls(program: Program, rank: int, others: Sequence[int]) -> tuple[Floats, Floats]:
-    """Return the own time of the rank, and the median of others, between the start, consecutive calls and the end."""
+    """Return the own time of the rank, and the median of the others, between the start, consecutive calls and the
+    end."""
     own = np.full((program.ranks, len(program.transfer)), np.nan)
     own[program.rank, program.call] = program.start.own
     own = np.column_stack([np.zeros(program.ranks), own[:, program.order], program.step_end.own[:, -1]])

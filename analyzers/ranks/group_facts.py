@@ -20,13 +20,13 @@ def group_facts(calls: pd.DataFrame, kind: str, own: Floats) -> dict[str, float]
 
 
 def _overlap(calls: pd.DataFrame) -> float:
-    """The part of the calls' time in which their rank computes."""
+    """Return the fraction of the calls' time in which their rank computes."""
     time = float((calls["end_ns"] - calls["start_ns"]).sum())
     return float((calls["device_end_ns"] - calls["device_start_ns"]).sum()) / time if time else float("nan")
 
 
 def _regathered(calls: pd.DataFrame) -> float:
-    """Weights gathered in the backward pass over those gathered in the forward pass, in bytes."""
+    """Return the bytes gathered in the backward pass divided by those gathered in the forward pass."""
     gathered = calls[calls["kind"] == "all-gather"]
     sums = gathered.groupby(gathered["phase"].astype(str))["bytes"].sum()
     forward = float(sums.get("forward", 0.0))
@@ -34,7 +34,8 @@ def _regathered(calls: pd.DataFrame) -> float:
 
 
 def _imbalance(calls: pd.DataFrame, kind: str, own: Floats) -> float:
-    """The largest over the mean load of a rank in a step: bytes of its tokens, or own time of its stage."""
+    """Return the largest load of a rank in a step divided by the mean load: bytes of its tokens, or own time of its
+    stage."""
     if kind == "pipeline":
         loads = own.mean(axis=1, keepdims=True)
     elif kind == "expert":

@@ -1,4 +1,4 @@
-"""Analyzes the ranks of a job together: who holds it up, why, what that costs, and what mending it gives."""
+"""Analyzes the ranks of a job together: which rank delays it, why, what that costs, and what fixing it gains."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ from tracekit.analyzers.ranks.what_ifs import what_ifs
 def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: pd.DataFrame | None = None) -> Job:
     """Analyze the ranks together.
 
-    `numbers` are the ranks' numbers in the job, in rising order; `notes` the problems of traces that were left out.
+    `numbers` are the ranks' numbers in the job, in rising order. `notes` are the problems of traces that were left out.
     """
     job = aligned(ranks, numbers)
     simulated = simulate(job.program)

@@ -19,7 +19,8 @@ def world_size(ranks: Sequence[RankSummary]) -> int:
 
 
 def job_problems(job: AlignedRanks, notes: pd.DataFrame | None) -> pd.DataFrame:
-    """Return the problems of the job, then those of single traces, each once. `notes` are of traces left out."""
+    """Return the problems of the job, then those of single traces, each once. `notes` are the problems of traces that
+    were left out."""
     ranks, matched, refused = job.ranks, job.matched, job.clocks_refused
     world = world_size(ranks)
     rows = [

@@ -134,7 +134,7 @@ def groups_table(job: AlignedRanks, collectives: pd.DataFrame) -> pd.DataFrame:
 
 
 def group_waits_table(job: AlignedRanks) -> pd.DataFrame:
-    """GROUP_WAITS, in order of group and rank."""
+    """Return GROUP_WAITS, in order of group and rank."""
     sums = job.calls.groupby(["group", "rank"])[["wait", "imposed"]].sum() / max(1, job.steps)
     group, rank = (sums.index.get_level_values(name).to_numpy(dtype=np.int64) for name in ("group", "rank"))
     return GROUP_WAITS.frame(

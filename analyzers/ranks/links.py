@@ -64,6 +64,6 @@ def _rates(collectives: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_others(pace: pd.Series) -> npt.NDArray[np.float64]:
-    """Return, for each value, the median of the others; NaN if there are none."""
+    """Return, for each value, the median of the other values; NaN if there are none."""
     values = pace.to_numpy(dtype=np.float64)
     return np.array([np.median(np.delete(values, at)) if len(values) > 1 else np.nan for at in range(len(values))])

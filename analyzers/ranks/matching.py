@@ -1,4 +1,4 @@
-"""Matches the collectives of all ranks: which calls of which ranks are the same call of the job."""
+"""Matches the collectives of all ranks: finds which calls of which ranks are the same call of the job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -35,9 +35,9 @@ class Matched:
     job (-1: not recorded). Times are absolute, on the rank's clock."""
     groups: tuple[Group, ...]
     missing: pd.DataFrame = field(repr=False)
-    """Columns rank, group, kind and count, of calls that the rank lacks and others of its group made."""
+    """Columns rank, group, kind and count of calls that other ranks of the group made, but not this rank."""
     uneven: pd.DataFrame = field(repr=False)
-    """Columns rank, group, kind and count, of calls whose size differs from that on most ranks."""
+    """Columns rank, group, kind and count of calls whose size differs from that on most ranks."""
 
     def without(self, wrong: npt.NDArray[np.bool_]) -> "Matched":
         """Return the same calls without the rows that `wrong` selects."""
@@ -47,7 +47,8 @@ class Matched:
 def match(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> Matched:
     """Match calls by group and sequence number or, without sequence numbers, by order.
 
-    Sends and receives are matched by their order between source and target. `numbers` are the ranks' in the job.
+    Sends and receives are matched by their order between source and target. `numbers` are the ranks' numbers in the
+    job.
     """
     calls = _all_calls(ranks)
     calls["group"], groups = _group_numbers(calls, _groups_of(ranks, numbers), numbers)
@@ -91,8 +92,8 @@ def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dic
 def _group_numbers(
     calls: pd.DataFrame, known: list[dict[str, tuple[int, ...]]], numbers: Sequence[int]
 ) -> tuple[Ints, tuple[Group, ...]]:
-    """Return the group number of each call, and the groups. A call without a group's name belongs to the only group, or
-    to one of all ranks."""
+    """Return the group number of each call, and the groups. A call without a group name belongs to the only group, or
+    else to a group of all ranks."""
     keys = calls.groupby(["rank", "group"], sort=False).ngroup().to_numpy()
     number_of: dict[tuple[str, tuple[int, ...]], int] = {}
     of_pair = []
@@ -111,8 +112,8 @@ def _group_numbers(
 
 
 def _missing(calls: pd.DataFrame, groups: tuple[Group, ...], numbers: Sequence[int]) -> pd.DataFrame:
-    """Return the calls that a rank lacks between calls of its group, or with its peer, that it made, or all of them if
-    it made none."""
+    """Return the calls that a rank lacks between the calls that it made in its group, or with its peer; all calls if it
+    made none."""
     position = {number: at for at, number in enumerate(numbers)}
     lacking = [calls[["rank", "group", "kind"]].iloc[:0]]
     for _, part in calls.groupby(["group", "source", "target"]):

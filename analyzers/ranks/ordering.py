@@ -9,9 +9,9 @@ Ints = npt.NDArray[np.int64]
 UNEVEN = ("all-to-all", "send-receive")
 """Kinds whose messages may differ in size between ranks."""
 _LEAST_ALIKE = 0.5
-"""Smallest fraction of a rank's calls that must match within their steps; below it, steps are ignored."""
+"""Smallest fraction of a rank's calls that must match within their steps; otherwise steps are ignored."""
 _MOST_CELLS = 1 << 26
-"""Longer pairs of sequences are matched only within steps."""
+"""Sequences longer than this are matched only within steps."""
 
 
 def keyed(calls: pd.DataFrame) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def _by_common_sequence(rank: Ints, what: Ints, step: Ints) -> Ints:
 
 
 def _matched(usual: Ints, usual_step: Ints, mine: Ints, step: Ints) -> Ints:
-    """Return the place of each call's counterpart in the usual sequence; -1 for none."""
+    """Return the position of each call's counterpart in the usual sequence; -1 for none."""
     places = np.full(len(mine), -1, dtype=np.int64)
     for number in np.unique(step):
         theirs, ours = np.flatnonzero(usual_step == number), np.flatnonzero(step == number)
@@ -77,7 +77,7 @@ def _matched(usual: Ints, usual_step: Ints, mine: Ints, step: Ints) -> Ints:
 
 
 def common(usual: Ints, mine: Ints) -> Ints:
-    """Return the longest common subsequence: for each element of `mine` its place in `usual`, or -1."""
+    """Return the longest common subsequence: for each element of `mine`, its position in `usual`, or -1."""
     if np.array_equal(usual, mine):
         return np.arange(len(mine))
     length = np.zeros((len(mine) + 1, len(usual) + 1), dtype=np.int32)

@@ -10,14 +10,14 @@ Bools = npt.NDArray[np.bool_]
 
 OUTLIER = 5.0
 LEAST_FOR_SPREAD = 4
-"""Fewer ranks do not show how much ranks usually differ."""
+"""With fewer ranks, it is unknown how much ranks usually differ."""
 _MAD = 1.4826
 
 
 def outliers(excess: Floats, peers: Sequence[Sequence[int]]) -> Bools:
-    """Return, for each rank, whether its excess is OUTLIER times the usual deviation; among few ranks, all are.
+    """Return, for each rank, whether its excess is OUTLIER times the usual deviation; with few ranks, all are.
 
-    A rank with few peers makes these deviate, so that only the other ranks tell what is usual.
+    A rank with few peers makes its peers deviate, so the usual deviation is that of the other ranks.
     """
     if len(excess) < LEAST_FOR_SPREAD:
         return np.ones(len(excess), dtype=bool)

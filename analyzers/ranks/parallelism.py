@@ -34,6 +34,6 @@ def parallelism(calls: pd.DataFrame, steps: int, *, trains: bool) -> str:
 
 
 def _gathers_what_it_reduces(calls: pd.DataFrame) -> bool:
-    """Whether about as many bytes are gathered as reduced."""
+    """Return whether about as many bytes are gathered as reduced."""
     sums = calls.groupby(calls["kind"].astype(str))["bytes"].sum()
     return bool(sums.get("all-gather", 0) >= _GATHERED * sums.get("all-reduce", 0) > 0)

@@ -15,15 +15,15 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """Times of the ranks until moments of them, from the start of each rank's first step, in ns."""
+    """Times of the ranks until certain moments, from the start of each rank's first step, in ns."""
 
     own: Floats
-    """What the rank takes by itself."""
+    """Time that the rank takes by itself."""
     device: Floats
-    """What its device takes if the host is never late."""
+    """Time that its device takes if the host is never late."""
 
     def shifted(self, own: Floats, device: Floats) -> "Pace":
-        """Return the pace with times taken off; the device's stays a part of the rank's."""
+        """Return the pace with these times subtracted. The device's time stays at most the rank's."""
         device = self.device - device
         return Pace(np.maximum(self.own - own, device), device)
 
@@ -39,10 +39,11 @@ class Program:
     start: Pace
     end: Pace
     synced: Floats
-    """Own time beyond the device's at the host's last wait for the device since the previous call; NaN: none."""
+    """Own time beyond the device's at the host's last wait for the device since the previous call; NaN: no wait."""
     blocks: Bools
     kind: npt.NDArray
-    """The kind of each call; of a send or receive also its way, by which stages of a pipeline differ."""
+    """The kind of each call. For a send or receive, it includes the direction, in which the stages of a pipeline
+    differ."""
     transfer: Floats
     """Transfer time of each call of the job."""
     order: Ints
@@ -50,9 +51,9 @@ class Program:
     begin: Floats
     """Start of each rank's first step, on the job's clock."""
     step_end: Pace
-    """Until the end of each step, as ranks × steps."""
+    """Time until the end of each step, as ranks × steps."""
     step_synced: Floats
-    """As `synced`, since the step's last call, as ranks × steps."""
+    """Like `synced`, since the step's last call, as ranks × steps."""
     step_at: Ints
     """For each step, the number of the job's calls, in order, before its end."""
 
@@ -64,7 +65,7 @@ class Program:
         return slice(*np.searchsorted(self.rank, [rank, rank + 1]))
 
     def same_calls(self, rank: int, other: int) -> bool:
-        """Whether two ranks make calls of the same kinds in the same order."""
+        """Return whether two ranks make calls of the same kinds in the same order."""
         return np.array_equal(self.kind[self.rows_of(rank)], self.kind[self.rows_of(other)])
 
     def like(self, rank: int, peer: int) -> "Program":
@@ -101,15 +102,16 @@ class Program:
         return replace(self, start=start, end=end, step_end=step_end, synced=synced, step_synced=step_synced)
 
     def lighter(self, rank: int, saved: Floats, *, on_device: bool) -> "Program":
-        """Return the program in which `rank` takes `saved` ns less in each step, of its device's work or its host's."""
+        """Return the program in which `rank` takes `saved` ns less in each step, for its device's work or its
+        host's."""
         of_all = np.zeros_like(self.step_end.own)
         of_all[rank] = saved
         return self.with_less(of_all, on_device=on_device)
 
     def with_less(self, saved: Floats, *, on_device: bool) -> "Program":
-        """Return the program in which the ranks take `saved` ns less (ranks × steps), of device work or the hosts'.
+        """Return the program in which the ranks take `saved` ns less (ranks × steps), for device work or host work.
 
-        The host's time is saved at the start of a step, and the device's evenly in it.
+        The host's time is saved at the start of a step, and the device's evenly within it.
         """
         rank, step = self.rank, self.step
         total = self.step_end.own

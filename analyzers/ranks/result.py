@@ -11,7 +11,7 @@ from tracekit.analyzers.ranks.links import SlowLink
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank that holds up the others, what it costs the job, and why."""
+    """A rank that delays the others, its cost to the job, and the reason."""
 
     rank: int
     host: int
@@ -21,11 +21,11 @@ class Straggler:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The simulated gain of the job by a change."""
+    """The simulated gain of the job from a change."""
 
     change: str
     rank: int
-    """The rank that changes; -1: not one rank alone."""
+    """The rank that changes; -1: several ranks, or none."""
     speedup: float
 
 
@@ -45,14 +45,14 @@ class Job:
     roof_fraction: float
     clock_error_ns: float
     simulated_share: float
-    """Simulated time of the recorded steps, divided by their recorded time."""
+    """Simulated time of the recorded steps divided by their recorded time."""
     stragglers: tuple[Straggler, ...]
     slower_hosts: tuple[tuple[int, float], ...]
     """Ranks that are not named because their hosts are slower everywhere, with the factor."""
     slow_link: SlowLink | None
     what_ifs: tuple[WhatIf, ...]
     shown_ranks: dict[str, int]
-    """Ranks to look at: the slow, the fast and, of three or more, the median one."""
+    """Ranks to look at: the slow, the fast and, with three or more ranks, the median one."""
     ranks: pd.DataFrame = field(repr=False)
     by_step: pd.DataFrame = field(repr=False)
     collectives: pd.DataFrame = field(repr=False)

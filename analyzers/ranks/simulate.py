@@ -1,9 +1,9 @@
 """Simulates the steps of a job with other own times or transfers of its ranks.
 
-A rank arrives at a collective when its host has come there by itself, its device has done its work, and the previous
+A rank arrives at a collective when its host has reached it by itself, its device has done its work, and the previous
 collective on the stream has ended. A collective ends when the last rank has arrived and its transfer is done. A device
-that computes nothing at the end of a collective waits for that end before it continues. Its host runs ahead until it
-waits for the device.
+that is idle at the end of a collective waits for that end before it continues. Its host runs ahead until it waits for
+the device.
 """
 
 from dataclasses import dataclass, replace
@@ -28,13 +28,13 @@ class Simulated:
     step_rank: Ints
     """The rank that ends each step last."""
     step_waited: Ints
-    """For each step, the call whose end that rank waited for last; NONE."""
+    """For each step, the call whose end that rank waited for last; NONE for no call."""
     arrival: Floats
     """Arrival of the last rank at each call."""
     end: Floats
     last_rank: Ints
     waited: Ints
-    """For each call, the call whose end its last rank waited for before it arrived; NONE."""
+    """For each call, the call whose end its last rank waited for before it arrived; NONE for no call."""
 
     @property
     def step_ns(self) -> Floats:
@@ -65,8 +65,8 @@ def simulate(program: Program) -> Simulated:
 
 
 class _Run:
-    """The state of a run: the delays of each rank's host and device behind their own times, and since when and by which
-    call each stream is free."""
+    """The state of a run: the delays of each rank's host and device relative to their own times, and since when and by
+    which call each stream is free."""
 
     def __init__(self, program: Program) -> None:
         calls, steps, streams = (
@@ -99,7 +99,8 @@ class _Run:
         self._steps = max(self._steps, until)
 
     def _sync(self, rank: Ints, behind: Floats) -> None:
-        """Delay the hosts that waited for their devices when those were `behind` their ranks; NaN: did not wait."""
+        """Delay the hosts that waited for their devices when the devices were `behind` their ranks; NaN: the host did
+        not wait."""
         delay = self._device[rank] - behind
         late = delay > self._host[rank]
         self._host[rank[late]], self._host_by[rank[late]] = delay[late], self._device_by[rank[late]]

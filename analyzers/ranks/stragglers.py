@@ -40,10 +40,10 @@ Bools = npt.NDArray[np.bool_]
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4
 HOSTS_DIFFER = 0.25
-"""Processes of one job whose hosts have no fault differ by up to 17 % (recorded on two and four H200)."""
+"""Factor by which processes of one job differ whose hosts have no fault: up to 17 % (recorded on two and four H200)."""
 EXPLAINS = 0.5
-"""Additional work that takes this part of an excess is its cause, since counts are known better than times; a pause
-that takes this part of it is a fault of the host."""
+"""Additional work that accounts for this fraction of an excess is its cause, because counts are known better than
+times. A pause that accounts for this fraction is a fault of the host."""
 CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.8
 ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
@@ -51,7 +51,7 @@ ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
 _ALWAYS_NAMED = ("data loading", "garbage collection")
 """Classes for which a rank is named even if nobody waits for it now."""
 MORE_WORK = "more work"
-"""The class of work that exceeds the peers' by its counts; it is named even if nobody waits for it."""
+"""The class of work whose counts exceed those of the peers; a rank is named for it even if nobody waits for it."""
 _ON_DEVICE = ("compute", "copies", MORE_WORK)
 _MOST_SIMULATED = 16
 
@@ -63,11 +63,11 @@ class Cost:
     rank: int
     peer: int
     share: Interval
-    """Fraction of a step's time that is saved without its excess."""
+    """Fraction of a step that is saved without the rank's excess."""
     excess_ns: float
     """Own time per step beyond the median of its peers."""
     of: str = ""
-    """The class whose excess this is; "": all own time."""
+    """The class to which the excess belongs; "": all own time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,8 @@ def _of_own_time(run: "_Run") -> tuple[list[Cost], list[Cost]]:
 
 
 def _costly(run: "_Run", whole: Sequence[Cost], extra: Mapping[int, float]) -> list[Cost]:
-    """Return the costs that name a rank: of a class of its own time, of the `whole` of it, and of additional work."""
+    """Return the costs for which a rank is named: for one class of its own time, for the `whole` own time, and for
+    additional work."""
     classes = [each for each in _of_classes(run) if each.of in _ALWAYS_NAMED or each.share.expected >= LEAST_COST]
     costly = [*classes, *(each for each in whole if each.share.expected >= LEAST_COST)]
     costly = [_by_its_work(each, extra.get(each.rank, 0.0)) for each in costly]
@@ -150,10 +151,10 @@ class _Run:
 
 
 def _pace_of_uneven_host(run: _Run, cost: Cost, extra_ns: float) -> float | None:
-    """Return the pace of a rank whose excess, without its additional work, is its host's, and by which hosts without a
-    fault may differ.
+    """Return the pace of a rank whose excess, without its additional work, is due to its host and within the range of
+    hosts without a fault.
 
-    None for other ranks.
+    Return None for other ranks.
     """
     others = run.others[cost.rank]
     largest = max(run.parts.parts, key=lambda name: beyond(run.parts.parts[name], cost.rank, others))
@@ -166,7 +167,7 @@ def _pace_of_uneven_host(run: _Run, cost: Cost, extra_ns: float) -> float | None
 
 
 def _is_much(run: _Run, rank: int, extra_ns: float) -> bool:
-    """Whether additional work takes LEAST_COST of the peers' computation."""
+    """Return whether additional work takes LEAST_COST of the peers' computation."""
     compute = np.median(run.parts.parts["compute"][run.others[rank]], axis=0).mean()
     return bool(extra_ns > 0 and extra_ns >= LEAST_COST * compute)
 
@@ -182,7 +183,7 @@ def _of_classes(run: _Run) -> list[Cost]:
 
 
 def _excess(times: Floats, others: Sequence[Sequence[int]]) -> Floats:
-    """Return what each rank takes beyond the median of its peers, as ranks × steps."""
+    """Return each rank's time beyond the median of its peers, as ranks × steps."""
     return np.array([times[rank] - np.median(times[mine], axis=0) for rank, mine in enumerate(others)])
 
 

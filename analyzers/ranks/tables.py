@@ -92,7 +92,7 @@ RANKS = Table(
     Column("wall_ns", "float64", "ns", "wall time of a step"),
     *(Column(column.name, "float64", column.unit, column.meaning) for column in _STEP_TIMES),
     Column("overlap", "float64", "", "fraction of the communication that overlaps with computation; NaN: none"),
-    Column("own_ns", "float64", "ns", "time of a step that the rank takes by itself: it never waits for others"),
+    Column("own_ns", "float64", "ns", "time of a step that the rank takes by itself, without waiting for others"),
     Column("imposed_ns", "float64", "ns", "time per step that other ranks, in sum, wait for this one"),
     Column("waiting_ns", "float64", "ns", "time per step that this rank waits for others in collectives"),
     Column(
@@ -124,7 +124,7 @@ COLLECTIVES = Table(
         "overlap",
         "float64",
         "",
-        "fraction of its transfer, at most, in which its ranks compute or copy, their mean; NaN: no time",
+        "largest fraction of its transfer in which its ranks compute or copy, mean over the ranks; NaN: no time",
     ),
     Column("algorithm_bandwidth", "float64", "B/s", "bytes divided by transfer time; NaN: bytes not recorded"),
     Column("bus_bandwidth", "float64", "B/s", "algorithm bandwidth times the bytes that a link carries for each byte"),
@@ -167,7 +167,7 @@ GROUPS = Table(
 
 GROUP_WAITS = Table(
     "group_waits",
-    "Each group and rank of it: what the rank waits in the group's calls, and what others wait for it.",
+    "For each group and each of its ranks: time that the rank waits in the group's calls, and that others wait for it.",
     Column("group", "object", "", "name of the process group"),
     _RANK,
     Column("waiting_ns", "float64", "ns", "mean time in a step that the rank waits in calls of the group"),

@@ -1,7 +1,7 @@
 """Changes of a job's communication, as factors on the transfer time of each collective.
 
-A call of half the bytes, or over a link of twice the bandwidth, still takes what a call of its group takes however
-small it is: the shortest transfer of the group.
+A call of half the bytes, or over a link of twice the bandwidth, still takes at least the shortest transfer of its
+group, which does not depend on the size.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,10 +22,9 @@ Change = Callable[[pd.DataFrame, Kinds], Floats | None]
 
 
 def in_larger_buckets(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
-    """Return the factors if LARGER_BUCKETS neighbouring reductions of gradients of a step are one.
+    """Return the factors if LARGER_BUCKETS consecutive reductions of gradients in a step become one.
 
-    The last one of them carries the bytes of all. None without a group of data parallelism that makes so many calls a
-    step.
+    The last of them carries the bytes of all. None without a data-parallel group with as many calls per step.
     """
     factors, changed = np.ones(len(collectives)), False
     for rows in _of_groups(collectives, kinds, "data", ("all-reduce",)):
@@ -51,7 +50,7 @@ def accumulated(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
 
 
 def weights_kept(collectives: pd.DataFrame, phases: pd.Series, kinds: Kinds) -> Floats | None:
-    """Return the factors if weights are not gathered again in the backward pass; None if they are not now.
+    """Return the factors if weights are not gathered again in the backward pass; None if they already are not.
 
     `phases` are those of the collectives.
     """
@@ -60,7 +59,7 @@ def weights_kept(collectives: pd.DataFrame, phases: pd.Series, kinds: Kinds) -> 
 
 
 def over_faster_links(collectives: pd.DataFrame) -> Floats:
-    """Return the factors over links of twice the bandwidth."""
+    """Return the factors over links with twice the bandwidth."""
     transfer = collectives["transfer_ns"]
     least = transfer.groupby([collectives["group"], collectives["kind"].astype(str)]).transform("min")
     faster = least + (transfer - least) / 2

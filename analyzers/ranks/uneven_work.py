@@ -26,10 +26,11 @@ _OP = ["op", "family"]
 
 
 def extra_work(ranks: Sequence[RankSummary], parts: OwnParts, alike: Sequence[Sequence[int]]) -> dict[int, float]:
-    """Return, for the ranks with more FLOPs or bytes than the median of those `alike`, what the additional work takes.
+    """Return the time of the additional work of ranks with more FLOPs or bytes than the median of those `alike`, in ns
+    per step.
 
-    In ns per step. The excess must be 2 % and beyond chance over the steps, or 10 % in each, and an outlier among four
-    or more ranks.
+    The excess must be 2 % and significant over the steps, or 10 % in each step, and an outlier among four or more
+    ranks.
     """
     more = np.logical_or.reduce([_more(values, alike) for values in parts.counts.values()])
     candidates = np.flatnonzero(more)[:_MOST_COMPARED].tolist()
@@ -37,9 +38,9 @@ def extra_work(ranks: Sequence[RankSummary], parts: OwnParts, alike: Sequence[Se
 
 
 def additional_ns(work: pd.DataFrame) -> float:
-    """Return the time of the work with more calls, FLOPs or bytes than usual, less that of the work with fewer.
+    """Return the time of the work with more calls, FLOPs or bytes than usual, minus that of the work with fewer.
 
-    Work that only another layer has, so that its op has as much as usual in all, does not count.
+    Work that merely moved to another layer, so that its op has as much as usual in total, does not count.
     """
     ops = work.groupby(_OP)[[*COUNTS, *(f"usual_{name}" for name in COUNTS)]].transform("sum")
     differs = np.logical_or.reduce([_apart(ops[name], ops[f"usual_{name}"]) for name in COUNTS])

@@ -1,4 +1,4 @@
-"""Simulates the gain of a job from changes: mended ranks and links, balanced work, other and free communication."""
+"""Simulates the gain of a job from changes: fixed ranks and links, balanced work, other communication, and none."""
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED
 
 IN_TIME = "launch-in-time"
 _LIMITS = {IN_TIME: 1, "free-transfers": 2}
-"""Gains that are limits come last."""
+"""Gains that are upper limits come last."""
 _UNEVEN = ("pipeline", "expert")
 """Parallelisms that divide the work, and may divide it unevenly."""
 Floats = npt.NDArray[np.float64]
@@ -81,7 +81,8 @@ def _total(steps: Floats) -> float:
 
 
 def _divides_unevenly(job: AlignedRanks) -> bool:
-    """Whether ranks share work that can be divided in another way: stages, experts, or batches of unequal FLOPs."""
+    """Return whether the ranks share work that can be divided differently: stages, experts, or batches of unequal
+    FLOPs."""
     flops = job.own.counts["flops"]
     uneven = flops.max(axis=0) > MORE * flops.mean(axis=0)
     return len(flops) > 1 and (bool(uneven.any()) or any(kind in _UNEVEN for kind in job.parallelisms.values()))

@@ -1,4 +1,4 @@
-"""Allocations and frees, which torch.profiler records with `profile_memory=True`."""
+"""Reads allocations and frees, which torch.profiler records with `profile_memory=True`."""
 
 from tracekit.analyzers.readers.events import Event, MemoryArgs, decode_args
 

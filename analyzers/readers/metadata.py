@@ -53,7 +53,7 @@ class _Distributed(msgspec.Struct, frozen=True):
     pg_config: Any = ()
 
     def groups(self) -> tuple[ProcessGroup, ...]:
-        """The groups whose description is readable."""
+        """Return the groups whose description is readable."""
         try:
             groups = msgspec.convert(self.pg_config, tuple[_Group, ...], strict=False)
         except msgspec.ValidationError:

@@ -1,4 +1,5 @@
-"""Calls of Python functions in profiles with stacks: modules, and frames that are long enough to explain a gap."""
+"""Selects calls of Python functions in profiles with stacks: modules, and frames that are long enough to explain a
+gap."""
 
 import re
 

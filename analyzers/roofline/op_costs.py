@@ -86,7 +86,7 @@ def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
 
 
 def _with_experts(known: OpCosts, parent: Rows, op: Rows) -> Rows:
-    """Charge products inside an op over routed rows to that op."""
+    """Charge products that lie inside an op over routed rows to that op."""
     routed = [i for i, cost in enumerate(known.costs) if isinstance(cost.work, Product) and cost.work.routed]
     if not routed:
         return op
@@ -139,7 +139,7 @@ def _bytes_of_inputs(name: str, shapes: str, dtypes: str, values: str) -> Cost |
 
 
 def _looked_up(tensors: Sequence[Tensor]) -> int:
-    """Return the bytes of a kernel that looks up rows of a table: of tables with more rows than there are indices, only
+    """Return the bytes of a kernel that looks up rows of a table. If a table has more rows than there are indices, only
     that many rows are accessed."""
     indices = max((tensor.numel for tensor in tensors if tensor.dtype.name in _INDEX_TYPES), default=0)
     tables = [indices > 0 and len(each.shape) == _TABLE_RANK and each.shape[0] > indices for each in tensors]

@@ -56,7 +56,7 @@ def _read(path: Path) -> list[Request]:
     try:
         made = [Request(float(row[COLUMNS[0]]), int(row[COLUMNS[1]]), int(row[COLUMNS[2]])) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} is no table of requests.", f"{type(error).__name__}: {error}.", _HINT) from error
+        raise InputError(f"{path} is not a table of requests.", f"{type(error).__name__}: {error}.", _HINT) from error
     if len(made) > _MOST or any(_impossible(each) for each in made):
         why = f"It has more than {_MOST:,} rows, a time that is negative, or a request without tokens."
         raise InputError(f"{path} cannot be served.", why, _HINT)

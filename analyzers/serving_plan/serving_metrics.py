@@ -9,19 +9,21 @@ from tracekit.analyzers.serving_plan.engine import Engine, Run
 SERVE_PLAN = Table(
     "serve_plan",
     "A way to serve a stream of requests, simulated.",
-    Column("engine", "object", "", "what differs from the plain engine; none: nothing"),
-    Column("tokens_per_s", "float64", "", "tokens made, over the time from the first arrival to the last token"),
+    Column("engine", "object", "", "difference from the plain engine; none: no difference"),
+    Column(
+        "tokens_per_s", "float64", "", "generated tokens divided by the time from the first arrival to the last token"
+    ),
     Column("ttft_p50_s", "float64", "s", "time from arrival to the first token, median of the requests"),
-    Column("ttft_p99_s", "float64", "s", "the same, 99th percentile"),
+    Column("ttft_p99_s", "float64", "s", "time from arrival to the first token, 99th percentile of the requests"),
     Column("tbt_p50_s", "float64", "s", "time between two tokens of a request, median"),
-    Column("tbt_p99_s", "float64", "s", "the same, 99th percentile"),
+    Column("tbt_p99_s", "float64", "s", "time between two tokens of a request, 99th percentile"),
     Column("kv_mean", "float64", "", "part of the pages of the KV cache in use, mean over time"),
-    Column("kv_max", "float64", "", "the same, at most"),
+    Column("kv_max", "float64", "", "part of the pages of the KV cache in use, at most"),
     Column("running_max", "int64", "", "requests in flight at most"),
-    Column("put_off", "int64", "", "how often a request gave its pages back and was read again"),
+    Column("put_off", "int64", "", "number of preemptions: a request returned its pages and was prefilled again"),
     Column("refused", "int64", "", "requests that the KV cache cannot hold"),
     Column("kv_tokens", "int64", "", "tokens that the KV cache holds"),
-    Column("problem", "object", "", "why it cannot be served so; empty: it can"),
+    Column("problem", "object", "", "why the engine cannot serve the requests; empty: it can"),
 )
 
 
@@ -48,7 +50,7 @@ def summary(name: str, run: Run, engine: Engine, page: int) -> dict[str, object]
 
 
 def over_time(run: Run) -> pd.DataFrame:
-    """Return time, requests in flight and waiting, and pages in use, after each pass."""
+    """Return time, requests in flight and waiting, and pages in use after each pass."""
     return pd.DataFrame([vars(each) for each in run.moments], columns=["time_s", "running", "waiting", "used_pages"])
 
 

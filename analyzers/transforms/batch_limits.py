@@ -8,10 +8,10 @@ from tracekit.analyzers.prediction.baseline import Baseline
 
 
 def compute_bound_from(base: Baseline) -> int | None:
-    """Return the batch size from which at least half of the weights (by bytes) belong to products that take longer to
-    compute than to read their weights.
+    """Return the batch size from which on products that take longer to compute than to read their weights hold at least
+    half of the weights' bytes.
 
-    The roofline with sustained rates decides. None: the batch size is not known, or no batch is large enough.
+    The roofline with sustained rates decides. None: the batch size is unknown, or no batch is large enough.
     """
     costs = [cost for cost in base.ops.cost if cost is not None and cost.weight_bytes and cost.flops]
     if not base.batch_size or not costs:

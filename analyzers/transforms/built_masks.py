@@ -34,7 +34,7 @@ def built_masks(base: Baseline) -> "pd.Series[bool]":
 
 
 def _is_mask(ops: pd.DataFrame, sizes: set[int]) -> bool:
-    """Return whether the ops lie in one module, end in a whole number of such masks, and look up no padding."""
+    """Return whether the ops lie in one module, look up no padding, and end by writing a whole number of such masks."""
     cost: Cost | None = ops.cost.iloc[-1]
     alone = len(ops) <= _MOST_OPS and ops.layer.nunique() == 1 and not ops.name.isin(_PADDING).any()
     return alone and cost is not None and any(cost.write_bytes % size == 0 for size in sizes)

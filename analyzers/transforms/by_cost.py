@@ -27,8 +27,10 @@ def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[n
 
 
 def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Number the rows, with one number for rows in which all columns hold the same objects; and return one row (by
-    position) for each number."""
+    """Number the rows, with one number for rows in which all columns hold the same objects.
+
+    Also return the position of one row for each number.
+    """
     numbers = np.zeros(len(columns[0]), dtype=np.intp)
     for codes, objects in map(coded, columns):
         numbers = numbers * len(objects) + codes

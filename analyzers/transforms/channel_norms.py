@@ -1,4 +1,4 @@
-"""Norms over channels in training: generated code computes statistics of all sequences before it uses them."""
+"""Splits norms over channels in training: generated code computes statistics over all sequences before it uses them."""
 
 from dataclasses import replace
 
@@ -13,15 +13,15 @@ from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
 
 STATISTICS = "statistics of channels"
-"""Name of the op that computes them; they are complete before anything reads them."""
+"""Name of the op that computes the statistics; they are complete before anything reads them."""
 _LAUNCHES, _BACKWARD = 2, 3
-"""Kernels of the statistics: of parts of the sequences, then of these parts; each of the gradient's two sums has its
-own second kernel."""
+"""Kernels of the statistics: first of parts of the sequences, then of all parts. Each of the gradient's two sums has
+its own second kernel."""
 
 
 def statistics_first(ops: pd.DataFrame, gpu: GPU, outcome: Outcome) -> pd.DataFrame:
-    """Return the op list with each norm over channels as its statistics and the pointwise op that uses them, which
-    keeps the norm's index."""
+    """Return the op list with each norm over channels split into its statistics and the pointwise op that uses them,
+    which keeps the norm's index."""
     rows = where(ops, _is_over_channels)
     if not rows.any():
         return ops

@@ -1,4 +1,4 @@
-"""Matrix products of a mixture of experts: a loop of products, or one kernel for all experts."""
+"""Matrix products of a mixture of experts: a loop over the experts, or one kernel for all of them."""
 
 import numpy as np
 import pandas as pd
@@ -17,15 +17,15 @@ _ONE_KERNEL = (9, 0)
 """Compute capability from which `torch._grouped_mm` has a kernel of its own for bf16. Otherwise it loops over the
 experts, and first reads their sizes back (aten/src/ATen/native/cuda/GroupedBlas.cpp)."""
 LAUNCHES = 2
-"""The kernel, and the one before it that writes the start of each expert's rows."""
+"""The kernel, and the one before it that writes the first row of each expert."""
 KERNEL_ERROR = Interval(1.6, 1.2, 1.0)
 """Real time of that kernel relative to its modelled time: the model assumes that all experts have equally many rows.
 Not measured."""
 
 
 def in_one_kernel(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
-    """Return `ops`, the op list of the base in other dtypes, with loops over experts as one kernel if their dtype has
-    one."""
+    """Return `ops`, the base's op list in other dtypes, with each loop over experts replaced by one kernel if the dtype
+    has one."""
     loops = where(ops, lambda cost: _has_one_kernel(cost, base.gpu)) & (ops.launches > LAUNCHES)
     if not loops.any():
         return ops

@@ -12,16 +12,18 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 
 Rows = Mapping[tuple[str, str, str], list[int]]
 KERNEL = Interval(1.3, 1.0, 0.85)
-"""Time of a written kernel divided by its modelled time."""
+"""Ratio of the real to the modelled time of a written kernel."""
 TIMED = Interval(1.05, 1.0, 0.95)
-"""The same for a kernel that was timed alone on the GPU: in a step, caches and clocks are others."""
+"""The same ratio for a kernel that was timed alone on the GPU, because caches and clocks differ in a step."""
 FOUND = 0.5
-"""Fraction of a group's ops that a trace must have: some launch under the name of an op inside them, such as zero_."""
+"""Fraction of a group's ops that a trace must have. Some ops are recorded under the name of an op inside them, such as
+zero_."""
 CALLED = Interval(1.0, 0.5, 0.0)
-"""Fraction of the host time of a group's first op beyond a plain launch that remains: the call of its module."""
+"""Fraction that remains of the host time of a group's first op beyond a plain launch, because its module is still
+called."""
 KEPT = Interval(1.0, 1.0, 0.8)
-"""The same for every op of a kernel that serves modules which are still called one by one, such as packed
-projections."""
+"""The same fraction for every op of a kernel that serves several modules, which are still called one by one, such as
+packed projections."""
 SHARED = ("packed_projections",)
 """Templates whose kernel serves several modules."""
 
@@ -37,7 +39,7 @@ def rows_of(ops: pd.DataFrame) -> Rows:
 def with_kernels(
     ops: pd.DataFrame, passes: Iterable[tuple[str, Pass, float]], plain_ns: float, outcome: Outcome
 ) -> pd.DataFrame:
-    """Return the op list with kernels in place of the ops of each pass, at the first of them.
+    """Return the op list with kernels in place of the ops of each pass, at the first of these ops.
 
     Each pass comes with its template and the host time of its first launch; its further launches are plain ones.
     """
@@ -62,7 +64,7 @@ _CHANGED = ("host_ns", "kernel_ns", "launches")
 
 
 def positions(places: Iterable[Place], rows: Rows) -> list[int]:
-    """Return the positions of ops in launch order, without those that are not in the list."""
+    """Return the positions of ops in launch order; ops that are not in the list are left out."""
     result = set()
     for place in places:
         there = rows.get((place.layer, place.phase, place.op), [])

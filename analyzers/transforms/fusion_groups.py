@@ -25,11 +25,11 @@ _ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 _REACH = 4
 """Rows after an activation among which its gate is searched."""
 _SIZES = 4
-"""Neighbours of a chain differ at most so many times in size; types and broadcast inputs make them differ."""
+"""Most that neighbours of a chain differ in size, as a factor; types and broadcast inputs make them differ."""
 _MOVING = ("copy", "gather", "embedding")
 """Families of ops that compute nothing."""
 _APPENDING = 4
-"""A copy that is so many times larger than its input appends to a cache, and is part of no group."""
+"""A copy that is larger than its input by this factor appends to a cache, and is part of no group."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,10 @@ def _cross_entropies(rows: Rows) -> list[Group]:
 
 
 def _of_one_size(rows: Rows, members: list[int]) -> list[list[int]]:
-    """Part a chain where an op cannot read what the op before it wrote, because the one is far larger than the other.
+    """Split a chain where an op cannot read the previous op's result, because the sizes differ too much.
 
-    A trace without a graph does not say which op reads what; numbers of rows, as a reduction makes them, go with all.
+    A trace without a graph does not record which op reads which tensor. Statistics of rows, as a reduction writes them,
+    fit any op.
     """
     parts: list[list[int]] = []
     for row in members:

@@ -1,4 +1,4 @@
-"""The matrix products that multiply by the weights of a layer: the ones that quantization changes."""
+"""The matrix products that multiply by the weights of a layer, which quantization changes."""
 
 from dataclasses import dataclass, replace
 

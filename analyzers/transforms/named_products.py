@@ -1,6 +1,6 @@
-"""Products whose shapes the trace lacks, in another precision or with padded sides: their kernels' names tell these.
+"""Changes the precision or padding of products without recorded shapes, which the names of their kernels identify.
 
-Without shapes, it is not known whether a product is bound by arithmetic or by its bytes, so that intervals are wide.
+Without shapes, it is unknown whether a product is bound by arithmetic or by its bytes, so the intervals are wide.
 """
 
 import math
@@ -16,8 +16,8 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
 _ALIGNED = Interval(0.5, 0.25, 0.14)
-"""Time of a product with padded sides, relative to that of the same product without: 0.14 as modelled for large ones
-on an H100, more on other GPUs and of smaller ones."""
+"""Ratio of the time of a product with padded sides to that without: 0.14 as modelled for large products on an H100,
+more on other GPUs and for smaller products."""
 
 
 def in_precision(base: Baseline, *precisions: str) -> "pd.Series[bool]":
@@ -33,8 +33,8 @@ def retimed_by_name(base: Baseline, ops: pd.DataFrame, to: Precision, outcome: O
 
 
 def halved_at_best(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
-    """Return `ops` in which kernels of unknown cost that multiply nothing move half the bytes at the high end, where
-    products in 32 bits are told by names. The rows are those of the baseline."""
+    """Return `ops` in which, at the high end, kernels of unknown cost other than products move half the bytes, if
+    kernel names show products in 32 bits. The rows are those of the baseline."""
     names = base.recorded.products_in(base.ops)
     others = base.ops.cost.isna() & (base.ops.category == "kernel") & (names == "")
     halved = others & (outcome == "high" and bool(names.isin(["fp32", "tf32"]).any()))
@@ -42,7 +42,7 @@ def halved_at_best(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.Da
 
 
 def now_in(base: Baseline, precision: Precision) -> Baseline:
-    """Return the run in which all products that names tell of multiply in this precision."""
+    """Return the run in which all products that are identified by names multiply in this precision."""
     before = base.recorded.multiplies_in
     return replace(base, recorded=replace(base.recorded, multiplies_in=before.mask(before != "", precision)))
 
@@ -53,7 +53,7 @@ def unaligned(base: Baseline) -> "pd.Series[bool]":
 
 
 def now_aligned(base: Baseline) -> Baseline:
-    """Return the run with no such products."""
+    """Return the run without unaligned products."""
     return replace(base, recorded=replace(base.recorded, unaligned=base.recorded.unaligned & False))
 
 
@@ -63,8 +63,11 @@ def aligned(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame
 
 
 def _left(gpu: GPU, before: Precision, after: Precision) -> Interval:
-    """Return the fraction of the time that is left: that of the arithmetic at best, between it and that of the bytes as
-    expected, and twice as near to 1 at worst."""
+    """Return the fraction of the time that remains.
+
+    At best it is that of the arithmetic, as expected it lies between that of the arithmetic and that of the bytes, and
+    at worst it is twice as near to 1.
+    """
     arithmetic = gpu.sustained_flops(before) / gpu.sustained_flops(after)
     moving = ELEMENT_BYTES[after] / ELEMENT_BYTES[before]
     expected = math.sqrt(arithmetic * moving)

@@ -1,10 +1,11 @@
-"""The host time of a plain launch, one without a module call or Python code before it: the unit of added host time."""
+"""The host time of a plain launch, without a module call or Python code before it. It is the unit of added host
+time."""
 
 from tracekit.analyzers.prediction.baseline import Baseline
 
 PLAIN_NS = 5_400.0
-"""Host time of a plain launch on the reference machine of `HostSpeed`: the 25th percentile of launches of twelve
-decoding runs on hosts of H200s, over their ratio."""
+"""Host time of a plain launch on the reference machine of `HostSpeed`: the 25th percentile of launches in twelve
+decoding runs on hosts of H200s, divided by the speed of their hosts."""
 
 
 def plain_launch_ns(base: Baseline) -> float:

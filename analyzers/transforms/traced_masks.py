@@ -58,8 +58,10 @@ def unfused(base: Baseline) -> "pd.Series[bool]":
 
 
 def from_the_host(base: Baseline) -> bool:
-    """Return whether a captured step makes a mask for unfused attention that the traced step does not have. Such a mask
-    is filled from a tensor of the host."""
+    """Return whether a captured step makes a mask for unfused attention that the traced step does not have.
+
+    Such a mask is filled from a tensor of the host.
+    """
     capture = base.source.capture
     eager = capture is not None and capture.attention == "eager"
     return eager and _builds_masks(base) and not is_compiled(base) and bool(written_out(base))
@@ -93,7 +95,7 @@ def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def _is_layers(cost: Cost | None, call: str) -> bool:
-    """Return whether an op is a product, by its name where its cost is not known."""
+    """Return whether an op is a product, by its name if its cost is unknown."""
     return cost.family in _LAYERS if cost is not None else bool(_PRODUCTS.search(call))
 
 

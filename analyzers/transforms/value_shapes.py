@@ -1,4 +1,4 @@
-"""Ops whose outputs have as many rows as values say: the host waits for the device to know how many."""
+"""Selects ops whose number of output rows depends on values, so that the host waits for the device to know it."""
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ _BY_VALUES = (
     "aten::repeat_interleave",
 )
 FIXED = "aten::topk"
-"""The op that takes their place where the number of rows is fixed."""
+"""The op that replaces them if the number of rows is fixed."""
 
 
 def by_values(ops: pd.DataFrame) -> "pd.Series[bool]":

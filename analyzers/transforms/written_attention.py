@@ -26,14 +26,15 @@ class Written:
     cost: Cost
     begin: int
     """The first of the copies before it, which repeat grouped heads or lay out the heads of several sequences as one
-    batch. Fused attention reads queries, keys and values as they are."""
+    batch. Fused attention reads queries, keys and values without these copies."""
     end: int
-    """The last of the copies after it, which put the heads of a token side by side. Fused attention writes them so."""
+    """The last of the copies after it, which put the heads of a token side by side. Fused attention writes this
+    layout."""
 
 
 def written_out(base: Baseline) -> list[Written]:
-    """Return every batched product, softmax and batched product of matching shapes; in the backward pass, two products
-    on either side."""
+    """Return every group of batched product, softmax and batched product of matching shapes; in the backward pass, with
+    two products on either side."""
     costs, names = base.ops.cost.to_list(), base.ops.name.astype(str).to_list()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
     attentions = ((_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes)
@@ -62,8 +63,8 @@ def _forward(costs: list[Cost | None], names: list[str], softmax: int) -> Writte
 
 
 def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
-    """Return the attention whose softmax backward this is: before it the gradients of scores and values, after it those
-    of queries and keys."""
+    """Return the attention to which a softmax backward belongs: the gradients of scores and values come before it,
+    those of queries and keys after it."""
     before, after = _products_before(costs, softmax)[:2], _products_after(costs, softmax)[:2]
     for row in before:
         scores, grad = costs[row], costs[softmax]
@@ -77,7 +78,7 @@ def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Writt
 
 
 def _with_copies(costs: list[Cost | None], names: list[str], first: int, last: int, scores: Cost) -> tuple[int, int]:
-    """Return the first and the last row of the products and of the copies beside them that move their inputs or
+    """Return the first and the last row of the products and of the adjacent copies that move their inputs or
     outputs."""
     shape = scores.work
     assert isinstance(shape, Product)

@@ -1,7 +1,7 @@
 """Predicts a training step on several GPUs from one on a single GPU (DistributedDataParallel, NCCL).
 
 Each GPU does the same work. Data parallelism adds a copy of each gradient into its bucket and back, a collective per
-bucket on a separate stream, and host time for these. Kernels and collectives beside each other are both slower.
+bucket on a separate stream, and host time for these. Kernels and collectives that run side by side are both slower.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ two ranks took 1.01 to 1.11 of the mean by itself, 1.04 in the median, the slowe
 
 @dataclass(frozen=True)
 class Assumed:
-    """Assumed factors on values that the trace does not hold: transfer time, added host time, slowdown beside each
-    other, and what the hosts of several ranks differ from the host of one."""
+    """Assumed factors on values that the trace does not hold: transfer time, added host time, slowdown of concurrent
+    kernels and collectives, and the difference between the hosts of several ranks and that of one."""
 
     transfer: float
     host: float
@@ -130,14 +130,14 @@ def _check(base: Baseline, gradients: Sequence[Gradient], ranks: int, link: Link
 
 @dataclass(frozen=True)
 class _Laid:
-    """The latency of a step, and the time in it that kernels wait for collectives."""
+    """The latency of a step, and the time in the step that kernels wait for collectives."""
 
     latency_ns: float
     exposed_ns: float
 
 
 def _step(base: Baseline, issued: Issued, assumed: Assumed, ranks: int) -> _Laid:
-    """Return the times of a step among others, if they overlap."""
+    """Return the times of a step among other steps, if steps overlap."""
     issued = replace(issued, host=issued.host * assumed.pace(ranks))
 
     def of(steps: int) -> _Laid:

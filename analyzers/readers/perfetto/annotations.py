@@ -1,4 +1,4 @@
-"""The arguments of an event, as Kineto's JSON writes them, from the annotations of a Perfetto event."""
+"""Reads the arguments of an event from the annotations of a Perfetto event, in the form of Kineto's JSON."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def _value(annotation: Any, interned: Interned) -> Any:
 
 
 def _nested(annotation: Any, interned: Interned) -> Any:
-    """Return a list or a dictionary. PyTorch writes an empty list as no values."""
+    """Return a list or a dictionary. PyTorch writes an empty list without values."""
     if annotation.dict_entries:
         return {_name(each, interned): _value(each, interned) for each in annotation.dict_entries}
     return [_value(each, interned) for each in annotation.array_values]

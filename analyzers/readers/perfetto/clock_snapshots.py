@@ -9,7 +9,7 @@ _BOOTTIME, _REALTIME = 6, 1
 
 
 class Clocks:
-    """The clocks of a trace, from its snapshots. `to_real_ns` is what to add to a time for the time of day."""
+    """The clocks of a trace, from its snapshots. `to_real_ns` is added to a time to get the time of day."""
 
     def __init__(self) -> None:
         self.to_real_ns = 0
@@ -18,7 +18,7 @@ class Clocks:
         self._unit: dict[tuple[int, int], tuple[int, bool]] = {}
 
     def snapshot(self, snapshot: Any, sequence: int) -> None:
-        """Take what a snapshot says about clocks relative to the trace's."""
+        """Update the clocks from a snapshot, relative to the trace's clock."""
         at = {each.clock_id: each.timestamp * (each.unit_multiplier_ns or 1) for each in snapshot.clocks}
         primary = at.get(snapshot.primary_trace_clock or _BOOTTIME, at.get(_BOOTTIME))
         for each in snapshot.clocks:

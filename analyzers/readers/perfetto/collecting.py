@@ -29,7 +29,7 @@ _DESCRIBING = {
 
 @dataclass
 class Collected:
-    """What the packets hold. `lost` counts what the recorder dropped, `undecoded` packets that are damaged."""
+    """The collected packets. `lost` counts packets that the recorder dropped, `undecoded` damaged ones."""
 
     tracks: Tracks = field(default_factory=Tracks)
     clocks: Clocks = field(default_factory=Clocks)
@@ -46,7 +46,7 @@ class Collected:
     _damage: type[Exception] = field(default_factory=decode_error)
 
     def add(self, packets: bytes) -> None:
-        """Add whole packets. If one is damaged, the others are added one by one."""
+        """Add whole packets. If one of them is damaged, they are added one by one."""
         try:
             trace = self._messages.Trace.FromString(packets)
         except self._damage:
@@ -84,7 +84,7 @@ class Collected:
             self.unused[kind] += 1
 
     def _sequence(self, packet: Any) -> Interned:
-        """Return the state of the packet's sequence, after what the packet changes in it."""
+        """Return the state of the packet's sequence, updated by the packet."""
         number = packet.trusted_packet_sequence_id
         if packet.previous_packet_dropped and not packet.first_packet_on_sequence:
             self.lost += 1

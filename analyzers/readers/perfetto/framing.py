@@ -13,7 +13,7 @@ _SNIFFED_PACKETS = 3
 
 
 class Framing:
-    """Yields runs of packets, and says afterwards how many bytes at the end are no packet, and why."""
+    """Yields runs of packets, and says afterwards how many bytes at the end are not packets, and why."""
 
     def __init__(self) -> None:
         self.rest = 0
@@ -35,8 +35,8 @@ class Framing:
         yield buffer[:end]
         self.rest = len(buffer) - end + sum(map(len, blocks))
         if self.rest:
-            cut = "its last packet is not whole"
-            self.why = f"{self.rest:,} bytes at its end are no packets" if broken else cut
+            cut = "its last packet is cut off"
+            self.why = f"{self.rest:,} bytes at its end are not packets" if broken else cut
 
 
 def each_packet(packets: bytes) -> Iterator[bytes]:
@@ -49,7 +49,8 @@ def each_packet(packets: bytes) -> Iterator[bytes]:
 
 
 def looks_like_packets(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is a Perfetto trace: packets, whose fields fill them exactly."""
+    """Return whether a file that begins with `head` is a Perfetto trace: its packets' fields fill the packets
+    exactly."""
     at, fields = 0, 0
     for _ in range(_SNIFFED_PACKETS):
         if at >= len(head):
@@ -65,7 +66,7 @@ def looks_like_packets(head: bytes) -> bool:
 
 
 def _whole(data: bytes) -> tuple[int, bool]:
-    """Return where the last whole packet ends, and whether what follows it cannot be the beginning of a packet."""
+    """Return where the last whole packet ends, and whether the bytes after it cannot be the beginning of a packet."""
     at = 0
     while at < len(data):
         if data[at] != PACKET_TAG:
@@ -98,7 +99,8 @@ _UNKNOWN = -2
 
 
 def _size(data: bytes, at: int, wire: int) -> tuple[int, int]:
-    """Return the bytes of a field's value after its length, and where they begin; -1: no field, -2: cut off."""
+    """Return the size of a field's value in bytes, and its offset. A size of -1 means that there is no field, -2 that
+    it is cut off."""
     if wire in (_FIXED64, _FIXED32):
         return (8 if wire == _FIXED64 else 4), at
     if wire not in (_VARINT, _DELIMITED):
@@ -110,7 +112,7 @@ def _size(data: bytes, at: int, wire: int) -> tuple[int, int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint and where it ends; -1 if the data end in it or it is too long."""
+    """Return a varint and the offset after it; -1 if the data end inside it or it is too long."""
     value = shift = 0
     while at < len(data) and shift < 7 * _LONGEST_VARINT:
         byte = data[at]

@@ -1,4 +1,5 @@
-"""The Kineto category of an event that names none: Kineto's builder of Perfetto traces leaves categories out."""
+"""Infers the Kineto category of an event without one, because Kineto's builder of Perfetto traces leaves categories
+out."""
 
 import re
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""The strings that the packets of a sequence refer to by number."""
+"""Resolves the strings to which the packets of a sequence refer by number."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ Strings = dict[int, str]
 
 @dataclass
 class Interned:
-    """The incremental state of a sequence. `valid` is false after lost packets, until the sequence begins anew."""
+    """The incremental state of a sequence. `valid` is False after lost packets, until the sequence begins again."""
 
     names: Strings = field(default_factory=dict)
     categories: Strings = field(default_factory=dict)
@@ -22,7 +22,8 @@ class Interned:
     stages: Strings = field(default_factory=dict)
     launch_arguments: Strings = field(default_factory=dict)
     nested: dict[bytes, Any] = field(default_factory=dict)
-    """Lists and dictionaries among the arguments by their bytes: most events share the shapes of others."""
+    """Lists and dictionaries among the arguments, by their bytes, because most events share their shapes with other
+    events."""
     default_track: int = 0
     clock: int = 0
     valid: bool = False

@@ -19,11 +19,11 @@ def messages() -> Any:
 
 
 def decode_error() -> type[Exception]:
-    """Return the exception of bytes that are no message."""
+    """Return the exception that decoding raises for bytes that are not a message."""
     error: type[Exception] = import_module("google.protobuf.message").DecodeError
     return error
 
 
 def text(value: str | bytes) -> str:
-    """Return a string of a message. protobuf gives one that is not UTF-8 as bytes."""
+    """Return a string of a message. protobuf returns bytes for a string that is not UTF-8."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

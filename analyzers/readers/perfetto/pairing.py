@@ -20,8 +20,8 @@ class Mark:
 def end_times(marks: Sequence[Mark], slices: int) -> tuple[list[int], int]:
     """Return the end of each of `slices` slices (UNENDED for none), and the number of ends without a beginning.
 
-    A recorder writes marks in the order of time, and slices nest on their track. PyTorch exports all beginnings of a
-    kind, and then all ends in the same order, where a slice may begin in the nanosecond in which the one before ends.
+    A recorder writes marks in order of time, and slices nest on their track. PyTorch exports all beginnings of a kind,
+    and then all ends in the same order; a slice may begin in the nanosecond in which the previous one ends.
     """
     ends = [UNENDED] * slices
     left: list[Mark] = []
@@ -40,7 +40,8 @@ def end_times(marks: Sequence[Mark], slices: int) -> tuple[list[int], int]:
 
 
 def _exported(begins: Sequence[Mark], after: Sequence[Mark]) -> set[int]:
-    """Return the tracks on which the k-th end belongs to the k-th beginning: their marks are not in order of time."""
+    """Return the tracks on which the k-th end belongs to the k-th beginning, because their marks are not in order of
+    time."""
     if len(begins) != len(after) or any(
         begin.track != end.track or end.time_ns < begin.time_ns for begin, end in zip(begins, after, strict=True)
     ):
@@ -52,7 +53,7 @@ def _exported(begins: Sequence[Mark], after: Sequence[Mark]) -> set[int]:
 
 
 def _nest(marks: Sequence[Mark], ends: list[int]) -> int:
-    """Give each beginning the end at its depth, in the order of time, and return the number of ends left over."""
+    """Pair each beginning with the end at its depth, in order of time, and return the number of unpaired ends."""
     open_slices: dict[int, list[int]] = defaultdict(list)
     over = 0
     for mark in sorted(marks, key=lambda mark: mark.time_ns):

@@ -57,7 +57,7 @@ def _columns(all_events: list[Event]) -> list[EventColumns]:
 
 
 def _names(collected: Collected) -> list[Event]:
-    """Return the events by which Kineto names its threads."""
+    """Return the events with which Kineto names its threads."""
     tracks = collected.tracks
     return [
         Event(ph="M", name="thread_name", pid=pid, tid=tid, args=msgspec.Raw(msgspec.json.encode({"name": name})))

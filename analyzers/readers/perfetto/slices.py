@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Slice:
-    """A slice as it begins. Its thread is known when all tracks are."""
+    """A slice at its beginning. Its thread is known once all tracks are."""
 
     track: int
     time_ns: int
@@ -28,7 +28,7 @@ class Slice:
     name: str
     arguments: Raw
     keys: tuple[str, ...]
-    """Names of the arguments, which tell the category of a slice without one."""
+    """Names of the arguments, from which the category of a slice without one is inferred."""
 
 
 def slice_of(one: Any, track: int, time_ns: int, interned: Interned) -> Slice:
@@ -40,7 +40,7 @@ def slice_of(one: Any, track: int, time_ns: int, interned: Interned) -> Slice:
 
 
 def events(slices: Sequence[Slice], ends: Sequence[int], tracks: Tracks, last_ns: int) -> list[Event]:
-    """Return the events of slices with their ends. A slice that does not end lasts until `last_ns`."""
+    """Return the events of slices with their ends. A slice without an end lasts until `last_ns`."""
     lanes = {uuid: _Lane(uuid, tracks) for uuid in {each.track for each in slices}}
     return [
         lanes[one.track].event(one, (last_ns if end == UNENDED else end) - one.time_ns)
@@ -69,7 +69,7 @@ def encoded(values: Arguments) -> Raw:
 
 
 class _Lane:
-    """What the events of one track share."""
+    """Values that the events of one track share."""
 
     def __init__(self, uuid: int, tracks: Tracks) -> None:
         self._thread, self._name, self._process = tracks.thread(uuid), tracks.name(uuid), tracks.process_name(uuid)

@@ -1,4 +1,4 @@
-"""GPU work that PyTorch writes as render stages: a stage and a queue for each kernel, copy and set."""
+"""Reads GPU work that PyTorch writes as render stages, with a stage and a queue for each kernel, copy and set."""
 
 import re
 from typing import Any
@@ -22,18 +22,18 @@ _LAUNCH = {"registers_per_thread": "registers per thread", "shared_mem_dynamic":
 
 
 def category(event: Any, interned: Interned) -> str:
-    """Return the Kineto category of a render stage; the name of the stage, if PyTorch knows no such stage."""
+    """Return the Kineto category of a render stage, or the name of a stage that PyTorch does not define."""
     stage = interned.stages.get(event.stage_iid, "")
     return _CATEGORIES.get(stage, stage)
 
 
 def name(event: Any, interned: Interned) -> str:
-    """Return the name of a kernel, or of the stage if it has none."""
+    """Return the name of a kernel, or of its stage if it has none."""
     return text(event.name) or interned.names.get(event.name_iid, "") or interned.stages.get(event.stage_iid, "")
 
 
 def arguments(event: Any, interned: Interned) -> Arguments:
-    """Return the arguments as Kineto names them. The queue is the stream, if its name says so."""
+    """Return the arguments under Kineto's names. The queue is the stream if its name says so."""
     queue = _STREAM.match(interned.stages.get(event.hw_queue_iid, ""))
     values: Arguments = {"device": event.gpu_id, **({"stream": int(queue[1])} if queue else {})}
     for extra in event.extra_data:

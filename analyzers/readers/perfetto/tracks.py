@@ -1,4 +1,4 @@
-"""The process and thread of each track."""
+"""Finds the process and thread of each track."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ class Tracks:
     parents: dict[int, int] = field(default_factory=dict)
 
     def add(self, track: Any) -> None:
-        """Add a descriptor. One that comes again replaces what it says anew."""
+        """Add a descriptor. A repeated descriptor replaces the values that it contains."""
         uuid = track.uuid
         if track.HasField("thread"):
             self.threads[uuid] = (track.thread.pid, track.thread.tid)
@@ -34,7 +34,7 @@ class Tracks:
     def thread(self, uuid: int) -> Thread:
         """Return pid and tid of the thread that a track belongs to.
 
-        Tracks below a thread belong to it. A track without any thread is one of its own.
+        Tracks below a thread belong to it. A track without a thread counts as a thread of its own.
         """
         above = self._lineage(uuid)
         for each in above:
@@ -48,7 +48,7 @@ class Tracks:
         return next((self.names[each] for each in self._lineage(uuid) if each in self.names), "")
 
     def process_name(self, uuid: int) -> str:
-        """Return the name of the outermost track above."""
+        """Return the name of the outermost track around it."""
         return self.names.get(self._lineage(uuid)[-1], "")
 
     def _lineage(self, uuid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Read a `.chrome_trace` of Proton: a JSON document a line, with the kernels of one stream."""
+"""Read a `.chrome_trace` of Proton: one JSON document per line, with the kernels of one stream."""
 
 import msgspec
 from msgspec import Struct, field

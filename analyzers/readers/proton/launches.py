@@ -1,4 +1,4 @@
-"""What Proton records of a launch of a kernel."""
+"""Defines what Proton records about a kernel launch."""
 
 from dataclasses import dataclass, field
 
@@ -6,12 +6,12 @@ from tracekit.analyzers.trace import DeviceProperties
 
 ROOT = "ROOT"
 TRANSPARENT = frozenset(("<captured_at>",))
-"""Scopes that Proton puts around others: here between the replay of a graph and the scopes of its capture."""
+"""Scopes that Proton adds between the replay of a graph and the scopes of its capture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel that ran, and the scopes (or Python functions) that it was launched in, the outermost first."""
+    """A kernel that ran, and the scopes (or Python functions) in which it was launched, outermost first."""
 
     scopes: tuple[str, ...]
     name: str
@@ -23,8 +23,8 @@ class Launch:
 
 @dataclass
 class Profile:
-    """The launches of a profile. `summed` counts those of which only sums are known, `unreadable` events that are no
-    launches; `damage` says why it ends early."""
+    """The launches of a profile. `summed` counts launches of which only sums are known, `unreadable` events that are
+    not launches. `damage` says why the profile ends early."""
 
     launches: list[Launch] = field(default_factory=list)
     devices: tuple[DeviceProperties, ...] = ()

@@ -1,4 +1,4 @@
-"""The scopes of launches as ranges on the host."""
+"""Converts the scopes of launches to ranges on the host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class _Row:
 
 
 def host_table(launches: Sequence[Launch]) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return the host table, and the names of its threads: one for each stream.
+    """Return the host table, and the names of its threads, one for each stream.
 
-    A scope begins with its first kernel and ends with its last, because nothing else is recorded of it. Each launch is
-    an op named like its kernel, whose external id is the number of the launch.
+    A scope begins with its first kernel and ends with its last, because nothing else is recorded about it. Each launch
+    is an op named like its kernel, whose external id is the number of the launch.
     """
     streams = sorted({(launch.device, launch.stream) for launch in launches})
     rows: list[_Row] = []
@@ -54,7 +54,7 @@ def _of_stream(thread: int, launches: Sequence[Launch], numbers: Sequence[int]) 
 
 
 def _shared(opened: Sequence[_Row], scopes: Sequence[str]) -> int:
-    """Return how many of the open ranges are scopes of the next launch, too."""
+    """Return how many of the open ranges are also scopes of the next launch."""
     same = 0
     for row, name in zip(opened, scopes, strict=False):
         if row.name != name:

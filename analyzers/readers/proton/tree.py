@@ -12,7 +12,7 @@ from tracekit.analyzers.trace import DeviceProperties
 
 _TIME, _COUNT, _DEVICE = "time (ns)", "count", "device_id"
 _MOST_ROWS = 1_000
-"""Most launches of a kernel in a scope that get a row each."""
+"""Most launches of a kernel in a scope that get one row each."""
 _DEEPEST = 500
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _CLOSING = {b"[": b"]", b"{": b"}"}
@@ -35,9 +35,10 @@ _decode = msgspec.json.Decoder(list[_Node]).decode
 
 
 def tree(data: bytes) -> Profile:
-    """Return the launches in the order of the tree, laid end to end, each with the mean time of its kernel there.
+    """Return the launches in the order of the tree, laid end to end, each with the mean time of its kernel in its
+    scope.
 
-    A tree that is cut off is read as far as its nodes are whole.
+    A truncated tree is read up to its last whole node.
     """
     nodes, damage = _nodes(data)
     profile = Profile(damage=damage, devices=_devices(nodes))
@@ -70,7 +71,7 @@ def _add(node: _Node, scopes: tuple[str, ...], at: int, profile: Profile) -> int
 
 
 def _number(value: Any) -> int | None:
-    """Return a count or a time, which may be written as text; None for anything else."""
+    """Return a count or a time, which may be written as text; None for any other value."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -91,7 +92,7 @@ def _nodes(data: bytes) -> tuple[list[_Node], str]:
 
 
 def _closed(data: bytes) -> bytes:
-    """Return JSON that was cut off, up to the last object that is whole, with what is open there closed."""
+    """Return truncated JSON up to its last whole object, with all open brackets closed."""
     opened: list[bytes] = []
     end, open_there = 0, b""
     for token in _TOKEN.finditer(data):
