@@ -1,6 +1,8 @@
 """Images and convolution weights with their channels last, as cuDNN's kernels on tensor cores read them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -36,6 +38,7 @@ class ChannelsLast(Optimization):
     id = "channels-last"
     title = "Channels last"
     costs = Costs("unchanged", "unchanged but for the order of sums", "one line")
+    excludes: Mapping[str, str] = dict.fromkeys(("compile", "max-autotune"), "it chooses the layout itself.")
     caveats = ("Ops without a kernel for this layout copy their inputs back: look for `contiguous` in the next trace.",)
 
     def objection(self, base: Baseline) -> str | None:
@@ -68,9 +71,8 @@ class ChannelsLast(Optimization):
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda:
             raise refused(self, "It is for convolutions of cuDNN.")
-        torch = require("torch")
-        model = twin(subject.model, share=False).to(memory_format=torch.channels_last)
-        return replace(subject, model=model)
+        model: Any = twin(subject.model, share=False)
+        return replace(subject, model=model.to(memory_format=require("torch").channels_last))
 
 
 def _copying(base: Baseline) -> "pd.Series[bool]":
