@@ -38,7 +38,7 @@ class ChannelsLast(Optimization):
     id = "channels-last"
     title = "Channels last"
     costs = Costs("unchanged", "unchanged but for the order of sums", "one line")
-    excludes: Mapping[str, str] = dict.fromkeys(("compile", "max-autotune"), "it chooses the layout itself.")
+    excludes: Mapping[str, str] = dict.fromkeys(("compile", "max-autotune"), "compiled code chooses the layout itself.")
     caveats = ("Ops without a kernel for this layout copy their inputs back: look for `contiguous` in the next trace.",)
 
     def objection(self, base: Baseline) -> str | None:
