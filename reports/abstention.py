@@ -6,7 +6,7 @@ from tracekit.reports.names import printable
 _NOTHING = "No optimization that tracekit knows is predicted to help"
 _REASONS = 2
 _LITTLE = 0.5
-"""Fraction of the busy time with known shapes below which more advice may be hidden."""
+"""Fraction of the busy time with known shapes below which more advice may remain undiscovered."""
 
 
 def abstention(analysis: Analysis) -> str | None:
@@ -27,14 +27,14 @@ def can_predict(analysis: Analysis) -> bool:
 
 
 def helpless(analysis: Analysis) -> str:
-    """Return why nothing is recommended as the end of a sentence, without its stop."""
+    """Return why nothing is recommended, as the end of a sentence without a full stop."""
     if not can_predict(analysis):
         return "nothing can be predicted"
     return "no optimization is predicted to help" + _hidden(analysis)
 
 
 def _hidden(analysis: Analysis) -> str:
-    """Return that more may help than is known, if little is known; "" otherwise."""
+    """Return that more optimizations may help than are known, if little is known about the work; "" otherwise."""
     if analysis.source.device == "cpu" or min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
         return ""
-    return ", as far as known: the trace does not say shapes and types of most of its work"
+    return ", as far as known: the trace does not record shapes and types of most of its work"

@@ -93,7 +93,7 @@ class _Box(NamedTuple):
 
 
 def _free(x: float, y: float, width: float, taken: Sequence[_Box]) -> _Box:
-    """Return a place next to a point, above it or else below, that no label and no other point has."""
+    """Return a place above or else below a point that is free of other labels and points."""
     places = [_Box(x, y + shift, width) for shift in (-9, 9, 0, -9 - _LINE, 9 + _LINE, 9 + 2 * _LINE)]
     free = (each for each in places if each.y > _LINE / 2 and not any(each.meets(other) for other in taken))
     return next(free, places[0])

@@ -15,9 +15,9 @@ from tracekit.reports.sentences import explained, pieces
 
 Rows = Mapping[tuple[str, str], str]
 _KEYS = {"layer_types": "type", "ops": "name", "kernels": "name", "idle_causes": "cause", "fusion_plan": "number"}
-"""Tables whose rows evidence refers to -> column with their keys."""
+"""Tables whose rows evidence refers to, with the columns of their keys."""
 _PLACES = {"idle_share": "timeline", "launches": "kernels-0"}
-"""Value of the step -> element of the page that shows it."""
+"""Values of the step, with the element of the page that shows them."""
 
 
 class Link(NamedTuple):
@@ -120,7 +120,7 @@ def _costs_of(costs: Costs | None, gain: MeasuredGain | None) -> Iterator[Fact]:
 
 
 def _rows(analysis: Analysis) -> dict[tuple[str, str], str]:
-    """Return the anchor of each row by its table and key; for equal keys, that of the first row."""
+    """Return the anchor of each row by its table and key. Rows with equal keys share the anchor of the first."""
     anchors: dict[tuple[str, str], str] = {}
     for table, column in _KEYS.items():
         for row, key in enumerate(getattr(analysis, table)[column]):

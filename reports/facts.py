@@ -45,7 +45,7 @@ def key_figures(analysis: Analysis) -> list[Fact]:
 
 
 def _idle_for(analysis: Analysis) -> str:
-    """Return the cause of most of the idle time."""
+    """Return the cause of most of the idle time, with its share."""
     if analysis.idle_causes.empty:
         return ""
     most = analysis.idle_causes.iloc[0]

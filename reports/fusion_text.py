@@ -12,7 +12,7 @@ from tracekit.reports.numbers import duration, percent
 from tracekit.reports.untrusted import printable
 
 _NO_DATA_FLOW = (
-    "The trace does not tell which op reads what another one wrote, so these groups are guesses, and no kernel is "
+    "A trace does not record which op reads which tensor, so these groups are guesses, and no kernel is "
     "written for them. For kernels, profile the model: tracekit profile --model NAME, or "
     "tracekit.profile(model, inputs) for one of your own."
 )
@@ -21,7 +21,7 @@ _NO_DATA_FLOW = (
 def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
     """Return the plan with one line per row."""
     if not rows:
-        return "Nothing can be fused: no ops of the step that a kernel could compute together follow each other.\n"
+        return "Nothing can be fused: the step has no consecutive ops that one kernel could compute.\n"
     lines = [f"Fused kernels of one step on the {gpu.name}, those that save most first (times are modelled):", ""]
     for number, row in enumerate(rows, 1):
         after = row.after_ns
@@ -41,10 +41,10 @@ def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
 
 
 def launch_order_text(plan: pd.DataFrame) -> str:
-    """Return the plan of a trace without a graph, one line per row, and what it does not know."""
+    """Return the plan of a trace without a graph, one line per row, and its limits."""
     if plan.empty:
-        return "Nothing can be fused: no ops of the trace that follow each other could be one kernel.\n"
-    lines = ["Ops that follow each other and have like sizes, so that one kernel may replace them:", ""]
+        return "Nothing can be fused: the trace has no consecutive ops that one kernel could compute.\n"
+    lines = ["Consecutive ops of similar sizes, which one kernel may replace:", ""]
     for row in plan.to_dict("records"):
         where = printable(row["layer"]) or "the model"
         lines.append(f"{row['number']:3d}.  {row['pattern']}, {row['groups']} × {where}: {printable(row['ops'])}")
@@ -54,7 +54,7 @@ def launch_order_text(plan: pd.DataFrame) -> str:
 
 
 def results_text(results: Iterable[Any]) -> str:
-    """Return the result of each row: written and checked, timed, or why not."""
+    """Return the result of each row: written and checked, timed, or the reason why not."""
     lines = []
     for each in results:
         name = f"{each.number:3d}.  {printable(each.planned.pattern)}"

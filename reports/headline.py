@@ -74,8 +74,7 @@ def _subject(analysis: Analysis) -> str:
 
 
 def _root(analysis: Analysis) -> str:
-    """Return the class of the whole model, without what torch wraps around it; "" if the trace does not have exactly
-    one."""
+    """Return the class of the whole model, without wrappers of torch; "" if the trace does not have exactly one."""
     layers = analysis.layers[analysis.layers["type"] != ""]
     inside = layers["depth"] == 0
     while inside.sum() == 1 and layers["type"][inside].iloc[0] in _WRAPPERS:
@@ -84,7 +83,7 @@ def _root(analysis: Analysis) -> str:
 
 
 def main_bound(analysis: Analysis) -> str:
-    """Return the bound that the headline names; "mixed": none is large enough; "undetermined": it is unknown."""
+    """Return the bound that the headline names; "mixed": none is large enough; "undetermined": unknown."""
     if analysis.undetermined:
         return "undetermined"
     main, share = analysis.bound.ranked()[0]

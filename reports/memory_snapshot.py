@@ -48,12 +48,12 @@ def _text(device: DeviceMemory) -> str:
     for asked, free in device.failures:
         lines.append(f"  out of memory: {_size(asked)} asked for, {_size(free)} free on the device")
     if device.peak:
-        lines.append(f"  most at once while recorded: {_size(device.peak)}")
+        lines.append(f"  peak while recorded: {_size(device.peak)}")
         lines += _places(device.at_peak)
         if device.before_recording:
             lines.append(f"    {_size(device.before_recording):>9}  allocated before recording began")
     else:
-        lines += ["  no events were recorded: what is allocated now, by place", *_places(device.now)]
+        lines += ["  no events were recorded: allocated now, by place", *_places(device.now)]
     if device.lost_allocations:
         lines.append(
             f"  {device.lost_allocations:,} of {device.events:,} events release what was allocated before "

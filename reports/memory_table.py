@@ -9,7 +9,7 @@ from tracekit.analyzers.schema import Column, Table
 MEMORY = Table(
     "memory",
     "Device memory at the peak of a step.",
-    Column("what", "object", "", "what holds it"),
+    Column("what", "object", "", "use of the memory"),
     Column("bytes", "int64", "B", "bytes, decimal prefixes"),
     Column("of_device", "float64", "", "part of the device's memory; NaN: device unknown"),
 )

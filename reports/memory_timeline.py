@@ -24,11 +24,11 @@ def to_text(run: MemoryOfRun) -> str:
     lines += [
         f"  {_size(size):>9}  {percent(size / max(1, line.peak_bytes)):>6}  {kind}" for kind, size in _by_kind(run)
     ]
-    lines += ["", "Who holds it"]
+    lines += ["", "Largest allocations at the peak"]
     for kind, layer, op, size, share, _ in _rows(run)[:_ROWS]:
         lines.append(f"  {size:>9}  {share:>6}  {kind}: {shortened(layer, 44)} {shortened(op, 40)}".rstrip())
     if run.remedies:
-        lines += ["", "What takes how much from it (predicted peak, less by, speed-up)"]
+        lines += ["", "Optimizations that lower it (predicted peak, reduction, speed-up)"]
         lines += [f"  {peak:>9}  {less:>9}  {gain:>12}  {title}" for title, peak, less, gain in _remedies(run)]
     return "\n".join(lines) + "\n"
 
@@ -56,7 +56,7 @@ def to_html(run: MemoryOfRun) -> str:
     line = run.timeline
     note = f"{_size(line.peak_bytes)} at the peak{f' in {line.phase}' if line.phase else ''}{_capacity(run)}. "
     note += "MODELLED: nothing was measured. " if run.modelled else ""
-    note += "What a block is for is told from when it was allocated and freed."
+    note += "The kind of a block is inferred from the times of its allocation and free."
     return page_html(
         MemoryPage(
             title=printable(run.name),

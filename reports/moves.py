@@ -12,15 +12,15 @@ from tracekit.reports.names import printable
 MOVES = Table(
     "roofline_moves",
     "Parts of a step on the roofline before and after a prediction.",
-    Column("part", "object", "", "class of the layer, its own work; class of op where the trace names no layers"),
-    Column("prediction", "object", "", "what is applied; a number: that step of the plan, after those before it"),
+    Column("part", "object", "", "class of the layer, for its own work; class of op if the trace names no layers"),
+    Column("prediction", "object", "", "applied optimizations; a number: that step of the plan, after all before it"),
     Column("before_ns", "int64", "ns", "busy time of a step before"),
-    Column("after_ns", "int64", "ns", "busy time of a step after, as predicted; 0: its work is done by other parts"),
+    Column("after_ns", "int64", "ns", "predicted busy time of a step after; 0: other parts do its work"),
     Column("before_intensity", "float64", "FLOP/B", "arithmetic intensity before"),
     Column("after_intensity", "float64", "FLOP/B", "arithmetic intensity after"),
     Column("before_rate", "float64", "GFLOP/s", "achieved before"),
-    Column("after_rate", "float64", "GFLOP/s", "achieved after, as predicted"),
-    Column("precision", "object", "", "in which most of the arithmetic is done, before → after"),
+    Column("after_rate", "float64", "GFLOP/s", "predicted rate after"),
+    Column("precision", "object", "", "precision of most of the arithmetic, before → after"),
 )
 _MOVED = 0.01
 """Smallest change, as a fraction of the step's time in either direction, that counts as a move."""
@@ -32,7 +32,7 @@ def moves_table(analysis: Analysis) -> pd.DataFrame:
 
 
 def moves_by_card(analysis: Analysis) -> dict[str, tuple[str, pd.DataFrame]]:
-    """Return the applied optimizations -> (label, rows of `moves_table`)."""
+    """Map the applied optimizations to (label, rows of `moves_table`)."""
     rows = _moves(analysis)
     return {str(key): (group["prediction"].iloc[0], group) for key, group in rows.groupby("applied", sort=False)}
 

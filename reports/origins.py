@@ -55,8 +55,8 @@ def origins(analysis: Analysis) -> list[Origin]:
 
 def _layers(source: Source) -> str:
     if source.layers_from == "none":
-        return "the trace says nothing of layers"
-    return f"from {source.layers_from}: those open on the host when the work was launched"
+        return "the trace names no layers"
+    return f"from {source.layers_from}: those that were open on the host when the work was launched"
 
 
 def _counted() -> str:
@@ -82,7 +82,7 @@ def _roofs(source: Source) -> list[Origin]:
 def _idle(analysis: Analysis) -> list[Origin]:
     if analysis.gaps.empty:
         return []
-    how = "gaps between pieces of work, as in the trace; their cause from what the host did until the next launch"
+    how = "gaps between pieces of work, as in the trace; their cause is the host's activity until the next launch"
     return [Origin("idle time and its causes", "derived", how)]
 
 
@@ -94,7 +94,7 @@ def _memory(source: Source) -> list[Origin]:
 
 
 def dropped(analysis: Analysis, tables: Iterable[TableView], notes: Iterable[str]) -> list[str]:
-    """Return sentences on what this page does not show, or the trace did not contain."""
+    """Return sentences on what this page leaves out, or the trace did not contain."""
     lost = analysis.problems[analysis.problems["severity"] != "info"]
     coverage = analysis.coverage
     parts = {"an op": coverage.op, "a layer": coverage.layer, "counted FLOPs and bytes": coverage.cost}

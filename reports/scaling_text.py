@@ -24,6 +24,6 @@ def to_text(scaling: Scaling) -> str:
 
 
 def to_json(scaling: Scaling) -> str:
-    """Return the values; intervals as low, expected and high."""
+    """Return the values as JSON; intervals have low, expected and high."""
     values = asdict(scaling) | {name: asdict(getattr(scaling, name)) for name in _KINDS}
     return json_text({"schema_version": "1.0", **values})

@@ -17,7 +17,7 @@ from tracekit.reports.numbers import ABSENT, duration, percent, quantity, signif
 
 HEAD = ("GPU", "batch", "tokens", "apply", "source", "step", "per second", "speed-up", "memory", "idle")
 _MODELLED = "Modelled: every number is a prediction; nothing was measured."
-_MEASURED = "Rows and sentences say what was measured; every other number is modelled, a prediction."
+_MEASURED = "Measured rows and sentences are marked; every other number is modelled, a prediction."
 _MOST_ROWS = 60
 _POINTS = ["gpu", "apply", "source"]
 _REFUSED = {MODELLED: "cannot be applied", MEASURED: "was not measured"}
@@ -25,18 +25,18 @@ _LACKS = {MODELLED: "refused", MEASURED: "not measured"}
 
 
 def sentences(sweep: pd.DataFrame) -> list[str]:
-    """Return a sentence for each crossover, one on how near the predictions came to what was measured, then one for
-    each reason why something cannot be applied or was not measured."""
+    """Return a sentence for each crossover, one on how close predictions are to measurements, and one for each reason
+    why an optimization cannot be applied or was not measured."""
     return [*dict.fromkeys(_sentence(each) for each in crossovers(sweep)), *_nearness(sweep), *_refusals(sweep)]
 
 
 def basis(sweep: pd.DataFrame) -> str:
-    """Return the sentence that says which numbers are predictions."""
+    """Return the sentence that states which numbers are predictions."""
     return _MEASURED if (sweep["source"] == MEASURED).any() else _MODELLED
 
 
 def _nearness(sweep: pd.DataFrame) -> list[str]:
-    """Return a sentence for each GPU that points were both predicted for and measured on."""
+    """Return a sentence for each GPU with both predicted and measured points."""
     known = sweep[sweep["refused"] == ""]
     sides = [known[known["source"] == source] for source in (MODELLED, MEASURED)]
     both = sides[0].merge(sides[1], on=["gpu", "batch_size", "seq_len", "apply"], suffixes=("", "_measured"))
@@ -80,7 +80,7 @@ def _refusals(sweep: pd.DataFrame) -> list[str]:
 
 
 def cells(sweep: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return the cells of each row, as `HEAD` names them."""
+    """Return the cells of each row, in the order of `HEAD`."""
     return [_cells(row) for row in sweep.itertuples(index=False)]
 
 
@@ -104,7 +104,7 @@ def _known(value: float, words: Callable[[float], str]) -> str:
 
 
 def to_text(sweep: pd.DataFrame, *, width: int | None = None) -> str:
-    """Return the crossovers and the rows, the first of many. `width` is in columns."""
+    """Return the crossovers and the rows, truncated if there are many. `width` is in columns."""
     return printed(lambda columns: _text(sweep, columns), width=width, colour=False)
 
 

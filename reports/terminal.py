@@ -139,7 +139,8 @@ def _devices(analysis: Analysis) -> list[str]:
 
 
 def _own_time(analysis: Analysis) -> pd.DataFrame:
-    """Return layer types by the time of their own kernels: with its children, the root module would have all of it."""
+    """Return layer types by the time of their own kernels, because with its children the root module would have all of
+    it."""
     types = analysis.layer_types
     names = [f"{count} × {name}" for count, name in zip(types["layers"], types["type"], strict=True)]
     return types.assign(name=names, share=types["self_busy_ns"] / max(1, analysis.timeline.busy_ns))

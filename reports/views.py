@@ -18,7 +18,7 @@ _LONGEST_TITLE = 1_000
 _LIMITS = {"name": 72, "text": 22}
 _LIKE = {"after_ns": "before_ns", "self_busy_ns": "busy_ns", "duration_ns": "busy_ns"}
 _LIKE |= {"idle_ns": "wall_ns", "busy_ns": "wall_ns"}
-"""Columns that have the same unit as another column of the table, so that they can be compared."""
+"""Columns with the same unit as another column of the table, so that they can be compared."""
 _UNITS: dict[str, tuple[tuple[float, str, int], ...]] = {
     "time": ((1e10, "s", 3), (1e7, "ms", 3), (0, "µs", 1)),
     "flops": ((1e12, "TFLOP", 3), (1e9, "GFLOP", 3), (1e6, "MFLOP", 3), (0, "kFLOP", 3)),

@@ -28,7 +28,7 @@ _NAME, _TEXT, _PATH = 80, 280, 160
 
 
 def to_dict(analysis: Analysis, run: str, *, repeatable: bool = True) -> dict[str, Any]:
-    """Return the brief. `run` is what the commands in it name. Times are in µs, shares are fractions of 1.
+    """Return the brief. `run` is the name of the run in its commands. Times are in µs, shares are fractions of 1.
 
     `repeatable`: `tracekit verify` can repeat the run.
     """
@@ -86,7 +86,7 @@ def _source(analysis: Analysis) -> dict[str, Any]:
 
 
 def _evidence(analysis: Analysis) -> list[dict[str, Any]]:
-    """The rows that hold most of the time, by table, each with its id."""
+    """Return the rows with most of the time, by table, each with its id."""
     own = analysis.layers[analysis.layers["path"] != ""].rename(columns={"self_busy_ns": "own_ns"})
     tables = (
         ("layer", own, "path", "own_ns"),
@@ -115,7 +115,7 @@ def _largest(kind: str, table: pd.DataFrame, name: str, time: str, steps: int) -
 
 
 def _in_commands(run: str) -> str:
-    """The run as commands name it; RUN stands for one with a long name."""
+    """Return the run as commands name it, or RUN for a run with a long name."""
     return shlex.quote(printable(run)) if len(run) <= _PATH else "RUN"
 
 

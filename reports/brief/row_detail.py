@@ -63,8 +63,8 @@ def _parent(analysis: Analysis, row: dict[str, Any]) -> str | None:
 
 
 def _around(analysis: Analysis, kind: str, rows: list[int]) -> dict[str, Any]:
-    """Return the rows that belong to a row: children, ops and kernels of a layer, layers and kernels of an op, and so
-    on."""
+    """Return the rows related to a row: the children, ops and kernels of a layer, the layers and kernels of an op, and
+    so on."""
     work, layers = analysis.work, analysis.layers
     if kind == "cause":
         cause = analysis.idle_causes["cause"].iloc[rows[0]]
@@ -84,7 +84,7 @@ def _around(analysis: Analysis, kind: str, rows: list[int]) -> dict[str, Any]:
 
 
 def _time_by(work: pd.DataFrame, layers: pd.DataFrame, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Busy time of the work by layer, op or kernel; the largest first."""
+    """Return the busy time of the work by layer, op or kernel, largest first."""
     paths = np.append(layers["path"].to_numpy(dtype=object), "")
     keys = {
         "layer": paths[work["layer"].to_numpy()],

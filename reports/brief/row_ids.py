@@ -15,13 +15,13 @@ NAMED = {
     "cause": ("idle_causes", "cause"),
     "problem": ("problems", "code"),
 }
-"""Kind of id -> table of the analysis, and the column that names its rows."""
+"""Kind of id, with its table of the analysis and the column that names the rows."""
 _LONGEST = 60
 """Longer names are replaced by their hash."""
 
 
 def row_id(kind: str, name: str) -> str:
-    """Return "kind:name"; of a name that is long or not printable, "kind:#" and its hash."""
+    """Return "kind:name", or "kind:#" and a hash for a name that is long or not printable."""
     plain = name.isprintable() and len(name) <= _LONGEST
     return f"{kind}:{name}" if plain else f"{kind}:#{xxhash.xxh32_hexdigest(name.encode('utf-8', 'surrogatepass'))}"
 

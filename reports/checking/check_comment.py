@@ -17,7 +17,7 @@ _ROWS = 40
 
 
 def mark(name: str) -> str:
-    """Return the hidden line by which the comment of a baseline is found again."""
+    """Return the hidden line that identifies the comment of a baseline."""
     safe = "".join(character for character in name if character.isalnum() or character in "._-")
     return f"<!-- tracekit check {safe} -->"
 

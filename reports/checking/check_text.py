@@ -47,9 +47,7 @@ def _times(check: Check) -> RenderableType | None:
     for change in shown:
         view.add_row(*_time_row(change))
     more = len(check.times) - len(shown)
-    return (
-        Group(view, Text(f"{more} others did not change, or by less than can be told.", style="dim")) if more else view
-    )
+    return Group(view, Text(f"{more} others did not change, or too little to notice.", style="dim")) if more else view
 
 
 def _time_row(change: TimeChange) -> tuple[RenderableType, ...]:

@@ -7,7 +7,7 @@ from tracekit.reports.checking.check_sentences import culprit_text, verdict_sent
 from tracekit.reports.names import printable
 
 Placed = Callable[[Culprit], tuple[str, int] | None]
-"""The file in the repository, and the line, of a culprit; None: not known, or not in the repository."""
+"""The file in the repository and the line of a culprit; None: unknown, or not in the repository."""
 
 _LEVEL = {"regressed": "error", "inconclusive": "warning", "pass": "notice", "improved": "notice"}
 
@@ -29,10 +29,10 @@ def _line(level: str, place: tuple[str, int] | None, title: str, message: str) -
 
 
 def _data(text: str) -> str:
-    """Text of a workflow command, escaped as GitHub's runner reads it."""
+    """Return the text of a workflow command, escaped as GitHub's runner reads it."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """Value of a property of a workflow command."""
+    """Return the value of a property of a workflow command."""
     return _data(printable(text)).replace(":", "%3A").replace(",", "%2C")

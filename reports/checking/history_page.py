@@ -36,13 +36,14 @@ class Series:
         return duration(value) if self.what == _LATENCY else counted(self.what, value)
 
     def levels(self) -> list[tuple[int, int, float]]:
-        """Return (first, behind the last, median) of each level."""
+        """Return (first index, index after the last, median) of each level."""
         starts = [0, *self.changes, len(self.values)]
         return [(first, stop, sorted(self.values[first:stop])[(stop - first) // 2]) for first, stop in pairwise(starts)]
 
 
 def series(points: Sequence[HistoryPoint], what: str = _LATENCY) -> Series:
-    """Return the latency, or a counter, of a history. Raises UnknownNameError for a counter that no point has."""
+    """Return the latency, or a counter, of a history. Raises UnknownNameError for a counter that is in none of its
+    points."""
     if what == _LATENCY:
         kept = [point for point in points if point.latency_us > 0]
         values = [point.latency_us for point in kept]
@@ -119,7 +120,7 @@ def _row(drawn: Series, at: int) -> dict[str, Any]:
 
 
 def _plot(drawn: Series, levels: list[tuple[int, int, float]]) -> dict[str, Any]:
-    """Coordinates of the points, their intervals, the levels and the labels of the axis."""
+    """Return the coordinates of the points, their intervals, the levels and the labels of the axis."""
     if not drawn.values:
         return {"points": [], "levels": [], "ticks": []}
     lowest = min(low for low, _ in drawn.ends)

@@ -9,7 +9,7 @@ from tracekit.reports.names import printable
 
 
 def to_junit(check: Check) -> str:
-    """Return the XML. What regressed and decides is a failure; what is inconclusive is skipped."""
+    """Return the XML. A regression that decides the verdict is a failure; an inconclusive result is skipped."""
     cases = [*_cases(check)]
     failed = sum(outcome == "regressed" for _, outcome, _ in cases)
     skipped = sum(outcome == "inconclusive" for _, outcome, _ in cases)
@@ -43,5 +43,5 @@ def _cases(check: Check) -> Iterator[tuple[str, Outcome, str]]:
 
 
 def _clean(text: str) -> str:
-    """XML cannot hold control characters."""
+    """Replace control characters, which XML cannot contain."""
     return printable(text)

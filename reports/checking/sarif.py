@@ -14,7 +14,7 @@ _RULES = {
     "layer": "A layer takes longer than in the baseline.",
     "op": "An op takes longer than in the baseline.",
     "phase": "A phase takes longer than in the baseline.",
-    "counter": "A step does more of something than in the baseline.",
+    "counter": "A counter of a step is higher than in the baseline.",
     "budget": "A step takes more than its budget.",
 }
 

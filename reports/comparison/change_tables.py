@@ -30,7 +30,7 @@ _NAMED: Spec = [
     ("a_precision", "precision in A", "text"),
     ("b_precision", "in B", "text"),
 ]
-_NAME_HELP = "name in A, and where it differs, after an arrow, in B"
+_NAME_HELP = "name in A and, after an arrow, in B if it differs"
 _SHORT = 72
 _MOST_ROWS = 1_500
 

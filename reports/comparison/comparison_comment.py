@@ -76,7 +76,7 @@ def _changes(rows: pd.DataFrame) -> str:
 
 
 def _name(row: Any) -> str:
-    """The name of a row (a layer's is indented below its parent), and the number of layers that it stands for."""
+    """Return the name of a row (a layer's is indented below its parent), and the number of layers in the row."""
     count = getattr(row, "count", 1)
     many = f" × {row.count}" if isinstance(count, int) and count > 1 else ""
     return "&emsp;" * getattr(row, "depth", 0) + code(shortened(row.name, _NAME)) + many

@@ -64,6 +64,6 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows for JSON; a name is None on a side without a counterpart."""
+    """Return the rows for JSON; a name is None on a side without a counterpart."""
     rows = plain_rows(public(frame))
     return [{key: None if key in _NAMES and value == "" else value for key, value in row.items()} for row in rows]

@@ -76,7 +76,8 @@ def _run(letter: str, side: Side, comparison: Comparison) -> dict[str, Any]:
 
 
 def _strip(side: str, comparison: Comparison) -> list[tuple[str, float]]:
-    """(CSS class, time in ns) of each part of the step, in the order of the table; idle time has its cause's colour."""
+    """Return (CSS class, time in ns) of each part of the step, in the order of the table. Idle time has its cause's
+    colour."""
     rows = [(row.kind, row.name, getattr(row, f"{side}_ns")) for row in rows_of(comparison.difference)]
     return [
         (f"gap-{name if name in CAUSES else 'unknown'}" if kind == "idle" else "", round(time_ns, 1))

@@ -79,7 +79,7 @@ def _difference(comparison: Comparison, width: int) -> Table:
 
 
 def _largest_in_tree(patterns: pd.DataFrame) -> pd.DataFrame:
-    """The layers that change most, in tree order."""
+    """Return the layers that change most, in tree order."""
     changed = patterns[patterns["change_ns"].abs() >= LEAST_NS]
     largest = changed.loc[changed["change_ns"].abs().nlargest(_ROWS).index.intersection(changed.index)]
     kept = patterns[patterns.index.isin(largest.index)]
@@ -108,7 +108,7 @@ def _numbers(row: Any, largest: float, width: int) -> tuple[RenderableType, ...]
 
 
 def _bar(value: float, largest: float) -> Text:
-    """A bar to the left for less time in B, to the right for more."""
+    """Return a bar to the left for less time in B, to the right for more."""
     length = round(_BAR / 2 * abs(value) / largest) if largest else 0
     less, more = ("█" * length if value < 0 else ""), ("█" * length if value > 0 else "")
     return Text.assemble((f"{less:>{_BAR // 2}}", _LESS), ("│", "dim"), (f"{more:<{_BAR // 2}}", _MORE))

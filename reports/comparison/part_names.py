@@ -19,7 +19,7 @@ FAMILIES = {
     "loss": "the loss",
     "other": "other kernels",
 }
-"""Displayed names of families of ops; a family that is not listed is displayed by its own name."""
+"""Displayed names of families of ops. A family that is not listed keeps its name."""
 
 IDLE = {
     "dispatch": "waiting for the host to dispatch",
@@ -45,14 +45,14 @@ IDLE_MEANINGS = {
     **CAUSE_MEANINGS,
     "edges": "before a step's first work and after its last",
     "profiler": "the kernels took longer under the profiler than the whole step without it",
-    "unknown": "the trace does not say what launched the work that ended the wait",
+    "unknown": "the launch of the work that ended the wait is not recorded",
 }
 
 OVERLAP = "overlap of kernels"
 OVERLAP_MEANING = "concurrent kernels count in full above, but the step contains their time only once"
 
 LEAST_NS = 5
-"""Smaller changes (ns) count as none, because no clock resolves them."""
+"""A change smaller than this, in ns, counts as none, because no clock resolves it."""
 
 
 def part(kind: str, name: str) -> str:
@@ -95,7 +95,7 @@ def time(nanoseconds: float) -> str:
 
 
 def _duration(nanoseconds: float) -> str:
-    """A duration; below 1 µs with two decimals."""
+    """Return a duration; below 1 µs with two decimals."""
     text = f"{abs(nanoseconds) / 1e3:.2f} µs" if abs(nanoseconds) < 1e3 else duration(abs(nanoseconds) / 1e3)
     return f"−{text}" if nanoseconds < 0 else text
 

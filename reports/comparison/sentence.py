@@ -34,8 +34,8 @@ class _Part:
 def explained(comparison: Comparison) -> str:
     """Return the comparison in one sentence.
 
-    For example "B is 1.8× as fast as A: matrix products take 4.1 ms less (bf16 instead of fp32), and the GPU waits
-    2.0 ms less for the host." Runs of different workloads have a sentence about that in front.
+    For example "B is 1.8× as fast as A: matrix products take 4.1 ms less (bf16 instead of fp32), and the GPU waits 2.0
+    ms less for the host." For runs of different workloads, a sentence that says so comes first.
     """
     change = comparison.change_ns
     equal = comparison.within_spread or abs(comparison.speedup - 1) < _EQUAL
@@ -50,7 +50,7 @@ def explained(comparison: Comparison) -> str:
 
 
 def causes(comparison: Comparison) -> str:
-    """Return what explains the change of the latency: "the GPU waits 2.0 ms more for the host (293 launches ...)"."""
+    """Return the causes of the change of latency: "the GPU waits 2.0 ms more for the host (293 launches ...)"."""
     change = comparison.change_ns
     parts = [part for part in _parts(comparison) if part.change_ns * change > 0]
     notable = [part for part in parts if abs(part.change_ns) >= _NOTABLE * abs(change)][:_SHOWN]
@@ -68,13 +68,13 @@ def _verdict(comparison: Comparison, equal: bool) -> str:
 
 
 def _named(letter: str, side: Side, comparison: Comparison) -> str:
-    """The letter of a side, with its device where the two differ."""
+    """Return the letter of a side, with its device if the devices differ."""
     here, there = device(comparison.a.source), device(comparison.b.source)
     return f"{letter} ({device(side.source)})" if here != there and here and there else letter
 
 
 def _parts(comparison: Comparison) -> list[_Part]:
-    """Families and causes by their change, the largest first. All waits for the host are one part."""
+    """Return families and causes by their change, largest first. All waits for the host are one part."""
     rows = comparison.difference
     busy = [_busy(row) for row in rows_of(rows[rows["kind"] == "busy"])]
     idle = rows[rows["kind"] == "idle"]
@@ -100,7 +100,7 @@ def _busy(row: Any) -> _Part:
 
 
 def reason(row: Any) -> str:
-    """Return what differs in a family: presence, precision, FLOPs or number of kernels; "" if nothing does."""
+    """Return the difference in a family: presence, precision, FLOPs or number of kernels; "" if there is none."""
     if not row.a_kernels or not row.b_kernels:
         return "only in B" if not row.a_kernels else "only in A"
     if row.a_precision != row.b_precision and row.a_precision and row.b_precision:
@@ -119,7 +119,7 @@ def _launches(comparison: Comparison, change: float) -> str:
 
 
 def _counts(a: float, b: float, of_what: str, change: float) -> str:
-    """The two counts, if their difference has the same sign as the change of time."""
+    """Return the two counts, if their difference has the same sign as the change of time."""
     explains = a > 0 and abs(b / a - 1) > _MANY and (b - a) * change > 0
     return f"{b:,.0f} {of_what} instead of {a:,.0f}" if explains else ""
 

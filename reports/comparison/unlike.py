@@ -26,7 +26,7 @@ def _sides(comparison: Comparison) -> tuple[Side, Side]:
 
 
 def _models(comparison: Comparison) -> list[str]:
-    """The models' names if tracekit captured both runs, else the classes of the root modules."""
+    """Return the models' names if tracekit captured both runs, else the classes of the root modules."""
     a, b = (side.source.capture for side in _sides(comparison))
     if a and b and a.model and b.model:
         return _pair(model(a.model), model(b.model))

@@ -12,7 +12,7 @@ from tracekit.reports.moves import moves_by_card
 from tracekit.reports.numbers import duration, quantity, significant
 
 _NAMED = 6
-"""The number of parts that have a label: those with the most time."""
+"""The number of labelled parts: those with the most time."""
 _SMALLEST, _LARGEST = 8.0, 44.0
 _NOTABLE = 0.002
 """The smallest fraction of the step's time, before or after, that is drawn."""
@@ -43,7 +43,7 @@ def precisions_after(moved: dict[str, tuple[str, pd.DataFrame]], gpu: GPU) -> se
 
 
 def _ways(rows: pd.DataFrame) -> dict[str, Any]:
-    """Lines from before to after, with an arrowhead where a part moves visibly."""
+    """Return lines from before to after, with an arrowhead where a part moves visibly."""
     x = rows[["before_intensity", "after_intensity"]].to_numpy()
     y = rows[["before_rate", "after_rate"]].to_numpy() / 1e3
     moved = (np.abs(np.log10(x[:, 1] / x[:, 0])) + np.abs(np.log10(y[:, 1] / y[:, 0]))) > 0.02

@@ -56,7 +56,8 @@ def blocks(work: pd.DataFrame, layers: pd.DataFrame, begin: int, height: int) ->
 
 
 def _ancestors(layers: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """For each layer, the row of its ancestor at the blocks' depth; for a layer above that depth, its own row."""
+    """Return, for each layer, the row of its ancestor at the blocks' depth; for a layer above that depth, its own
+    row."""
     parent, depth = layers["parent"].to_numpy(), layers["depth"].to_numpy()
     counts = np.bincount(depth[layers["busy_ns"].to_numpy() > 0], minlength=1)
     level = int(np.argmax(counts >= 4)) if (counts >= 4).any() else int(depth.max())
@@ -68,5 +69,5 @@ def _ancestors(layers: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def _rounded(values: npt.NDArray[np.float64]) -> list[float | None]:
-    """The values in row order, rounded to nanoseconds; a break between bars is None."""
+    """Return the values in row order, rounded to nanoseconds; a break between bars is None."""
     return [None if value != value else value for value in np.round(values, 6).ravel().tolist()]

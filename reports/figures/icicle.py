@@ -70,7 +70,8 @@ def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _leaves(analysis: Analysis) -> pd.DataFrame:
-    """Busy time (ns) by row of the layer (-1: none), op, kernel ("" on a CPU, whose ops are the work), phase, bound."""
+    """Return busy time (ns) by row of the layer (-1: none), op, kernel ("" on a CPU, where the ops are the work), phase
+    and bound."""
     work = analysis.work
     stray = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)
     op = work["op_name"].astype(object).to_numpy()
@@ -93,7 +94,7 @@ def _row_of_the_rest(layers: pd.DataFrame) -> int:
 
 
 def _named(names: "pd.Series[str]", table: pd.DataFrame) -> tuple[list[int], dict[str, list[Any]]]:
-    """Codes, and for each distinct name its text and its row in `table` (-1: no row)."""
+    """Return codes and, for each distinct name, its text and its row in `table` (-1: no row)."""
     codes, distinct = pd.factorize(names)
     first = table.drop_duplicates("name")
     row_of = dict(zip(first["name"], first.index.tolist(), strict=True))

@@ -19,7 +19,7 @@ _MARGIN = 0.9
 """Space around the points, in decades."""
 _SMALLEST_SHARE = 0.0005
 _LOWEST = 1e-5
-"""Rows below this fraction of the peak rate are not plotted: they would stretch the axes by decades."""
+"""Rows below this fraction of the peak rate are not plotted, because they would stretch the axes by decades."""
 
 
 def roofline(analysis: Analysis) -> Figure | None:
@@ -51,7 +51,7 @@ def roofline(analysis: Analysis) -> Figure | None:
 
 
 def _moves(moved: dict[str, tuple[str, pd.DataFrame]], roofs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The label, Plotly traces and table rows of each prediction."""
+    """Return the label, Plotly traces and table rows of each prediction."""
     return {
         key: {"label": label, "traces": [*roofs, *arrows(rows)], "rows": rows.index.tolist()}
         for key, (label, rows) in moved.items()
@@ -79,7 +79,7 @@ def placed(analysis: Analysis, kind: str = "kernels") -> pd.DataFrame:
 
 
 def _precisions(work: pd.DataFrame, gpu: GPU) -> list[str]:
-    """The precisions of the arithmetic, one for each distinct peak."""
+    """Return the precisions of the arithmetic, one for each distinct peak."""
     return _heights(set(work.loc[work["flops"] > 0, "precision"].astype(str)), gpu)
 
 
@@ -114,7 +114,7 @@ def _roof(gpu: GPU, precision: str, high: float) -> list[dict[str, Any]]:
 
 
 def _line(points: tuple[list[float], list[float]], label: str, dash: str) -> dict[str, Any]:
-    """A line with its label above and left of the second point."""
+    """Return a line with its label above and left of the second point."""
     x, y = points
     return {
         "type": "scatter",

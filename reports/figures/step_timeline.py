@@ -51,7 +51,7 @@ def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
 
 
 def _note(step: int, steps: int, work: pd.DataFrame, drawn: pd.DataFrame) -> str:
-    which = f"Step {step}, of median length among {steps}." if steps > 1 else "The step recorded."
+    which = f"Step {step}, of median length among {steps}." if steps > 1 else "The recorded step."
     if len(drawn) == len(work):
         return which
     share = drawn["busy_ns"].sum() / max(1, work["busy_ns"].sum())
@@ -59,7 +59,7 @@ def _note(step: int, steps: int, work: pd.DataFrame, drawn: pd.DataFrame) -> str
 
 
 def _lanes(work: pd.DataFrame, gaps: pd.DataFrame, spans: pd.DataFrame) -> dict[str, int]:
-    """The height of each lane by its name; from the top: layers, host threads, streams, idle time."""
+    """Return the height of each lane by name; from the top: layers, host threads, streams, idle time."""
     threads = sorted({(thread, kind != "op") for thread, kind in zip(spans["thread"], spans["kind"], strict=True)})
     host = [_host_lane(thread, "call" if calls else "op") for thread, calls in threads]
     several = work["device"].nunique() > 1

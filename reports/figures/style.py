@@ -28,7 +28,7 @@ def colour(bound: str) -> str:
 
 
 def cause_colour(cause: str) -> str:
-    """The colour of idle time with this cause."""
+    """Return the colour of idle time with this cause."""
     return f"--gap-{cause}" if cause else "--unknown"
 
 

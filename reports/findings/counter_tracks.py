@@ -19,7 +19,7 @@ class Counter:
 
 
 def counters(work: pd.DataFrame) -> Iterator[Counter]:
-    """Yield the counters for the work of one device; a quantity that is unknown for all of it has none."""
+    """Yield the counters for the work of one device, except those that are unknown for all of it."""
     start = work["start_ns"].to_numpy()
     end = start + np.maximum(work["duration_ns"].to_numpy(), 1)
     for name, unit, column, scale in (("arithmetic", "TFLOP/s", "flops", 1e-3), ("memory", "GB/s", "bytes", 1.0)):

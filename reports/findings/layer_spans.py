@@ -43,7 +43,7 @@ def layer_spans(work: pd.DataFrame, layers: pd.DataFrame, most: int = MOST_SPANS
 
 
 def _ancestors(layers: pd.DataFrame, layer: Ints) -> list[Ints]:
-    """For each depth, the layer that contains each item at that depth, or -1."""
+    """Return, for each depth, the layer that contains each item at that depth, or -1."""
     parent, depth = layers["parent"].to_numpy(), layers["depth"].to_numpy()
     at: list[Ints] = []
     current = layer.copy()
@@ -55,7 +55,7 @@ def _ancestors(layers: pd.DataFrame, layer: Ints) -> list[Ints]:
 
 
 def _runs(layer: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """(layer, start, end, number of items) of each run."""
+    """Return (layer, start, end, number of items) of each run."""
     first = np.flatnonzero(np.append(True, np.diff(layer) != 0)) if len(layer) else np.empty(0, dtype=np.int64)
     if not len(first):
         return first, first, first, first

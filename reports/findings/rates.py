@@ -59,7 +59,7 @@ def _at(curve: Curve, time: Ints) -> Floats:
 
 
 def _changes(curve: Curve) -> Curve:
-    """The curve without points at which the value stays the same."""
+    """Return the curve without points at which the value stays the same."""
     if not len(curve.value):
         return curve
     keep = np.append(True, ~np.isclose(curve.value[1:], curve.value[:-1], rtol=1e-9, atol=0))

@@ -1,4 +1,5 @@
-"""Removes from a trace what identifies the machine and its user, and keeps what viewers and analyses need."""
+"""Removes data that identifies the machine and its user from a trace, and keeps the data that viewers and analyses
+need."""
 
 import json
 import operator
@@ -65,7 +66,7 @@ def public_header(text: bytes, removed: Removed, known: tuple[str, ...] = ()) ->
     """Return the top-level entries of `text` that are kept, except those in `known`; count the others in `removed`."""
     kept: dict[str, Any] = {}
     values, rest = entries(text.decode("utf-8", "replace").removeprefix("\ufeff"))
-    removed.names.update(["text behind the trace"] if rest.strip(" \t\r\n,{}") else [])
+    removed.names.update(["text after the trace"] if rest.strip(" \t\r\n,{}") else [])
     for key, value in values.items():
         public = _capture(value) if key == "tracekit" else _public(value, removed)
         if key in SAFE_KEYS and public is not None:
@@ -115,7 +116,7 @@ def public_events(blocks: Iterator[bytes], removed: Removed, header: tuple[str, 
 
 
 def _split(chunk: Chunk) -> tuple[bytes, bytes | None]:
-    """The events of a chunk, and the text after the list of events; None if the list goes on or is cut off."""
+    """Return the events of a chunk, and the text after the list of events; None if the list continues or is cut off."""
     if not chunk.final:
         return chunk.text, None
     ends = list(array_ends(chunk.text))
@@ -126,7 +127,7 @@ def _split(chunk: Chunk) -> tuple[bytes, bytes | None]:
 
 
 def _is_whole(tail: bytes) -> bool:
-    """Whether `tail` ends a trace: it is empty, or holds entries and a closing brace."""
+    """Return whether `tail` ends a trace: it is empty, or holds entries and a closing brace."""
     return not tail.strip() or entries(tail.decode("utf-8", "replace"))[1].strip() == "}"
 
 
@@ -142,7 +143,7 @@ def _json(value: Any) -> str:
 
 
 def _public_text(waiting: bytes, text: bytes, removed: Removed, final: bool) -> tuple[bytes, bytes]:
-    """The text of the events that are kept, and the incomplete event at the end."""
+    """Return the text of the events that are kept, and the incomplete event at the end."""
     if not waiting and not _needs_a_look(text):
         return text, b""
     events, rest = None if waiting else _decoded(text), b""
@@ -169,7 +170,8 @@ def _decoded(text: bytes) -> list[Event] | None:
 
 
 def _pieces(text: bytes, removed: Removed, final: bool) -> tuple[list[Event], bytes]:
-    """The events of a text that is damaged or ends inside an event, and the rest that the next chunk may complete."""
+    """Return the events of a text that is damaged or ends inside an event, and the rest that the next chunk may
+    complete."""
     pieces = BOUNDARY.split(text)
     pieces[:-1] = [piece + b"}" for piece in pieces[:-1]]
     events: list[Event] = []
@@ -188,7 +190,8 @@ def _pieces(text: bytes, removed: Removed, final: bool) -> tuple[list[Event], by
 
 
 def _public_event(event: Event, removed: Removed) -> Event | None:
-    """The event without private arguments; None if it is a frame of a call stack or metadata that is not kept."""
+    """Return the event without private arguments; None if it is a frame of a call stack or metadata that is not
+    kept."""
     if bytes(event.get("cat", b"")) == b'"python_function"' and not bytes(event.get("name", b"")).startswith(_LAYER):
         removed.stacks += 1
         return None
@@ -220,7 +223,7 @@ def _arguments(event: Event) -> Event:
 
 
 def _with_short_name(event: Event, removed: Removed) -> Event:
-    """The event of a process's name, with a command line shortened to its program."""
+    """Return the event of a process's name, with a command line shortened to its program."""
     args = _arguments(event)
     name = bytes(args.get("name", b"")).decode("utf-8", "replace").strip('"')
     if "process_name" not in bytes(event["name"]).decode() or not ("/" in name or " -" in name):

@@ -37,7 +37,7 @@ def events(analysis: Analysis, mark: str = "") -> Iterator[Event]:
 
 
 def _advice(analysis: Analysis) -> Iterator[Event]:
-    """The headline and the recommendations as instant events, spread over the first step."""
+    """Yield the headline and the recommendations as instant events, spread over the first step."""
     yield _metadata("thread_name", {"name": "recommendations"}, _FIRST_PROCESS, _ADVICE)
     step = analysis.timeline.steps.iloc[0]
     notes = [(headline(analysis), {"found by": f"tracekit, {analysis.source.kind}"})]
@@ -95,7 +95,7 @@ def _metadata(
 
 
 def _moment(analysis: Analysis, nanoseconds: int) -> msgspec.Raw:
-    """A time in µs of the trace's clock, exact to the nanosecond."""
+    """Return a time in µs of the trace's clock, exact to the nanosecond."""
     return _microseconds(analysis.source.zero_ns + nanoseconds)
 
 

@@ -71,7 +71,7 @@ def public_copy(trace: str | Path, target: Path, *, max_bytes: int = MAX_BYTES) 
         blocks = source.blocks()
         head, first, opened = open_events(blocks)
         if not opened:
-            raise InputError(f"{source.name} cannot be copied.", "It is no JSON trace.", "Copy the file itself.")
+            raise InputError(f"{source.name} cannot be copied.", "It is not a JSON trace.", "Copy the file itself.")
         with written(target) as beside, _compressed(beside) as out:
             head, recorded = _public(head, chain([first], blocks), removed)
             for block in _even(chain([head + b'"traceEvents":[' if head else b"["], recorded)):

@@ -42,7 +42,7 @@ def _us(nanoseconds: float) -> float | None:
 
 
 def sentence(before: Job, after: Job) -> str:
-    """Return how much faster the job is, and which ranks hold it up."""
+    """Return how much faster the job is, and which ranks delay it."""
     factor = before.step_ns / max(after.step_ns, 1.0)
     pace = f"{factor:.2f}× as fast as" if factor >= 1 else f"{1 / factor:.2f}× as slow as"
     names = [

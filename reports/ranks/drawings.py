@@ -1,4 +1,4 @@
-"""The drawings of a job's page, as numbers for the template: heatmap, histogram, timelines, critical path."""
+"""Computes the drawings of a job's page as numbers for the template: heatmap, histogram, timelines, critical path."""
 
 from typing import Any
 
@@ -17,7 +17,8 @@ _BINS = 24
 
 
 def heatmap(job: Job) -> dict[str, Any]:
-    """Return the own time of each rank and step relative to the median rank; of many ranks, those that differ most."""
+    """Return the own time of each rank and step relative to the median rank; with many ranks, only those that differ
+    most."""
     own = job.by_step.pivot(index="rank", columns="step", values="own_ns")
     excess = own - own.median(axis=0)
     kept = excess.abs().mean(axis=1).nlargest(MOST_ROWS).index.sort_values()
@@ -42,7 +43,8 @@ def _cell(own: float, excess: float, most: float) -> dict[str, Any]:
 
 
 def group_matrix(job: Job) -> dict[str, Any]:
-    """Waits of each rank in each group; of many groups those that wait longest, of many ranks those most waited for."""
+    """Return the waits of each rank in each group; with many groups those that wait longest, with many ranks those that
+    are waited for most."""
     waits = job.group_waits
     groups = waits.groupby("group", sort=False)["waiting_ns"].sum().nlargest(MOST_GROUPS).index
     ranks = waits.groupby("rank")["imposed_ns"].sum().nlargest(MOST_STEPS).index.sort_values()

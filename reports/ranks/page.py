@@ -14,7 +14,7 @@ from tracekit.reports.table_rows import rows_of
 MOST_RANKS, MOST_GROUPS = 256, 64
 _STYLES = ("tokens", "page", "tables", "ranks", "paper")
 _HOW = (
-    "Calls of a collective are matched by process group and sequence number or, without these, by their order.",
+    "Calls of a collective are matched by process group and sequence number or, without these, by order.",
     "Clocks are aligned on the ends of collectives, which no rank leaves before all have arrived. The error is the "
     "distance within which 90 % of the ends lie from that of their collective.",
     "Own time is what the rank takes by itself, never waiting for others: its device's work without exposed "

@@ -19,10 +19,11 @@ _LEAST_GAIN = 1.01
 _MOST_ADVICE = 4
 _NAME = 48
 _MUCH = 0.1
-"""Waits that are a larger part of a step are worth a sentence."""
+"""Waits are mentioned in a sentence if they exceed this fraction of a step."""
 _MOST_RANKS = 4
 _KEPT = 0.1
-"""Fewer bytes gathered in the backward pass than this part of those of the forward pass: weights were kept."""
+"""If fewer bytes than this fraction of those of the forward pass are gathered in the backward pass, the weights were
+kept."""
 
 
 def time(nanoseconds: float) -> str:
@@ -50,7 +51,7 @@ def opening(job: Job) -> str:
 
 
 def named(straggler: Straggler) -> str:
-    """Return which rank holds up the job, or would, what it costs, and why."""
+    """Return which rank delays the job, or would delay it, what that costs, and why."""
     rank = f"Rank {straggler.rank}" + (f" (host {straggler.host})" if straggler.host >= 0 else "")
     why, cost = because(straggler.reason), straggler.cost_share
     if cost.expected < LEAST_COST:
@@ -115,13 +116,14 @@ def slower_hosts(job: Job) -> str:
         return ""
     hosts = ", ".join(f"rank {rank}'s takes {pace:.2f} times as long" for rank, pace in job.slower_hosts)
     return (
-        f"Hosts differ: between the same calls {hosts} as its peers'. Processes of one machine may differ so without a "
-        "fault, and few ranks do not show it, so that nobody is named for it."
+        f"Hosts differ: between the same calls {hosts} as its peers'. Processes on one machine may differ this much "
+        "without a fault, so that nobody is named for it: few ranks do not show what is usual."
     )
 
 
 def in_turn(job: Job) -> str:
-    """Return the sentence about waits for whichever rank is late in a step; "" if few, or most are for named ranks."""
+    """Return the sentence about waits for whichever rank is late in a step; "" if waits are short, or mostly for named
+    ranks."""
     imposed = job.by_step.pivot_table("imposed_ns", "step", "rank", aggfunc="sum")
     total, named = float(imposed.to_numpy().sum()), [each.rank for each in job.stragglers]
     if job.waiting_ns < _MUCH * job.step_ns or not total or imposed[named].to_numpy().sum() > total / 2:

@@ -187,7 +187,7 @@ def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     known: Any = replace(bare, predicted_from=start)  # type: ignore[arg-type]
     assert headline(known).endswith("; no optimization is predicted to help.")
     shapeless = replace(known, coverage=replace(known.coverage, cost=0.1))
-    assert "to help, as far as known: the trace does not say shapes" in headline(shapeless)
+    assert "to help, as far as known: the trace does not record shapes" in headline(shapeless)
     assert abstention(known) == "No optimization that tracekit knows is predicted to help."
     assert str(abstention(bare)).startswith("Nothing can be predicted.")
     assert abstention(imported) is None
