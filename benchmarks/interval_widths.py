@@ -1,13 +1,13 @@
 """Measures how wide the intervals of predictions must be, by conformal prediction, and writes the widths.
 
     python benchmarks/interval_widths.py SHARED [--check]      # analyzers/prediction/intervals.toml
-    python benchmarks/interval_widths.py --only mended         # one section of it
+    python benchmarks/interval_widths.py --only script         # one section of it
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
-published results, each predicted by today's model; for mends of mistakes, the slow scripts that were measured mended
-(benchmarks/cases). Widths (tracekit/analyzers/prediction/uncertainty.py) are the
-smallest that hold 85 % of the rows, machines counting the same. How that holds for a machine, a family of models or
-an optimization that was left out stands in the file, too.
+published results, each predicted by today's model; for traces of other scripts, the slow ones that were measured mended
+(benchmarks/cases), as they were predicted before their gains were known. Widths
+(tracekit/analyzers/prediction/uncertainty.py) are the smallest that hold 85 % of the rows, machines counting the same.
+How that holds for a machine, a family of models or an optimization that was left out stands in the file, too.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import csv
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,8 @@ from accuracy import published_cases, published_runs, speedup_rows
 from accuracy.rescored import sources_of
 from blind.hosts import HOST_LOGS
 from blind.plan import read
+from fitting.blind_scripts import blind_rows, fit_gain
 from fitting.conformal import NAMES, Judged, fit, inside, spans, without_each
-from fitting.mended_scripts import SETS, mended_rows
 
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -35,7 +35,7 @@ from tracekit.planning.scenarios import refusal, scenarios, sources, speedup, un
 _ROOT = Path(__file__).parents[1]
 TARGET = _ROOT / "analyzers" / "prediction" / "intervals.toml"
 ROUNDS = _ROOT / "benchmarks" / "blind" / "rounds"
-EVIDENCE = ("timed", "profiled", "mended", "modelled")
+EVIDENCE = ("timed", "profiled", "script", "modelled")
 _OF_ROUND = {"capture": "timed", "trace": "profiled"}
 _GROUPS = {"machine": "machine", "family": "family of models", "optimization": "optimization"}
 
@@ -74,8 +74,8 @@ def _sections() -> dict[str, str]:
 
 def of_evidence(name: str, shared: Path | None) -> list[Judged]:
     """Return every row that was predicted from this kind of evidence, and measured."""
-    if name == "mended":
-        return [row for number in SETS for row in mended_rows(number)]
+    if name == "script":
+        return list(blind_rows())
     assert shared is not None or name != "modelled"
     if name == "modelled":
         return list(_published(shared))
@@ -83,21 +83,21 @@ def of_evidence(name: str, shared: Path | None) -> list[Judged]:
 
 
 def _section(name: str, rows: list[Judged]) -> str:
-    measure = _of_mends if name == "mended" else fit
+    measure = fit_gain if name == "script" else fit
     widths = measure(rows)
+    named = {key: value for key, value in zip(NAMES, _stated(name, widths), strict=True) if key != "gain" or value}
     left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key), measure) for key in _GROUPS}
-    lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in zip(NAMES, widths, strict=True))]
+    lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in named.items())]
     lines += [f"rows = {len(rows)}", f"inside = {inside(rows, widths).mean():.3f}"]
     lines += [f"span = {np.median(spans(rows, widths)):.2f}"]
     lines += [f"left_out_{key} = {_mean(by_group):.3f}  # {len(by_group)}" for key, by_group in left_out.items()]
     return "\n".join([*lines, ""])
 
 
-def _of_mends(rows: Sequence[Judged]) -> np.ndarray:
-    """Return the widths of mends of mistakes. How hosts differ is known from other traces. Their rules were made with
-    most of these rows in view, so that no width is smaller than that of other predictions from a trace."""
+def _stated(name: str, fitted: np.ndarray) -> np.ndarray:
+    """Return the widths to write. A script's blind rows tell what is added to those of other traces."""
     known = widths("profiled")
-    return np.maximum(fit(rows, known.host), [known.repeat, known.outcome, known.host])
+    return np.array([known.repeat, known.outcome, known.host, fitted[3]]) if name == "script" else fitted
 
 
 def _mean(widths: Mapping[str, float]) -> float:

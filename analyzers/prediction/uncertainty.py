@@ -6,7 +6,7 @@
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -15,9 +15,9 @@ import numpy as np
 
 from tracekit.analyzers.interval import Interval
 
-Evidence = Literal["timed", "profiled", "mended", "modelled"]
-"""Evidence that a prediction starts from: a trace and a latency without a profiler, a trace alone, a trace alone of a
-script whose mistake is fixed, or a model."""
+Evidence = Literal["timed", "profiled", "script", "modelled"]
+"""Evidence that a prediction starts from: a trace and a latency without a profiler, a trace alone of a model that
+tracekit ran, a trace alone of any other script, or a model."""
 Ends = tuple[float, float]
 """Amounts by which the logarithm of a speed-up may be lower and higher."""
 MOST_QUOTED = 2.0
@@ -43,13 +43,22 @@ class Widths:
     repeat: float
     outcome: float
     host: float
+    gain: float = 0.0
+    """Fraction of the logarithm of a gain by which it may be off for what nothing in the trace tells, such as what a
+    script does once it is changed."""
+
+    @property
+    def to_decide(self) -> "Widths":
+        """The widths by which advice is chosen: what no trace tells makes all gains uncertain alike."""
+        return replace(self, gain=0.0)
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     """Return the interval of a speed-up. Independent sources add as squares."""
-    hosts = host_ends(sources.host, widths.host)
+    hosts, untold = host_ends(sources.host, widths.host), widths.gain * math.log(expected)
     down, up = (
-        math.hypot(widths.repeat, widths.outcome * end, host) for end, host in zip(sources.outcome, hosts, strict=True)
+        math.hypot(widths.repeat, widths.outcome * end, host, untold)
+        for end, host in zip(sources.outcome, hosts, strict=True)
     )
     return Interval(expected * math.exp(-down), expected, expected * math.exp(up))
 
@@ -69,4 +78,5 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 def widths(evidence: Evidence) -> Widths:
     """Return the widths of predictions from this evidence."""
     table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))
-    return Widths(**{name: table[evidence][name] for name in ("repeat", "outcome", "host")})
+    names = [each.name for each in fields(Widths)]
+    return Widths(**{name: table[evidence][name] for name in names if name in table[evidence]})

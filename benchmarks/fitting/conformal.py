@@ -17,14 +17,14 @@ Floats = npt.NDArray[np.float64]
 
 COVERAGE = 0.85
 """Fraction of the measured speed-ups that intervals must contain, as the mean over machines."""
-_REPEAT = {"modelled": (0.05, 0.08), "mended": (0.03, 0.05, 0.08, 0.12)}
+_REPEAT = {"modelled": (0.05, 0.08)}
 _REPEAT_MEASURED = (0.015, 0.02, 0.025, 0.03)
 """Not scaled: what the same differs by when it is measured twice bounds what is explained by nothing else; where no
-kernel was measured, the error of kernel times does; where a script was mended, what else the mend changes."""
+kernel was measured, the error of kernel times does."""
 _OUTCOME = (0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0)
 _HOST = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 _SCALES = np.geomspace(0.1, 5.0, 60)
-NAMES = ("repeat", "outcome", "host")
+NAMES = ("repeat", "outcome", "host", "gain")
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,23 @@ class Judged:
     residual: float
     """Logarithm of measured over predicted."""
     sources: Sources
+    log_gain: float = 0.0
+    """Logarithm of the predicted speed-up."""
 
 
-def fit(rows: Sequence[Judged], known_host: float | None = None) -> Floats:
-    """Return the widths (NAMES) with the best intervals of all that hold COVERAGE of the rows.
+def fit(rows: Sequence[Judged]) -> Floats:
+    """Return the widths (NAMES; `gain` is 0) with the best intervals of all that hold COVERAGE of the rows.
 
     The best have the least interval score: the width, and for a miss 2 / (1 - COVERAGE) times what it misses by
-    (Gneiting and Raftery, 2007). `known_host` is the width of host times if other rows tell it.
+    (Gneiting and Raftery, 2007).
     """
     weights, off = _weights(rows), _off(rows)
     best, least = np.zeros(len(NAMES)), np.inf
-    for host in _HOST if known_host is None else (known_host,):
-        scales = _SCALES if known_host is None else np.ones(len(_SCALES))
-        hosts = np.array([_hosts(rows, scale * host) for scale in scales])
+    for host in _HOST:
+        hosts = np.array([_hosts(rows, scale * host) for scale in _SCALES])
         for repeat, outcome in product(_REPEAT.get(rows[0].evidence, _REPEAT_MEASURED), _OUTCOME):
-            widths = np.stack([np.full(len(_SCALES), repeat), _SCALES * outcome, scales * host], axis=1)
+            zero = np.zeros(len(_SCALES))
+            widths = np.stack([zero + repeat, _SCALES * outcome, _SCALES * host, zero], axis=1)
             halves = np.sqrt(repeat**2 + (widths[:, 1, None, None] * _outcomes(rows)) ** 2 + hosts**2)
             reached = (off <= _side(halves, rows)) @ weights >= COVERAGE - 1e-9
             if reached.any():
@@ -114,7 +116,8 @@ def _outcomes(rows: Sequence[Judged]) -> Floats:
 
 def _halves(rows: Sequence[Judged], widths: Floats) -> Floats:
     """Return the half-widths by side and row."""
-    return np.sqrt(widths[0] ** 2 + (widths[1] * _outcomes(rows)) ** 2 + _hosts(rows, widths[2]) ** 2)
+    untold = widths[3] * np.array([row.log_gain for row in rows])
+    return np.sqrt(widths[0] ** 2 + (widths[1] * _outcomes(rows)) ** 2 + _hosts(rows, widths[2]) ** 2 + untold**2)
 
 
 def _side(halves: Floats, rows: Sequence[Judged]) -> Floats:

@@ -2,13 +2,17 @@
 
 import importlib
 import math
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tracekit.analyzers.prediction import uncertainty
 from tracekit.analyzers.prediction.uncertainty import Sources, Widths, host_ends, interval, widths
 
+INTERVALS = Path(uncertainty.__file__).with_name("intervals.toml")
 WIDTHS = Widths(repeat=0.05, outcome=0.5, host=0.5)
 BOUND_BY_THE_HOST = {-1.2: -0.3, -0.5: -0.2, 0.5: 0.4, 1.2: 1.0}
 """On faster hosts the GPU takes over, and less is gained; on slower ones it is more."""
@@ -23,6 +27,15 @@ def test_sources_add_as_squares_on_their_own_side():
     assert math.log(sure.high / sure.low) == pytest.approx(0.1)
 
 
+def test_a_large_gain_of_a_script_is_less_sure_than_a_small_one_and_advice_does_not_depend_on_that():
+    script = replace(WIDTHS, gain=0.5)
+    for gain in (0.8, 1.2, 8.0):
+        bounds = interval(gain, Sources(), script)
+        assert math.log(bounds.high / gain) == pytest.approx(math.hypot(0.05, 0.5 * math.log(gain)))
+    assert script.to_decide == WIDTHS
+    assert widths("script").gain > widths("profiled").gain == 0.0
+
+
 @pytest.mark.parametrize(
     ("width", "down", "up"),
     [(0.0, 0.0, 0.0), (0.25, 0.1, 0.2), (0.5, 0.2, 0.4), (0.85, 0.25, 0.7), (1.2, 0.3, 1.0), (3.0, 0.3, 1.0)],
@@ -35,7 +48,7 @@ def test_an_inner_host_may_be_the_worst():
     assert host_ends({-1.2: 0.1, -0.5: -0.4}, 1.2) == pytest.approx((0.4, 0.1))
 
 
-@pytest.mark.parametrize("evidence", ["timed", "profiled", "modelled"])
+@pytest.mark.parametrize("evidence", ["timed", "profiled", "script", "modelled"])
 def test_widths_were_measured_for_each_kind_of_evidence(evidence):
     assert 0.01 < widths(evidence).repeat < 0.2
 
@@ -67,6 +80,16 @@ def test_the_widths_hold_nine_tenths_and_find_what_drifts(conformal, rows):
     inside = {name: conformal.inside(some, widths).mean() for name, some in by_machine.items()}
     assert (inside["a"] + inside["b"]) / 2 >= conformal.COVERAGE - 1e-9
     assert dict(zip(conformal.NAMES, widths, strict=True))["host"] > 0.2
+
+
+def test_the_blind_predictions_of_scripts_tell_what_no_trace_does(conformal):
+    blind = importlib.import_module("fitting.blind_scripts")
+    known = tomllib.loads(INTERVALS.read_text(encoding="utf-8"))["script"]
+    rows = list(blind.blind_rows())[: known["rows"]]  # sets that were recorded later are judged by these
+    found = blind.fit_gain(rows)
+    assert conformal.inside(rows, found).mean() >= conformal.COVERAGE
+    assert conformal.inside(rows, found - [0, 0, 0, 0.02]).mean() < conformal.COVERAGE
+    assert known["gain"] == pytest.approx(found[3])
 
 
 def test_a_machine_that_was_left_out_is_held_less_often(conformal, rows):

@@ -15,6 +15,7 @@ from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers import load
 from tracekit.optimizations import OPTIMIZATIONS, find
+from tracekit.optimizations.compile import entering_ns
 
 LOADED_NS = 50e6
 
@@ -147,6 +148,17 @@ def test_a_step_without_waits_in_it_is_faster():
     assert find("avoid-syncs").objection(waiting) is None
     assert after("avoid-syncs", waiting) < waiting.latency_ns
     assert find("avoid-syncs").objection(replace(base, ops=base.ops.assign(sync=False)))
+
+
+def test_a_wait_for_the_device_within_a_step_keeps_graphs_away_and_breaks_them():
+    base = op_lists.base()
+    row = np.arange(len(base.ops))
+    stopped = replace(base, ops=base.ops.assign(sync=row == len(row) // 2))
+    last = replace(base, ops=base.ops.assign(sync=row == len(row) - 1))
+    assert "waits for the device" in find("cuda-graphs").objection(stopped)
+    assert find("cuda-graphs").objection(last) is None
+    assert find("cuda-graphs").objection(find("avoid-syncs").applied(stopped, "expected")) is None
+    assert entering_ns(stopped, "expected") > entering_ns(last, "expected")
 
 
 def test_a_run_that_asks_for_graphs_and_launches_none():

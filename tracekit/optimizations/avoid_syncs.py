@@ -84,6 +84,11 @@ def values_read_back(base: Baseline) -> int:
     return int((_amid(base) & _to_host(base)).sum())
 
 
+def waits_for_nothing(base: Baseline) -> int:
+    """Return the waits within a step that ask for nothing, neither a value nor a shape: `torch.cuda.synchronize()`."""
+    return int((_amid(base) & (base.ops.category == "kernel") & ~by_values(base.ops)).sum())
+
+
 def _amid(base: Baseline) -> "pd.Series[bool]":
     """Return the waits that are followed by kernels in the step."""
     kernels = np.flatnonzero(base.ops.category == "kernel")

@@ -26,7 +26,7 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.analyzers.transforms.retime import put, retimed
 from tracekit.analyzers.transforms.value_shapes import by_values
-from tracekit.optimizations.avoid_syncs import values_read_back
+from tracekit.optimizations.avoid_syncs import values_read_back, waits_for_nothing
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.shared.guards import ENTERED, guards_ns
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
@@ -193,11 +193,11 @@ def _host_ns(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> "pd.Series[
 def entering_ns(base: Baseline, outcome: Outcome) -> float:
     """Return the host time of entering compiled code: once per forward pass, and once per graph break.
 
-    A graph breaks at each value that is read back, at each op whose shapes depend on values, and at each branch on a
-    tensor in the host's memory.
+    A graph breaks at each value that is read back, at each other wait for the device, at each op whose shapes depend on
+    values, and at each branch on a tensor in the host's memory.
     """
     asking = replace(base, ops=base.ops[~traced_masks.skipped(base.ops)])
-    breaks = values_read_back(asking) + int(by_values(base.ops).sum())
+    breaks = values_read_back(asking) + waits_for_nothing(base) + int(by_values(base.ops).sum())
     reentered = pick(ENTERED, outcome) * breaks
     put_back = pick(APPENDED, outcome) * appended(base).sum() * (base.ops.phase == "decode").any()
     broken = pick(BREAK, outcome) * base.decisions

@@ -15,6 +15,7 @@ from tracekit.analyzers.transforms.masked_attention import is_compiled
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.value_shapes import by_values
 from tracekit.analyzers.transforms.versions import version_of
+from tracekit.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.guards import forward_passes, guards_ns
 from tracekit.optimizations.shared.host_work import named_causes
@@ -66,8 +67,8 @@ class CUDAGraphs(Graphed):
 
     *Refused* where the run replays graphs already; for training, which needs `make_graphed_callables` by hand; where
     the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record, unless
-    the model only asks whether a mask is all set, which transformers skips during capture; where shapes depend on
-    values (`nonzero`); and where attention is
+    the model only asks whether a mask is all set, which transformers skips during capture; where the host waits for the
+    device amid a step (`torch.cuda.synchronize()`); where shapes depend on values (`nonzero`); and where attention is
     written out and its mask comes from the host. Compiled first, numbers of the host are constants, and from PyTorch
     2.9 on the graph is divided around copies to the device, each part with a replay of its own.
     """
@@ -104,6 +105,9 @@ class CUDAGraphs(Graphed):
         shapes = int(by_values(base.ops).sum())
         if shapes:
             return f"{shapes} times a step shapes depend on values, which no graph records: see avoid-syncs."
+        stops = waits_for_nothing(base)
+        if stops:
+            return f"{stops} times amid a step the host waits for the device, which no graph records: see avoid-syncs."
         if traced_masks.from_the_host(base):
             return (
                 "While a step is recorded, the model makes its attention mask from a number of the host's, which no "

@@ -23,9 +23,9 @@ def judge(optimization: Optimization, search: Search) -> Considered:
     memory = too_large(after.expected, search.base)
     if memory:
         return refused(optimization, memory)
-    gain = speedup(search.scenarios(()), after)
-    pays = worthwhile(optimization, gain)
-    rival = optimization.unsuited(search.base) or (_simpler(optimization, gain, search) if pays else ())
+    gain, sure = speedup(search.scenarios(()), after), search.gain((optimization,))
+    pays = worthwhile(optimization, sure)
+    rival = optimization.unsuited(search.base) or (_simpler(optimization, sure, search) if pays else ())
     worth = (pays and not rival) or optimization.needed(search.base)
     return Considered(
         optimization.id,

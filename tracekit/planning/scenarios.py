@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.uncertainty import Evidence, Sources, interval, widths
+from tracekit.analyzers.prediction.uncertainty import Evidence, Sources, Widths, interval, widths
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.base import Optimization, run_after
 
@@ -71,7 +71,7 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
-    return simulated(after, base, optimization.work(base), host_logs, mends=optimization.mends_mistake)
+    return simulated(after, base, optimization.work(base), host_logs)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
@@ -84,25 +84,25 @@ def simulated(
     base: Baseline,
     work: float,
     host_logs: Sequence[float] = (),
-    *,
-    mends: bool = False,
 ) -> Scenarios:
     """Simulate each outcome and, for the expected one, other hosts: by default, those that such evidence leaves
-    possible. `mends`: a mistake of the script is mended."""
+    possible."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
-    width = widths(evidence(base)).host
+    known = evidence(base)
+    width = widths(known).host
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
-    known = evidence(base)
-    return Scenarios(after, latencies, work, hosts, "mended" if mends and known == "profiled" else known)
+    return Scenarios(after, latencies, work, hosts, known)
 
 
 def evidence(base: Baseline) -> Evidence:
     """Return the kind of measurement that the predictions of the run start from."""
     if base.source.kind == "modelled":
         return "modelled"
-    return "timed" if base.profiler_share is None else "profiled"
+    if base.profiler_share is None:
+        return "timed"
+    return "profiled" if base.source.capture else "script"
 
 
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
@@ -110,8 +110,17 @@ def speedup(before: Scenarios, after: Scenarios) -> Interval:
 
     Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host.
     """
+    return _interval(before, after, widths(after.evidence))
+
+
+def to_decide(before: Scenarios, after: Scenarios) -> Interval:
+    """Return the speed-up with the interval by which advice is chosen and ordered (Widths.to_decide)."""
+    return _interval(before, after, widths(after.evidence).to_decide)
+
+
+def _interval(before: Scenarios, after: Scenarios, measured: Widths) -> Interval:
     expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
-    open_to, measured = sources(before, after), widths(after.evidence)
+    open_to = sources(before, after)
     gain = interval(expected, open_to, measured)
     least = math.log(expected) - max(open_to.outcome[0], *(-change for change in open_to.host.values()))
     sure = min(1.0, expected * math.exp(-measured.repeat))

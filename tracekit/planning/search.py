@@ -9,7 +9,7 @@ from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations import OPTIMIZATIONS, in_order
 from tracekit.optimizations.base import Optimization, run_after
 from tracekit.optimizations.combined import conflict
-from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, speedup, too_large
+from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, to_decide, too_large
 
 WORTHWHILE = 1.03
 """Lower end from which on a gain is sure. An optimization that mends a mistake of the script costs nothing, so its
@@ -109,8 +109,8 @@ class Search:
         return kept
 
     def gain(self, steps: Steps, before: Steps = ()) -> Interval:
-        """Return the speed-up by `steps` relative to `before`, over all outcomes."""
-        return speedup(self.scenarios(before), self.scenarios(steps))
+        """Return the speed-up by `steps` relative to `before`, over all outcomes, to decide by."""
+        return to_decide(self.scenarios(before), self.scenarios(steps))
 
     def allows(self, steps: Steps) -> bool:
         """Return whether the steps can be applied to the run together."""
@@ -165,8 +165,8 @@ class Search:
         return self._refused[key]
 
     def _gain(self, fewer: Steps, more: Steps) -> Interval:
-        """Return the gain by the added steps. Its upper end is not simulated."""
-        return speedup(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK))
+        """Return the gain by the added steps, to decide by. Its upper end is not simulated."""
+        return to_decide(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK))
 
     def _expected(self, steps: Steps) -> float:
         """Return the expected gain of the steps, by which plans are ranked."""
@@ -180,8 +180,7 @@ class Search:
             work = 1.0
             for i, step in enumerate(ordered):
                 work *= step.work(self._after(ordered[:i], "low"))
-            mends = any(step.mends_mistake for step in ordered)
-            self._scenarios[key] = simulated(after, self.base, work, mends=mends)
+            self._scenarios[key] = simulated(after, self.base, work)
         return self._scenarios[key]
 
     def _after(self, ordered: Steps, outcome: Outcome) -> Baseline:
