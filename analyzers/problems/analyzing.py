@@ -6,20 +6,20 @@ ANALYZING = (
     Kind(
         "unknown-gpu",
         "warning",
-        "The GPU that ran the work{detail} is not known; nothing is placed on a roofline.",
+        "The GPU that ran the work{detail} is unknown; nothing is placed on a roofline.",
         "Name it with --gpu; `tracekit gpus` lists the known ones.",
     ),
     Kind(
         "gpu-as-named",
         "info",
-        "The trace does not say which GPU ran the work; the one named, {detail}, is taken for it.",
+        "The trace does not name the GPU that ran the work; the given one, {detail}, is assumed.",
         "Roofline fractions are wrong if another GPU ran it.",
     ),
     Kind(
         "does-not-fit",
         "error",
         "The run does not fit the GPU: {detail}. Its times are those of a GPU with more memory.",
-        "The recommendations begin with what makes it fit; `tracekit predict` tries others.",
+        "The recommendations begin with remedies that make it fit; `tracekit predict` tries others.",
     ),
     Kind(
         "no-layers",
@@ -42,8 +42,8 @@ ANALYZING = (
     Kind(
         "graph-not-mapped",
         "warning",
-        "{count} device event{s} of CUDA graphs, {detail} of the busy time, cannot be given to ops: the trace holds no "
-        "capture of their graph, or several that fit. Their layer is the one around the graph's launch.",
+        "{count} device event{s} of CUDA graphs, {detail} of the busy time, cannot be attributed to ops: the trace "
+        "holds no capture of their graph, or several that fit. Their layer is the one around the graph's launch.",
         "Record the capture too: start the profiler before the warm-up in which graphs are made, or name its own "
         "traces with --captures. Or profile once without graphs (enforce_eager, no mode=reduce-overhead).",
     ),
@@ -51,12 +51,12 @@ ANALYZING = (
         "merged-captures",
         "info",
         "{count} capture{s} of CUDA graphs in {detail} {were} put before the trace of the replays.",
-        "Kernels of a graph have the ops and layers of the capture that fits it.",
+        "Kernels of a graph get the ops and layers of the capture that fits it.",
     ),
     Kind(
         "files-without-captures",
         "warning",
-        "{count} file{s} of captures {were} left out: {it holds|they hold} none, or none of this rank.",
+        "{count} file{s} of captures {were} left out: {it holds|they hold} no capture, or none of this rank.",
         "Name the traces that were recorded while graphs were captured.",
     ),
     Kind(
@@ -64,13 +64,13 @@ ANALYZING = (
         "warning",
         "{count} device event{s} {starts before its|start before their} launch, by clocks that "
         "disagree; the delay is taken as 0.",
-        "Times on the device are right; launch delays and gaps at the borders of steps are less certain.",
+        "Times on the device are correct; launch delays and gaps at the borders of steps are less certain.",
     ),
     Kind(
         "above-roof-l2",
         "info",
         "{count} device event{s} ran faster than the memory bandwidth allows; {its|their} data fit the L2 cache.",
-        "Nothing is wrong. Running in a larger model, with a cold cache, they would be slower.",
+        "Nothing is wrong. In a larger model, with a cold cache, they would be slower.",
     ),
     Kind(
         "above-roof",
@@ -81,15 +81,15 @@ ANALYZING = (
     Kind(
         "bound-unknown",
         "info",
-        "What bounds {count} work item{s}, {detail} of the busy time, is not known.",
+        "The bound of {count} work item{s}, {detail} of the busy time, is unknown.",
         "Record with record_shapes=True on a known GPU.",
     ),
     Kind(
         "collective-not-modelled",
         "info",
-        "{count} collective{s} {does not say what it moves|do not say what they move} between which GPUs of "
-        "one host; on another GPU the time is left as measured.",
-        "Record with torch 2.3 or later, which writes size and group. The network between hosts is not modelled.",
+        "{count} collective{s} {has|have} no recorded size, or no recorded group of GPUs on one host; for another GPU, "
+        "the measured time is kept.",
+        "Record with torch 2.3 or later, which records size and group. The network between hosts is not modelled.",
     ),
     Kind(
         "estimated-bytes",
@@ -100,20 +100,20 @@ ANALYZING = (
     Kind(
         "measured-counters",
         "info",
-        "FLOPs or bytes of {count} of {detail} were measured by Nsight Compute; what was not measured is counted.",
-        "It measures with cold caches, each kernel by itself: in the run, more of the data may come from the L2.",
+        "FLOPs or bytes of {count} of {detail} were measured by Nsight Compute; all others are counted.",
+        "It measures each kernel by itself with cold caches; in the run, more of the data may come from the L2.",
     ),
     Kind(
         "counters-unmatched",
         "warning",
         "{count} measured kernel{s} matched none of the trace by name, grid and block{detail}.",
-        "Measure the same model, shapes, types and versions that the trace is of.",
+        "Measure the model, shapes, types and versions of the trace.",
     ),
     Kind(
         "counters-disagree",
         "warning",
         "Measured and counted differ by more than a factor of two in {count} place{s}: {detail}.",
-        "The measured ones are used. Where bytes are fewer, what was written is still in the L2 when the kernel ends.",
+        "The measured ones are used. Fewer measured bytes: written data was still in the L2 when the kernel ended.",
     ),
     Kind(
         "steps-set-apart",
@@ -131,25 +131,25 @@ ANALYZING = (
     Kind(
         "busy-exceeds-latency",
         "warning",
-        "The device was busy for longer, in the trace, than a step takes without the profiler; shares are scaled down.",
+        "In the trace, the device was busy for longer than a step takes without the profiler; shares are scaled down.",
         "The profiler slowed the device, or the runs differ. Profile again with more warm-up steps.",
     ),
     Kind(
         "ranks-missing",
         "warning",
-        "Traces of {count} rank{s} are not here: {detail} were read.",
+        "Traces of {count} rank{s} are missing: {detail} were read.",
         "Waits for ranks without a trace count as transfer. Give the traces of all ranks.",
     ),
     Kind(
         "rank-unreadable",
         "error",
         "{count} trace{s} could not be read and {were} left out: {detail}.",
-        "Export them again. What the others say holds without them.",
+        "Export them again. The results are those of the other traces.",
     ),
     Kind(
         "ranks-by-order",
         "warning",
-        "Neither the traces nor their names say which rank each is of; they are numbered in the order of their names.",
+        "Neither the traces nor their names state their ranks; they are numbered in the order of their names.",
         "Put the rank into the name of the file, such as rank-3.json.gz.",
     ),
     Kind(
@@ -169,7 +169,7 @@ ANALYZING = (
         "no-collectives",
         "warning",
         "The ranks share no collectives.",
-        "Nothing says who waits for whom. Record the steps in which the ranks communicate.",
+        "It is unknown which rank waits for which. Record the steps in which the ranks communicate.",
     ),
     Kind(
         "clocks-not-aligned",
@@ -181,6 +181,6 @@ ANALYZING = (
         "clocks-apart",
         "info",
         "{count} clock{s} {were} more than 1 ms from the job's (at most {detail}), and {were} corrected.",
-        "Times across ranks are right. Viewers that merge the raw traces show them shifted.",
+        "Times across ranks are correct. Viewers that merge the raw traces show them shifted.",
     ),
 )

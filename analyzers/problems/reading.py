@@ -30,26 +30,26 @@ READING = (
     Kind(
         "more-events",
         "warning",
-        "{count} event{s} behind the end of the first list of events {were} not read ({detail}).",
+        "{count} event{s} after the end of the first list of events {were} not read ({detail}).",
         "The file holds several traces. Split it, and analyze each by itself.",
     ),
     Kind(
         "trailing-text",
         "info",
-        "{count} byte{s} behind the end of the trace {were} not read; {it holds|they hold} no events.",
+        "{count} byte{s} after the end of the trace {were} not read; {it holds|they hold} no events.",
         "Nothing of the trace is lost. Something was appended to the file.",
     ),
     Kind(
         "trailing-bytes",
         "warning",
-        "{count} byte{s} behind the end of the compressed data {were} not read; {it is|they are} not gzip.",
+        "{count} byte{s} after the end of the compressed data {were} not read; {it is|they are} not gzip.",
         "Something was appended to the file, or a part of it is damaged. Compress or copy the trace again.",
     ),
     Kind(
         "impossible-values",
         "warning",
-        "{count} value{s} cannot be true and {were} left out{detail}.",
-        "Such values are shares above 100 %, or more work than any GPU does in the time. Record or export them again.",
+        "{count} impossible value{s} {were} left out{detail}.",
+        "They are shares above 100 %, or more work than any GPU does in the time. Record or export them again.",
     ),
     Kind(
         "bad-utf8",
@@ -80,7 +80,7 @@ READING = (
         "unended-ranges",
         "info",
         "{count} range{s} or call{s} had not ended when the recording did; {it is|they are} taken to last until then.",
-        "What they hold is counted in full. End the profiled region before recording stops.",
+        "The work inside them is counted in full. End the profiled region before recording stops.",
     ),
     Kind(
         "graphs-as-a-whole",
@@ -104,13 +104,13 @@ READING = (
         "unused-activity",
         "info",
         "The trace holds {count} event{s} of kinds that are not used: {detail}.",
-        "They are no work of the GPU. Look at them in Nsight Systems, or Perfetto.",
+        "They are not GPU work. View them in Nsight Systems or Perfetto.",
     ),
     Kind(
         "unused-gpu-metrics",
         "info",
         "The report holds {count} sample{s} of GPU metrics, which are not used yet.",
-        "Nothing is lost; look at them in Nsight Systems.",
+        "Nothing is lost; view them in Nsight Systems.",
     ),
     Kind(
         "implausible-time",
@@ -134,7 +134,7 @@ READING = (
     Kind(
         "no-host-timeline",
         "info",
-        "The trace holds nothing of the host; a scope lasts from its first kernel to its last.",
+        "The trace has no host events; a scope lasts from its first kernel to its last.",
         "Why the device is idle is unknown. Record the run with torch.profiler, too, for causes and predictions.",
     ),
     Kind(
@@ -152,7 +152,8 @@ READING = (
     Kind(
         "secrets-in-metadata",
         "warning",
-        "The trace's metadata holds {count} thing{s} that {looks|look} like an environment or a secret; none was read.",
+        "The trace's metadata holds {count} {entry|entries} that {looks|look} like an environment or a secret; none "
+        "was read.",
         "Remove them before sharing the trace file, and revoke any token that was shared.",
     ),
     Kind(
@@ -170,7 +171,7 @@ READING = (
     Kind(
         "no-host-events",
         "warning",
-        "The trace holds no host events; device work cannot be given to ops or layers.",
+        "The trace holds no host events; device work cannot be attributed to ops or layers.",
         "Record with ProfilerActivity.CPU as well (nsys: -t cuda,nvtx).",
     ),
     Kind(
@@ -183,6 +184,6 @@ READING = (
         "duplicate-correlations",
         "info",
         "{count} runtime call{s} {shares|share} the correlation id of another one.",
-        "A kernel is given to one of the calls; merged traces of several processes do this.",
+        "A kernel is attributed to one of the calls; merged traces of several processes share ids.",
     ),
 )

@@ -128,7 +128,7 @@ def _behind_the_end(left: Leftover, header: Header) -> list[Problem]:
     """Return problems for text after the first list of events: further lists and documents, or text without events."""
     left.add(header.rest.encode("utf-8", "replace"))
     more = left.events + header.more_events
-    where = f"{left.size:,} bytes behind the end of the first document" if left.events else "a second traceEvents"
+    where = f"{left.size:,} bytes after the end of the first document" if left.events else "a second traceEvents"
     return [
         problem("more-events", more, where),
         problem("trailing-text", 0 if more else left.size),

@@ -24,7 +24,7 @@ def assert_first_only(trace):
 def test_a_second_document(tmp_path, between):
     trace = load_text(tmp_path, document("k1") + between + document("k2", "k3"))
     assert assert_first_only(trace) == {"more-events": 3}
-    assert "behind the end of the first document" in trace.problems["message"].str.cat()
+    assert "after the end of the first document" in trace.problems["message"].str.cat()
 
 
 def test_a_second_gzip_member_with_a_document_of_its_own(tmp_path):
