@@ -11,6 +11,7 @@ from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations import find
 from tracekit.optimizations.gradient_checkpointing import HOOKS, WRAPPING
+from tracekit.optimizations.mixed_precision import _FURTHER
 from tracekit.planning.advice import advise
 from tracekit.planning.scenarios import predicted_speedup
 
@@ -48,6 +49,19 @@ def step():
         }
     )
     return replace(baseline, ops=frame[baseline.ops.columns])
+
+
+def test_autocast_launches_casts_of_weights_and_of_what_stands_beside_them():
+    run = base(layers=1, precision="fp32", workload="train")
+    weights = [cost for cost in run.ops.cost if cost and cost.weight_bytes]
+    after = find("mixed-precision").transform(run, "expected")
+    casts = after[after.name == "aten::_to_copy"]
+    assert sorted(casts.cost.map(lambda cost: cost.read_bytes))[-len(weights) :] == sorted(
+        c.weight_bytes for c in weights
+    )
+    assert casts.host_ns.sum() == pytest.approx((1 + _FURTHER.expected) * len(weights) * plain_launch_ns(run))
+    at_worst = find("mixed-precision").transform(run, "low")
+    assert at_worst[at_worst.name == "aten::_to_copy"].kernel_ns.sum() > casts.kernel_ns.sum()
 
 
 def test_blocks_run_again_before_their_gradients():

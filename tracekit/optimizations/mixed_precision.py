@@ -28,6 +28,11 @@ _FOLLOW = ("pointwise", "copy", "gather")
 _WIDE = ("fp32", "tf32")
 _CAST_HOST = Interval(1.5, 1.0, 0.7)
 """Host time of a cast that autocast adds, in plain launches."""
+_FURTHER = Interval(2.0, 1.5, 1.0)
+"""Further casts for each product with weights: of the bias, and of each second other operand, which a norm or a sum
+made in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such products."""
+_BIAS = 16_384
+"""Bytes of a bias of usual width, whose cast takes as long as its launch."""
 _KEPT = Interval(0.8, 0.65, 0.5)
 """Activations kept, relative to training in 32 bits: inputs of GEMMs are halved, those of norms and losses are not."""
 
@@ -37,9 +42,10 @@ class MixedPrecision(Optimization):
 
     The type is bf16 where the GPU supports it, otherwise fp16 with a `GradScaler`. It is recommended in place of
     `half-precision` where a run trains, because weights in 16 bits lose small updates. The prediction narrows products
-    and the elementwise ops on their results, and adds a cast of each weight per step. At the lower end, elementwise
-    ops stay in 32 bits and the other operands are cast too. Activations shrink to 0.65. Where the trace lacks shapes,
-    the names of kernels (`sgemm`, `tf32`) tell which products are in 32 bits, and only these are narrowed.
+    and the elementwise ops on their results, and adds the casts of each weight, and the launches of those of biases,
+    gradients and half of the other operands. At the lower end, elementwise ops stay in 32 bits and all other operands
+    are cast. Activations shrink to 0.65. Where the trace lacks shapes, the names of kernels (`sgemm`, `tf32`) tell which
+    products are in 32 bits, and only these are narrowed.
 
     *Hurts* small models where the host sets the pace, because casts are more launches.
 
@@ -107,9 +113,11 @@ def _wide_products(base: Baseline) -> "pd.Series[bool]":
 
 
 def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
-    """Return the casts of a weight, which autocast caches during the step; at worst also of its other operand."""
+    """Return the casts beside a product: of a weight, which autocast caches during the step, or of its gradient, and of
+    a bias; at worst also of its whole other operand."""
     host = pick(_CAST_HOST, outcome)
     weight = [Extra("aten::_to_copy", moving(cost.weight_bytes, cost.weight_bytes / 2, "fp32", "copy"), host=host)]
-    others = cost.read_bytes - cost.weight_bytes
-    rest = [Extra("aten::_to_copy", moving(others, others / 2, "fp32", "copy"), host=host)]
-    return (weight if cost.weight_bytes else []) + (rest if outcome == "low" and others > 0 else [])
+    others = max(cost.read_bytes - cost.weight_bytes, 0) if outcome == "low" else _BIAS
+    beside = host * (pick(_FURTHER, outcome) if cost.weight_bytes else 1.0)
+    rest = [Extra("aten::_to_copy", moving(others, others / 2, "fp32", "copy"), host=beside)]
+    return (weight if cost.weight_bytes else []) + (rest if others and (cost.weight_bytes or outcome == "low") else [])
