@@ -13,16 +13,17 @@ from tracekit.reports.untrusted import printable
 
 _NO_DATA_FLOW = (
     "A trace does not record which op reads which tensor, so these groups are guesses, and no kernel is "
-    "written for them. For kernels, profile the model: tracekit profile --model NAME, or "
-    "tracekit.profile(model, inputs) for one of your own."
+    "written for them. For kernels, give the execution trace that was recorded with it (--execution-trace FILE), or "
+    "profile the model: tracekit profile --model NAME, or tracekit.profile(model, inputs) for one of your own."
 )
 
 
-def plan_text(rows: Sequence[Planned], gpu: GPU) -> str:
-    """Return the plan with one line per row."""
+def plan_text(rows: Sequence[Planned], gpu: GPU, *, measured: bool = False) -> str:
+    """Return the plan with one line per row. `measured`: the times before are those of a trace."""
     if not rows:
         return "Nothing can be fused: the step has no consecutive ops that one kernel could compute.\n"
-    lines = [f"Fused kernels of one step on the {gpu.name}, those that save most first (times are modelled):", ""]
+    times = "times before are measured, those after predicted" if measured else "times are modelled"
+    lines = [f"Fused kernels of one step on the {gpu.name}, those that save most first ({times}):", ""]
     for number, row in enumerate(rows, 1):
         after = row.after_ns
         kernel = row.template or "no template"

@@ -59,6 +59,8 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
     training: bool = False
     composite: tuple[str, ...] = ()
     """Paths of the modules that return anything other than one tensor."""
+    named: bool = True
+    """Whether modules are those of the model, and not inferred from ops."""
 
     @cached_property
     def costs(self) -> list[Cost | None]:

@@ -12,10 +12,12 @@ from tracekit.analyzers.fusion.structure import (
     CASTS,
     consists_of,
     is_residual_layer,
+    is_rms,
     is_rotation,
     layer_norm_epsilon,
     rms_epsilon,
 )
+from tracekit.analyzers.fusion.unnamed import without_modules
 
 _DROPOUT = "PyTorch's dropout and addition are faster than the kernel that draws again (measured)"
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
@@ -24,7 +26,8 @@ ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 def kernels(groups: list[OpGroup]) -> list[Kernel]:
     """Return the kernels of the groups. A group that needs two kernels becomes two groups."""
     parts = _side_by_side([part for group in groups for part in _parts(group) if _is_worthwhile(part)])
-    return [kernel for part in parts if (kernel := classify(part)) is not None]
+    found = [kernel for part in parts if (kernel := classify(part)) is not None]
+    return [kernel if kernel.group.graph.named else without_modules(kernel) for kernel in found]
 
 
 def _is_worthwhile(part: OpGroup) -> bool:
@@ -137,7 +140,8 @@ def _norm(group: OpGroup) -> Kernel | None:
         sizes = {"rows": max(1, rows // shape[-2]), "heads": shape[-2], "size": columns} if len(shape) == 4 else {}
         epsilon = None if centered else rms_epsilon(group, graph.layer(norm))
         named = {"LAYERS": (graph.layer_type(norm),)} | ({"EPSILON": epsilon} if epsilon else {})
-        return Kernel(group, "norm", "norm" if sizes and epsilon else "", named, sizes)
+        known = epsilon or (not graph.named and not centered and is_rms(group, graph.layer(norm)))
+        return Kernel(group, "norm", "norm" if sizes and known else "", named, sizes)
     return _residual_norm(group, before[0], norm, {"rows": rows, "columns": columns})
 
 
@@ -160,6 +164,9 @@ def _residual_norm(group: OpGroup, add: int, norm: int, sizes: Sizes) -> Kernel:
     known = bool(known and last and epsilon) and is_residual_layer(graph, layer, names)
     if known:
         constants |= {"LAYERS": (kind,), "NAMES": tuple(names), "LIST": container, "LAST_NORM": last[-1]}
+    elif not graph.named:
+        known = bool(epsilon) if centered else is_rms(group, graph.layer(norm))
+    if known and epsilon:
         constants["EPSILON"] = epsilon
     template = "add_norm" if known else ""
     return Kernel(group, "residual + norm", template, constants, sizes, "liger-kernel has one for some models")
@@ -175,7 +182,8 @@ def _gated(group: OpGroup) -> Kernel | None:
     projections = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in wide]
     last = [name for name, of_type in graph.children(layer) if of_type == "Linear" and name not in projections]
     rows, columns = matrix(graph, group.outputs[0])
-    known = len(last) == 1 and is_generated(group) and _is_gated_mlp(group, layer, wide)
+    fits = not graph.named or (len(last) == 1 and _is_gated_mlp(group, layer, wide))
+    known = is_generated(group) and fits
     constants = {"LAYERS": (kind,), "NAMES": (*projections, *last)}
     template = "gated_activation" if known else ""
     return Kernel(group, "gated activation", template, constants, {"rows": rows, "columns": columns})
@@ -211,7 +219,7 @@ def _chain(group: OpGroup) -> Kernel | None:
     if kind == "NewGELUActivation":
         return gelu(group, rows, columns)
     layers = {graph.layer(node) for node in group.nodes}
-    alone = len(layers) == 1 and is_generated(group) and consists_of(group, layers.pop())
+    alone = is_generated(group) and (not graph.named or (len(layers) == 1 and consists_of(group, layers.pop())))
     sizes = {"rows": rows, "columns": columns}
     return Kernel(group, "pointwise chain", "pointwise_chain" if alone else "", {"LAYERS": (kind,)}, sizes)
 

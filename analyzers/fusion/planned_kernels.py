@@ -104,6 +104,8 @@ def key_of(kernel: Kernel) -> tuple[Any, ...]:
 def _layer(kernel: Kernel) -> str:
     """Return the module of the reduction, or else the innermost module that contains the whole group."""
     group = kernel.group
+    if not group.graph.named:
+        return ""
     if group.reductions:
         return group.graph.layer(group.reductions[0])
     paths = [group.graph.layer(node).split(".") for node in group.nodes]

@@ -54,7 +54,8 @@ def cross_entropy(group: OpGroup) -> Kernel | None:
     model = next((kind for path, kind in graph.layers if path == ROOT), "")
     constants: dict[str, Any] = {"LAYERS": (model,)}
     sizes = {"rows": rows, "columns": 0, "vocabulary": vocabulary}
-    if head is None or not _is_plain_head(graph, head) or not model.endswith(_CAUSAL) or not is_plain_loss(group):
+    placed = model.endswith(_CAUSAL) or not graph.named
+    if head is None or not _is_plain_head(graph, head) or not placed or not is_plain_loss(group):
         return Kernel(group, "cross entropy", "", constants, sizes, "liger-kernel has one too")
     constants["HEAD"] = graph.layer(head).rpartition(".")[2]
     sizes["columns"] = _work(graph, head).k

@@ -14,22 +14,27 @@ _LOSS = ("log_softmax", "nll_loss_forward", "nll_loss", "nll_loss_nd", *CASTS)
 
 
 def rms_epsilon(group: OpGroup, layer: str) -> float | None:
-    """Return the epsilon of an RMS norm, weight * x / sqrt(mean(x^2) + epsilon); None for another norm, such as (1 +
-    weight) * x / sqrt(mean(x^2) + epsilon)."""
+    """Return the epsilon of an RMS norm; None if the module is none, or if its epsilon is not recorded."""
+    graph = group.graph
+    added = [node for node in group.nodes if graph.layer(node) == layer and graph.name(node) == "add"]
+    epsilon = graph.nodes[added[0]].numbers if added else ()
+    return epsilon[0] if len(epsilon) == 1 and is_rms(group, layer) else None
+
+
+def is_rms(group: OpGroup, layer: str) -> bool:
+    """Return whether a module is weight * x / sqrt(mean(x^2) + epsilon), and not, for example, by 1 + weight."""
     graph = group.graph
     if layer in graph.composite:
-        return None
+        return False
     nodes = [node for node in group.nodes if graph.layer(node) == layer]
     names = Counter(graph.name(node) for node in nodes if graph.name(node) not in CASTS)
     if names != _RMS:
-        return None
+        return False
     by_name = {graph.name(node): graph.nodes[node] for node in nodes}
     weight = set(graph.nodes[_last(graph, nodes, "mul")].inputs) - {
         each for node in nodes for each in graph.nodes[node].outputs
     }
-    epsilon = by_name["add"].numbers
-    plain = bool(weight) and _are_parameters(graph, weight)
-    return epsilon[0] if plain and by_name["pow"].numbers == (2.0,) and len(epsilon) == 1 else None
+    return bool(weight) and _are_parameters(graph, weight) and by_name["pow"].numbers == (2.0,)
 
 
 def layer_norm_epsilon(graph: Graph, node: int) -> float | None:

@@ -6,7 +6,16 @@ from typing import Protocol
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import kineto, ncu, ncu_report_file, nsys, nsys_report, perfetto, proton
+from tracekit.analyzers.readers import (
+    execution_trace,
+    kineto,
+    ncu,
+    ncu_report_file,
+    nsys,
+    nsys_report,
+    perfetto,
+    proton,
+)
 from tracekit.analyzers.readers.source import MAX_BYTES, Source, open_source
 from tracekit.analyzers.trace import Trace
 
@@ -33,6 +42,12 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
     decompresses to more than `max_bytes`. Raises MissingPackageError for a URL without fsspec.
     """
     with open_source(path, max_bytes) as source:
+        if execution_trace.sniff(source.head):
+            raise InputError(
+                f"{source.name} is an execution trace, which holds no times.",
+                "It says which tensors ops read, beside the trace of a profiler.",
+                f"Give it with that trace: tracekit fuse TRACE --execution-trace {source.name}",
+            )
         for reader in READERS:
             if reader.sniff(source.head):
                 return _with_trailing(reader.read(source), source)

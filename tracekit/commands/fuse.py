@@ -11,30 +11,49 @@ from tracekit.commands._output import say
 from tracekit.commands._reading import GPU_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.analyzers.hardware import GPU
+    from tracekit.fusion.run_kernels import Result
 
 
 @click.command(short_help="Write fused Triton kernels for a run, proved and timed.")
 @click.argument("run", type=Path)
 @click.option("--group", "groups", type=click.IntRange(min=1), multiple=True, metavar="N", help="A row of the plan.")
 @click.option("--all", "everything", is_flag=True, help="Every row that has a kernel.")
+@click.option(
+    "--execution-trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The execution trace recorded with RUN, a trace of torch.profiler.",
+)
 @click.option("--gpu", help="The GPU to write for.  [default: that of the run]")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
 @click.option("-o", "--output", type=Path, metavar="DIRECTORY", help="[default: RUN/kernels]")
 def command(
-    run: Path, groups: tuple[int, ...], everything: bool, gpu: str | None, gpu_file: str | None, output: Path | None
+    run: Path,
+    groups: tuple[int, ...],
+    everything: bool,
+    execution_trace: Path | None,
+    gpu: str | None,
+    gpu_file: str | None,
+    output: Path | None,
 ) -> None:
     """Write fused kernels for RUN (a run's folder): one Triton file for each group of its plan.
 
     Groups are ops that data connects, from the graph that `profile` keeps beside the trace. Without --group or --all,
     the plan is printed; of a trace without a graph, as of another profiler, it holds neighbours in launch order, and
-    no kernel is written. A file holds the kernel, a reference in PyTorch, and apply(model) and remove(model), with the
-    backward pass where the run trains. Each kernel is first compared with its reference: in fp32 and in the type of the
-    run, at odd sizes, in other layouts, with infinities, and by its gradients. This runs on the GPU, or without one in
-    Triton's interpreter. What fails is reported and not written. On the GPU of the run, each kernel is timed beside the
-    ops that it replaces; `verify --apply fused:all` measures the model with all of them.
+    no kernel is written, unless --execution-trace names what torch.profiler's ExecutionTraceObserver recorded with
+    it: the tensors of each op, but no modules, whose names apply(model) then needs. A file holds the kernel, a
+    reference in PyTorch, and apply(model) and remove(model), with the backward pass where the run trains. Each kernel
+    is first compared with its reference: in fp32 and in the type of the run, at odd sizes, in other layouts, with
+    infinities, and by its gradients. This runs on the GPU, or without one in Triton's interpreter. What fails is
+    reported and not written. On the GPU of the run, each kernel is timed beside the ops that it replaces;
+    `verify --apply fused:all` measures the model with all of them.
 
     Example: tracekit fuse runs/llama-3.2-1b-h100-sxm-prefill --all -o kernels/
+
+    Example: tracekit fuse trace.json.gz --execution-trace et.json.gz --all -o kernels/
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.fusion.proof import interpret_without_gpu
@@ -46,6 +65,9 @@ def command(
     from tracekit.reports.fusion_text import plan_text, results_text
     from tracekit.runs.folders import KERNELS, TRACE
 
+    if execution_trace:
+        _by_execution_trace(run, execution_trace, groups, everything, gpu, gpu_file, output)
+        return
     if not groups and not everything and run_kernels.is_trace_alone(run):
         click.echo(_by_launch_order(run, gpu, gpu_file), nl=False)
         return
@@ -64,11 +86,45 @@ def command(
     )
     if everything and any(each.path for each in results) and (run / TRACE).is_file():
         click.echo(_step(run, chosen, gpu, gpu_file))
+    _conclude(results, target)
+
+
+def _conclude(results: "Sequence[Result]", target: Path) -> None:
+    """Say what was written, and end with status 1 if a kernel failed its proof."""
     written = [each.path.name for each in results if each.path]
     if written:
         click.echo(f"\nWritten to {target}/: {', '.join(written)}")
     if not all(each.path or not each.planned.template for each in results):
         click.get_current_context().exit(1)
+
+
+def _by_execution_trace(
+    trace: Path,
+    beside: Path,
+    groups: tuple[int, ...],
+    everything: bool,
+    gpu: str | None,
+    gpu_file: str | None,
+    output: Path | None,
+) -> None:
+    """Print the plan of a trace by the tensors of its execution trace, or write its kernels."""
+    from tracekit.analyzers.readers import load
+    from tracekit.fusion.executed_plan import executed_plan, gpu_of_trace
+    from tracekit.fusion.run_kernels import write_rows
+    from tracekit.reports.fusion_text import plan_text, results_text
+    from tracekit.runs.folders import KERNELS
+
+    chosen = gpu_of_trace(load(trace), trace, gpu, gpu_file)
+    found = executed_plan(trace, beside, chosen)
+    if not groups and not everything:
+        click.echo(plan_text(found.rows, chosen, measured=found.measured), nl=False)
+        if any(row.template for row in found.rows):
+            click.echo(f"\nWrite them with: tracekit fuse {trace} --execution-trace {beside} --all")
+        return
+    target = output or (trace if trace.is_dir() else trace.parent) / KERNELS
+    results = write_rows(found.rows, chosen, groups, target, trains=found.trains, say=say)
+    click.echo(results_text(results) or "The plan has no group with a kernel: nothing was written.\n", nl=False)
+    _conclude(results, target)
 
 
 def _by_launch_order(run: Path, gpu: str | None, gpu_file: str | None) -> str:

@@ -20,7 +20,7 @@ from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Dtype
 from tracekit.fusion import pointwise, proof
-from tracekit.fusion.writing import Written, load, text
+from tracekit.fusion.writing import Written, load, placeholders, text
 from tracekit.reports.files import write_atomically
 from tracekit.reports.numbers import percent
 from tracekit.runs import kernel_times
@@ -60,7 +60,7 @@ def check_graph(folder: Path) -> None:
             "Kernels are written from the data between ops. A trace tells shapes and the order of launches, and no "
             "tensors.",
             "Profile the model: tracekit profile --model NAME, or tracekit.profile(model, inputs) for one of your own, "
-            "keeps its graph.",
+            "keeps its graph. Or give the trace's execution trace: --execution-trace FILE.",
         )
 
 
@@ -74,6 +74,15 @@ def rows_of(folder: Path, gpu: GPU) -> tuple[list[Planned], bool]:
 def write(folder: Path, gpu: GPU, numbers: Sequence[int], target: Path, say: Say = silent) -> list[Result]:
     """Check and write the kernels of these rows of a run's plan; without numbers, of all rows that have a kernel."""
     rows, trains = rows_of(folder, gpu)
+    results = write_rows(rows, gpu, numbers, target, trains=trains, say=say)
+    kernel_times.add(folder, gpu, {each.planned.key: each.timed for each in results if each.timed})
+    return results
+
+
+def write_rows(
+    rows: Sequence[Planned], gpu: GPU, numbers: Sequence[int], target: Path, *, trains: bool, say: Say = silent
+) -> list[Result]:
+    """Check and write the kernels of these rows of a plan; without numbers, of all rows that have a kernel."""
     _check_numbers(numbers, rows)
     proof.check_interpreter()
     results = []
@@ -83,7 +92,6 @@ def write(folder: Path, gpu: GPU, numbers: Sequence[int], target: Path, say: Say
         if planned.template or numbers:
             say(f"{number}. {planned.pattern} of {planned.layer or 'the model'}")
             results.append(_written(number, planned, gpu, trains, target))
-    kernel_times.add(folder, gpu, {each.planned.key: each.timed for each in results if each.timed})
     return results
 
 
@@ -152,11 +160,25 @@ def _described(number: int, planned: Planned, gpu: GPU, timed: TimedKernel | Non
         *(_wrapped(f"Measured: {_measured(timed)}") if timed else ()),
         *(_wrapped(f"Launches: {planned.tiles.reason}") if planned.tiles else ()),
         *(_wrapped(f"Elsewhere: {planned.elsewhere}.") if planned.elsewhere else ()),
-        "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
-        if planned.template not in BY_HAND
-        else "Use: call fused(...) where the model computes what reference(...) does.",
+        *_wrapped(_use(planned)),
     ]
-    return Written(planned.template, planned.constants, _launches(planned, timed), tuple(lines), _body(planned))
+    constants = {**planned.constants, **({} if _is_named(planned) else placeholders(planned.template))}
+    return Written(planned.template, constants, _launches(planned, timed), tuple(lines), _body(planned))
+
+
+def _use(planned: Planned) -> str:
+    by_hand = "Use: call fused(...) where the model computes what reference(...) does"
+    if planned.template in BY_HAND:
+        return f"{by_hand}."
+    if _is_named(planned):
+        return "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
+    said = f"{by_hand}. The trace names no modules: apply(model) needs their names in the constants below."
+    lacks = planned.template in ("norm", "add_norm") and "EPSILON" not in planned.constants
+    return said + (" It does not record the norm's epsilon either: set EPSILON." if lacks else "")
+
+
+def _is_named(planned: Planned) -> bool:
+    return planned.first.group.graph.named
 
 
 def _launches(planned: Planned, timed: TimedKernel | None) -> tuple[Mapping[str, int], ...]:
@@ -185,8 +207,11 @@ def _body(planned: Planned) -> str:
 
 def _projections(planned: Planned) -> tuple[str, ...]:
     """Return which input of the group is the gate, and which is multiplied with its activation."""
-    group, gate = planned.first.group, planned.constants["NAMES"][0]
+    group = planned.first.group
     graph = group.graph
+    if not graph.named:
+        return "gate", "up"  # an activation comes first, and reads its gate
+    gate = planned.constants["NAMES"][0]
     leaves = [graph.layer(graph.producers[each]).rpartition(".")[2] for each in group.inputs]
     return tuple("gate" if leaf == gate else "up" for leaf in leaves)
 

@@ -25,9 +25,22 @@ class Written:
     """Functions that replace the template's code; "": the template's code stays."""
 
 
+def placeholders(template: str) -> dict[str, Any]:
+    """Return what stands for the modules that a template's kernel is put in place of, if they are not known."""
+    names = {"LAYERS": ("<class of the module>",), "GROUPS": (("<first layer>", "<second layer>"),)}
+    if template == "padded_projection":
+        names["NAMES"] = ("<the layer>",)
+    source = _source(template)
+    return {name: value for name, value in names.items() if re.search(rf"^{name} = ", source, re.MULTILINE)}
+
+
+def _source(template: str) -> str:
+    return (resources.files("tracekit.fusion.kernels") / f"{template}.py").read_text(encoding="utf-8")
+
+
 def text(written: Written) -> str:
     """Return the source of a kernel's file."""
-    source = (resources.files("tracekit.fusion.kernels") / f"{written.template}.py").read_text(encoding="utf-8")
+    source = _source(written.template)
     for name, value in written.constants.items():
         source = _with_constant(source, name, _literal(value))
     launches = tuple(dict(each) for each in written.launches)

@@ -1,0 +1,66 @@
+"""Numbers the tensors of an execution trace: its ids are those of memory, which others use again after it is freed."""
+
+from dataclasses import dataclass, field
+
+from tracekit.analyzers.fusion.graph import Tensor
+from tracekit.analyzers.readers.execution_trace import TensorValue
+
+Place = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Offset, shape and strides within a storage."""
+
+
+@dataclass
+class _Storage:
+    known: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    """Place -> the number of its tensor, and the write after which it was made."""
+    written: tuple[int, int] = (-1, 0)
+    """The tensor that was last written, and the number of that write."""
+    empty: bool = False
+    """Whether it was allocated, and nothing recorded has written to it."""
+
+
+class TensorVersions:
+    """Numbers for tensors. Whatever is written, in place too, gets a new one."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, Tensor] = {}
+        self._storages: dict[int, _Storage] = {}
+
+    def read(self, value: TensorValue) -> int:
+        """Return the number of a tensor; of one whose storage was written since, that of what was written."""
+        storage = self._storages.setdefault(value.storage, _Storage())
+        number, after = storage.known.get(_place(value), (-1, -1))
+        if number >= 0 and after >= storage.written[1]:
+            return number
+        return storage.written[0] if storage.written[0] >= 0 else self._new(value, storage)
+
+    def is_empty(self, value: TensorValue) -> bool:
+        """Return whether a tensor's memory was allocated, and nothing recorded has written to it."""
+        storage = self._storages.get(value.storage)
+        return storage is not None and storage.empty
+
+    def viewed(self, value: TensorValue) -> int:
+        """Return the number of a new view."""
+        return self._new(value, self._storages.setdefault(value.storage, _Storage()))
+
+    def written(self, value: TensorValue, *, in_place: bool) -> int:
+        """Return the number of a tensor that is written: in memory that an input of the op has, or in memory of its
+        own, which no earlier tensor has any more."""
+        storage = self._storages.setdefault(value.storage, _Storage()) if in_place else _Storage()
+        self._storages[value.storage] = storage
+        storage.written, storage.empty = (len(self.tensors), storage.written[1] + 1), False
+        return self._new(value, storage)
+
+    def allocated(self, value: TensorValue) -> None:
+        """Note that memory is new, and holds no earlier tensor any more."""
+        self._storages[value.storage] = _Storage(empty=True)
+
+    def _new(self, value: TensorValue, storage: _Storage) -> int:
+        number = len(self.tensors)
+        self.tensors[number] = Tensor(value.shape, value.dtype)
+        storage.known[_place(value)] = number, storage.written[1]
+        return number
+
+
+def _place(value: TensorValue) -> Place:
+    return value.offset, value.shape, value.strides
