@@ -91,7 +91,7 @@ def test_a_check_names_baselines_and_finds_what_was_planted(tools):
         ("compare", ("base-0.json", "nothere"), "does not exist"),
         ("predict", ("base-0.json", "", "t5"), "not known"),
         ("predict", ("base-0.json", "", "", -1), "no batch size"),
-        ("ranks", ("base-0.json",), "One rank waits for nobody"),
+        ("ranks", ("base-0.json",), "A single rank waits for no other"),
         ("ranks", ("empty",), "holds no traces"),
         ("show", ("base-0.json", ""), "has no row"),
         ("analyze", ("empty",), "without a trace"),

@@ -1,5 +1,4 @@
-"""Reads captures of CUDA graphs that were recorded in traces of their own, and puts them before the trace of the
-replays."""
+"""Reads captures of CUDA graphs from separate traces, and adds them to the trace of the replays."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,13 +14,14 @@ _RANK = re.compile(r"rank[_-]?(\d+)")
 
 
 def with_captures_of(trace: Trace, paths: Sequence[str | Path], read: Callable[[Path], Trace]) -> Trace:
-    """Return the trace with the captures in files and folders. Raises InputError if they hold none of its rank."""
+    """Return the trace with the captures in files and folders. Raises InputError if they hold no capture of the trace's
+    rank."""
     files = [file for path in paths for file in _files(Path(path), trace.metadata.rank)]
     return with_captures(trace, [(file.name, read(file)) for file in files])
 
 
 def _files(path: Path, rank: int | None) -> list[Path]:
-    """Return the file, or the traces in a folder. Where names tell ranks, those of other ranks are left out."""
+    """Return the file, or the traces in a folder. If file names state ranks, those of other ranks are left out."""
     if not path.is_dir() or (path / RUN_TRACE).exists():
         return [path]
     traces = sorted(file for file in path.iterdir() if file.name.endswith(_ENDINGS))

@@ -1,4 +1,4 @@
-"""Device memory of a run over time, who holds its peak, and what each remedy takes from it."""
+"""Device memory of a run over time, its largest allocations at the peak, and the reduction by each remedy."""
 
 from pathlib import Path
 

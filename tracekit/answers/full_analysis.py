@@ -45,7 +45,7 @@ def analyze(
     `gpu` names the GPU of the run, if the trace does not state it; otherwise the GPU to project the run to.
     `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
     `counters` is an Nsight Compute report of the same run, whose FLOPs and bytes replace the counted ones.
-    `captures` are traces, or folders of them, in which the captures of the run's CUDA graphs were recorded.
+    `captures` are traces, or folders of traces, that hold the captures of the run's CUDA graphs.
     `latency_ms` is the latency of a step without a profiler, as the user measured it.
     With `use_cache`, an earlier analysis is read from the cache. A compressed file may unpack to at most `max_bytes`
     bytes. Raises TracekitError if a file cannot be read.
@@ -69,8 +69,8 @@ def analyze_into(
 ) -> Analysis:
     """Analyze a trace, and call `write` with the analysis to write `target`, which may be the trace itself.
 
-    The analysis is cached as that of the target, and as that of the trace unless the target replaces it. `gpu` and
-    `gpu_file` are those of `analyze`.
+    The analysis is cached for the target, and for the trace unless the target replaces it. `gpu` and `gpu_file` are
+    those of `analyze`.
     """
     named = hardware.selected(gpu, gpu_file)
     replaced = str(trace) == str(target)
@@ -88,12 +88,13 @@ def _recalled(path: str | Path, make: Callable[[], Analysis], named: GPU | None,
 
 
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
-    """Add measurements of this run, and corrections by those of other runs on this machine. They are never cached."""
+    """Add measurements of this run, and corrections from measurements of other runs on this machine. They are never
+    cached."""
     return by_data_flow(after_measuring(replace(corrected(analysis), verified=verification_of(path))), path)
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:
-    from tracekit.analyzers.prediction.start import start  # nothing of this is needed for what the cache holds
+    from tracekit.analyzers.prediction.start import start  # only for corrections, which are not cached
     from tracekit.planning.recommend import recommend
 
     if counters is not None:

@@ -1,4 +1,4 @@
-"""The plan of fused kernels of a run that keeps the graph of its ops, with the times of those that were timed."""
+"""The plan of fused kernels of a run that keeps the graph of its ops, with the times of timed kernels."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -38,7 +38,7 @@ def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
 
 
 def with_card(analysis: Analysis, gain: Interval | None) -> Analysis:
-    """Return the analysis with a recommendation of the written kernels, if they are predicted to gain something."""
+    """Return the analysis with a recommendation of the written kernels, if they are predicted to gain."""
     if gain is None or not pays(gain):
         return analysis
     written = FusedKernels("all")
@@ -62,7 +62,7 @@ def _sum(role: str, plan: pd.DataFrame, column: str) -> Evidence:
 
 
 def _group(row: Mapping[Hashable, Any]) -> Statement:
-    """Return a row of the plan: its predicted time and, if it was timed, the measured one and its part of the roof."""
+    """Return a row of the plan: its predicted time and, if it was timed, its measured time and roof fraction."""
     cell = partial(Evidence, table="fusion_plan", row=str(row["number"]))
     said = [cell("pattern", row["pattern"], column="pattern"), cell("groups", int(row["groups"]), column="groups")]
     said += [cell(name, float(row[f"{name}_ns"]), column=f"{name}_ns") for name in ("before", "after")]
@@ -87,7 +87,7 @@ def with_graph(base: Baseline, path: str | Path) -> Baseline:
 
 
 def folder_of(path: str | Path) -> Path | None:
-    """Return the run's folder that a path is, or that its trace is in; None if it is neither."""
+    """Return the run's folder: the path itself, or the folder of the trace; None if the path is neither."""
     if str(path) == "-" or is_url(str(path)):
         return None
     path = Path(path)

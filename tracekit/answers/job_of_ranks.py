@@ -31,12 +31,13 @@ def ranks(
     cluster: str | None = None,
     use_cache: bool = True,
 ) -> Job:
-    """Analyze the traces of a job's ranks together: who holds it up, why, what that costs, and what mending it gives.
+    """Analyze the traces of a job's ranks together: which rank delays it, why, what that costs, and what fixing it
+    gains.
 
     `where` is a folder with one trace a rank (or one run folder a rank), a pattern, a URL, or a list of these files.
     `workers` processes read the traces, by default one a core; with `cluster`, the workers of a Dask cluster do, which
-    is local:N or the address of a scheduler. Summaries come from the cache, if `use_cache`. A trace
-    that cannot be read is a row of `problems`. Raises TracekitError when fewer than two can.
+    is local:N or the address of a scheduler. Summaries come from the cache, if `use_cache`. A trace that cannot be read
+    is a row of `problems`. Raises TracekitError when fewer than two can.
     """
     return ranks_and_files(where, workers=workers, cluster=cluster, use_cache=use_cache).job
 
@@ -55,7 +56,7 @@ def ranks_and_files(
     if len(read) < 2:
         raise InputError(
             f"{len(read)} of {len(answers)} traces could be read.",
-            lost[0] if lost else "One rank waits for nobody.",
+            lost[0] if lost else "A single rank waits for no other.",
             "Name the traces of at least two ranks; tracekit analyze looks at one.",
         )
     numbers, guessed = rank_numbers([summary.rank for summary, _ in read], [path for _, path in read])

@@ -63,7 +63,7 @@ def _moved(base: Baseline, named: GPU | None) -> Steps:
 
 
 def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere | None:
-    """Return what the optimizations give in a setting, over the run in that setting without them."""
+    """Return the gain of the optimizations in a setting, relative to the run in that setting without them."""
     if not setting:
         return None
     moved = search.scenarios(in_order(setting))
@@ -83,13 +83,14 @@ def _checked(search: Search, steps: Steps) -> Combined:
     """Return the steps as one optimization. Raises InputError if they cannot be applied to this run."""
     together = Combined(in_order(steps))
     refused = together.obstacle(search.base)
-    if not refused and not any(
-        isinstance(step, OtherGPU) for step in steps
-    ):  # The prediction for another GPU reports it.
+    # The prediction for another GPU reports too little memory itself.
+    if not refused and not any(isinstance(step, OtherGPU) for step in steps):
         refused = too_large(search.scenarios(steps).expected, search.base)
     if refused:
         raise InputError(
-            f"{together.id} cannot be applied to this run.", refused, "Leave out --apply to see which can be."
+            f"{together.id} cannot be applied to this run.",
+            refused,
+            "Leave out --apply to see which optimizations can be applied.",
         )
     return together
 
@@ -144,7 +145,7 @@ def _collectives(base: Baseline, after: Baseline) -> tuple[str, ...]:
 
 
 def _misfit(after: Baseline) -> tuple[str, ...]:
-    """Return a caveat if the GPU has no hardware units for the run's dtype."""
+    """Return a caveat if the GPU has no units for the run's dtype."""
     if after.gpu.supports("bf16") or not any(cost.precision == "bf16" for cost in after.ops.cost if cost):
         return ()
     return (f"{after.gpu.name} has no bf16 units and computes bf16 as fp32. Add half-precision:fp16 to predict fp16.",)

@@ -15,7 +15,7 @@ from tracekit.subjects.subject import Subject
 _DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
 QLORA = "qlora"
 PLAIN = "base"
-"""Names the run without any change."""
+"""Name of the unchanged run."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Configuration:
         return parse(self.optimizations).apply(changed) if self.optimizations else changed
 
     def change(self, start: Settings) -> str | None:
-        """Return the optimizations that turn a run with settings `start` into this one; None when none do."""
+        """Return the optimizations that turn a run with settings `start` into this one; None without optimizations."""
         dtype, attention = self.dtype or start.dtype, self.attention or start.attention
         steps = [_DTYPE_STEPS.get((start.dtype, dtype)), _ATTENTION_STEPS.get((start.attention, attention))]
         if self.adapters or self.calibrated or None in steps:

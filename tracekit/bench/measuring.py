@@ -1,4 +1,4 @@
-"""Measure one row in the worker: the run in its configuration beside the run in the first one."""
+"""Measures one row in the worker: the run in its configuration beside the run in the first configuration."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +42,7 @@ class Request:
 
 @dataclass
 class _Cache:
-    """The first configuration of a run, prepared, which is kept between rows."""
+    """The prepared first configuration of a run, which is kept between rows."""
 
     first: dict[tuple[Settings, Configuration], Ready] = field(default_factory=dict)
     quality: dict[tuple[Settings, Configuration, str], Quality | None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class _Cache:
         return self.first[key]
 
     def quality_of(self, request: Request) -> Quality | None:
-        """Return what the first configuration makes of the text."""
+        """Return the quality of the first configuration's output on the text."""
         key = (request.settings, request.first, request.text)
         if key not in self.quality:
             self.quality[key] = quality(self.prepare(request).subject, request.text)
@@ -88,12 +88,12 @@ def measured(request: Request) -> Row:
 
 
 def release() -> None:
-    """Free the models that are kept between rows; they are built again when they are needed."""
+    """Free the models that are kept between rows. They are built again when they are needed."""
     _CACHE.release()
 
 
 def changed(subject: Subject, request: Request) -> Subject:
-    """Apply the request's configuration to the run as it was built, without what the first configuration changed."""
+    """Apply the request's configuration to the run as it was built, without the changes of the first configuration."""
     plain = replace(subject, compile_mode="", graphs=False, static_cache=False, fused_optimizer=False)
     return _applied(request.configuration, plain, request)
 

@@ -47,15 +47,16 @@ class Quality:
     """Tensor of the most likely token at each position."""
 
     def agreement(self, other: "Quality") -> float:
-        """Return the fraction of positions at which both find the same token most likely."""
+        """Return the fraction of positions at which both predict the same most likely token."""
         return float((self.choices == other.choices).float().mean())
 
 
 def quality(subject: Subject, text: str) -> Quality | None:
-    """Return what a model makes of a text, in windows of 512 tokens; None if it does not predict the next token.
+    """Return the quality of a model's output on a text, in windows of 512 tokens; None if it does not predict the next
+    token.
 
-    With random weights the tokens are the text's bytes, because such a model has no training text whose tokenizer
-    would fit.
+    With random weights the tokens are the text's bytes, because such a model has no training text whose tokenizer would
+    fit.
     """
     config = config_of(subject.model)
     if kind_of(config) != "a decoder" or subject.training:
@@ -76,7 +77,7 @@ def token_windows(subject: Subject, text: str) -> Iterator[Any]:
 
 
 def _read(model: Any, window: Any) -> tuple[Any, Any]:
-    """Return the loss and the most likely token at each position but the last."""
+    """Return the loss, and the most likely token at each position except the last."""
     logits = model(input_ids=window[None], use_cache=False).logits[0, :-1].float()
     losses = require("torch").nn.functional.cross_entropy(logits, window[1:], reduction="none")
     return losses.double(), logits.argmax(-1)

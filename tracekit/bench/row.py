@@ -70,7 +70,7 @@ class Row:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The values that identify a row; a resumed bench skips the keys that it has."""
+        """The values that identify a row. A resumed bench skips rows with these values."""
         return tuple(getattr(self, each.name) for each in fields(self)[: len(_KEY)])
 
 

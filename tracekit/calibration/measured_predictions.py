@@ -55,5 +55,5 @@ def read(gpu: str) -> list[Measurement]:
         return [msgspec.json.decode(line, type=Measurement) for line in path.read_bytes().splitlines() if line.strip()]
     except msgspec.DecodeError as error:
         raise TracekitError(
-            f"{path} cannot be read.", f"{error}.", "Remove the line or the file; predictions then do without it."
+            f"{path} cannot be read.", f"{error}.", "Remove the line or the file; predictions are then made without it."
         ) from error

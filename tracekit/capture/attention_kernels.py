@@ -9,7 +9,7 @@ from tracekit.capture.packages import require
 from tracekit.capture.settings import Attention
 
 Backend = str
-"""The name of a member of torch.nn.attention.SDPBackend; "" for the one that torch prefers."""
+"""The name of a member of torch.nn.attention.SDPBackend; "" for the backend that torch prefers."""
 
 FLASH: Backend = "FLASH_ATTENTION"
 EFFICIENT: Backend = "EFFICIENT_ATTENTION"
@@ -27,7 +27,7 @@ def backend_of(attention: Attention) -> Backend:
 
 
 def beginning(backend: Backend) -> str:
-    """Return the name of a backend, capitalized for the beginning of a sentence."""
+    """Return the name of a backend with a capital, for the beginning of a sentence."""
     words = WORDS[backend]
     return words.capitalize() if words.islower() else words
 
@@ -45,7 +45,7 @@ def only(backend: Backend) -> Iterator[None]:
 
 @contextmanager
 def refusal_told(backend: Backend, run: str) -> Iterator[None]:
-    """Raise InputError with torch's reason if `backend`, the only one allowed, cannot do the `run`."""
+    """Raise InputError with torch's reason if `backend`, the only allowed one, cannot do the `run`."""
     if not backend:
         yield
         return
@@ -64,7 +64,8 @@ def refusal_told(backend: Backend, run: str) -> Iterator[None]:
 
 
 def _reason(backend: Backend, messages: Sequence[str]) -> str:
-    """Join the warnings of torch about a backend, from the line that names it to the next line that names another."""
+    """Join torch's warnings about a backend: from the line that names it to the next line that names another
+    backend."""
     reasons, about_backend = [], False
     for line in messages:
         if _NOT_USED in line:

@@ -27,7 +27,7 @@ class CpuFunctions(CudaFunctions):
         super().__init__(attention, placement, recorder)
         self._placement = placement
         self._paths |= {torch.tensor: self._tensor, torch.Tensor.cuda: self._cuda, torch.Tensor.pin_memory: _same}
-        self._paths.pop(functional.softmax)  # the one that reads fp16 and writes fp32 is CUDA's alone
+        self._paths.pop(functional.softmax)  # only CUDA has the softmax that reads fp16 and writes fp32
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tuple(map(_on_cpu, args)), {name: _on_cpu(value) for name, value in (kwargs or {}).items()}

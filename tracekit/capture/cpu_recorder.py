@@ -96,7 +96,7 @@ class CpuRecorder(OpRecorder):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(hasattr(each, "__tensor_flatten__") for each in types):
-            return NotImplemented  # a tensor made of others: the ops on these follow
+            return NotImplemented  # a tensor that wraps others: the ops on these are dispatched next
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:

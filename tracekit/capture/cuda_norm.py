@@ -1,4 +1,4 @@
-"""Runs the RMS norm as the one op that it is on CUDA, where its types agree; the CPU writes it out in several."""
+"""Runs the RMS norm as the single op that it is on CUDA if its types agree; the CPU decomposes it into several ops."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def rms_norm(
 
 
 def as_cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """Return the call as CUDA would dispatch it; only calls of the ops below are changed."""
+    """Return the call as CUDA would dispatch it. Only calls of the ops below are changed."""
     if func.namespace != "tracekit":
         return func, args, kwargs
     if func is torch.ops.tracekit.rms_norm.default:

@@ -1,4 +1,4 @@
-"""Runs recurrent layers as the one op of cuDNN that they are on CUDA; the CPU has other ops for them."""
+"""Runs recurrent layers as cuDNN's single op, as on CUDA; the CPU has other ops for them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 _MODES = {torch.rnn_relu: 0, torch.rnn_tanh: 1, torch.lstm: 2, torch.gru: 3}
 _LSTM = 2
 _KEPT = 2
-"""Values of a step that training keeps for the backward pass beside its gates: the cell and its activation."""
+"""Values per step that training keeps for the backward pass besides the gates: the cell and its activation."""
 
 
 def recurrent_calls(recorder: "OpRecorder") -> dict[Any, Callable[..., Any]]:
@@ -81,7 +81,7 @@ class _Layer:
         given: Sequence[torch.Tensor | None],
         made: Sequence[torch.Tensor | None],
     ) -> None:
-        """Record the gradients `made` from those `given`; `kept` are the results and the reserve."""
+        """Record the gradients `made` from the gradients `given`; `kept` are the results and the reserve."""
         states, weights = self._split(tensors)
         cell, (output, *_, reserve) = states[1] if len(states) > 1 else None, kept
         of_output, of_state, of_cell = (*given, None)[:3]
@@ -122,7 +122,7 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 
 class _Trained(torch.autograd.Function):
-    """The layer with its gradient: one op forward and one backward, whatever the CPU computes them with."""
+    """The layer with its gradient: one op forward and one backward, independent of the CPU's ops."""
 
     @staticmethod
     def forward(ctx: Any, layer: _Layer, *tensors: torch.Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""What scripts ask torch.cuda for, on a machine without a GPU."""
+"""Stand-ins for the functions of torch.cuda that scripts call, on a machine without a GPU."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -8,7 +8,7 @@ import torch
 
 
 class Event:
-    """Stands for torch.cuda.Event; its times are those of the host, as the script runs there."""
+    """Stand-in for torch.cuda.Event. Its times are those of the host, on which the script runs."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._recorded_s = 0.0
@@ -29,7 +29,7 @@ class Event:
 
 
 def stand_ins(name: str) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
-    """Return (holder, attribute, stand-in) of the functions that would fail. `name` is that of the GPU."""
+    """Return (holder, attribute, stand-in) of the functions that would fail without a GPU. `name` is the GPU's name."""
     return (
         (torch.cuda, "Event", Event),
         (torch.cuda, "synchronize", _nothing),

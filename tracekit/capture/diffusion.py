@@ -1,4 +1,5 @@
-"""Models of diffusers: one step of denoising. Their configurations are those of diffusers, not of transformers."""
+"""Builds models of diffusers for one denoising step. Their configurations are those of diffusers, not of
+transformers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
 MODEL_TYPE = "diffusers"
 _TEXT_TOKENS = 77
-"""Tokens of a prompt of CLIP, by which images are conditioned."""
+"""Tokens of a CLIP prompt, which conditions the image."""
 _POOLED, _SIZES = 1280, 6
-"""Elements of SDXL's pooled prompt, and its numbers of original, cropped and wanted size."""
+"""Elements of SDXL's pooled prompt, and the number of its original, cropped and target sizes."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def build(config: DiffusionConfig, dtype: Dtype, device: str) -> "nn.Module":
 
 
 def usable_attention(asked: Attention) -> Attention:
-    """Raise InputError for attention that is written out: diffusers calls torch's fused one."""
+    """Raise InputError for eager attention, because diffusers calls torch's fused attention."""
     if asked == "eager":
         why = "diffusers calls torch's scaled_dot_product_attention."
         raise InputError("Models of diffusers have no eager attention here.", why, "Leave out --attention.")
@@ -62,7 +63,7 @@ def usable_attention(asked: Attention) -> Attention:
 
 
 def inputs(model: Any, settings: Settings) -> dict[str, Any]:
-    """Return noisy latents, a time step, and what the model is conditioned by: a prompt, or a class."""
+    """Return noisy latents, a time step, and the condition of the model: a prompt, or a class."""
     torch, config = require("torch"), model.config
     options: dict[str, Any] = {"device": settings.torch_device}
     dtype, batch = torch_dtype(settings.dtype), settings.batch_size

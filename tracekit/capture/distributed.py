@@ -29,8 +29,8 @@ def place() -> Place | None:
 def write_place(profiler: Any) -> None:
     """Add the rank, the world size and the process groups to a trace that is being recorded.
 
-    torch writes them only if the groups exist when the recording starts. In a script that is recorded from its first
-    line, they do not.
+    torch writes them only if the groups exist when the recording starts. A script that is recorded from its first line
+    creates them later.
     """
     here = place()
     known = {**_of_torch(), **({"rank": here.rank, "world_size": here.world_size, "node": here.node} if here else {})}

@@ -1,4 +1,4 @@
-"""Emits ranges for every module of a user's code, which gets its name at its first call."""
+"""Emits ranges for every module of a user's code, which is named at its first call."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

@@ -14,7 +14,10 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 def as_real(func: Any, args: tuple[Any, ...], result: Any, follows_query: bool) -> Any:
     """Return the result of `func` as CUDA does: in its layout, and with a transposed parameter that still needs a
-    gradient. `follows_query`: the result of an attention has the layout of its query."""
+    gradient.
+
+    `follows_query` says that the result of an attention has the layout of its query.
+    """
     if func is aten.t.default and args[0].requires_grad and torch.is_inference_mode_enabled():
         return result.requires_grad_()
     if func in _VIEWS:

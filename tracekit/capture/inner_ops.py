@@ -1,5 +1,7 @@
-"""Ops that an op of CUDA calls before its own kernel: it clears its result, copies what it reads into one layout, or
-multiplies first. The CPU's kernels need none of them."""
+"""Adds the ops that an op of CUDA runs before its own kernel, which the CPU's kernels do not need.
+
+The op clears its result, copies its inputs into one layout, or multiplies first.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +17,13 @@ Decomposed = tuple[list[Call], Any, tuple[Any, ...]]
 
 
 def decomposed(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> Decomposed:
-    """Return the calls that `func` makes on CUDA before its own kernel, and what then remains of it."""
+    """Return the calls that `func` makes on CUDA before its own kernel, and the remaining call."""
     split = _OPS.get(func._schema.name)
     return split(func, args, outputs) if split else ([], func, args)
 
 
 def workspace(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return what a convolution holds beside its tensors: copies of them with channels last, for tensor units.
+    """Return the memory that a convolution allocates besides its tensors: copies with channels last, for tensor units.
 
     Windows of one position need none, and neither do depthwise convolutions.
     """
@@ -33,7 +35,7 @@ def workspace(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> 
 
 
 def _cleared(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> Decomposed:
-    """Ops that write only some elements of their result."""
+    """Clear the results of an op that writes only some elements of them."""
     return [(aten.zero_.default, (out,), [out]) for out in outputs], func, args
 
 
@@ -53,7 +55,7 @@ def _softmax_backward(func: Any, args: tuple[Any, ...], _outputs: list[torch.Ten
 
 
 def _reads_contiguous(func: Any, args: tuple[Any, ...], _outputs: list[torch.Tensor]) -> Decomposed:
-    """Norms and convolutions: the gradient and the input are copied if they are not in the layout of the kernel."""
+    """Copy the gradient and the input of a norm or convolution that are not in the layout of its kernel."""
     name, calls, read = func._schema.name, list[Call](), list(args)
     first = 1 if "backward" in name else 0
     layout = _layout(*args[first : first + 2]) if "convolution" in name else torch.contiguous_format

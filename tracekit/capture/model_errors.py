@@ -21,7 +21,7 @@ def model_errors(name: str, run: str, *, bundled: bool) -> Iterator[None]:
             "Its code reads values of tensors, and a modelled run computes none.",
             "Add --device cpu, or run it where there is a GPU.",
         ) from error
-    except Exception as error:  # a wrong value can make the model's code raise anything
+    except Exception as error:  # a wrong value can make the model's code raise any exception
         if bundled:
             raise
         raise InputError(

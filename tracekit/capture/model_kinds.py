@@ -26,7 +26,7 @@ _OTHER_INPUTS = ("vision_config", "audio_config")
 """Fields in the configurations of models that generate tokens from several kinds of input."""
 
 _UNLIMITED = 1 << 20
-"""The longest sequence of models with relative positions, which have no limit of their own."""
+"""The longest sequence of models with relative positions, which have no limit themselves."""
 
 
 _IMAGE_SIZE = 224

@@ -132,5 +132,5 @@ def _phases(recording: Recording, timelines: tuple[Timeline, Timeline, Timeline]
 
 
 def _done(timeline: Timeline) -> npt.NDArray[np.int64]:
-    """Return, for each slot of the last step, when the device has finished all work launched until then."""
+    """Return, for each slot of the last step, the time at which the device has finished all work launched before."""
     return np.maximum.accumulate(np.maximum(timeline.kernel_end[-1], timeline.host_start[-1, 0]))

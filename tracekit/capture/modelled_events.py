@@ -1,4 +1,4 @@
-"""The events of a modelled run, as torch.profiler records those of a real one. Each is marked as modelled."""
+"""Generates the events of a modelled run, as torch.profiler records those of a real run. Each is marked as modelled."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -26,7 +26,7 @@ DEVICE, STREAM, LINK_STREAM = 0, 7, 20
 GROUP = "0"
 """Name of the group of all ranks, as torch names the first one."""
 _CUDA = 1
-"""The number of this type of device in torch's events."""
+"""The number of this device type in torch's events."""
 _CALLS = {"nvidia": "cuda", "amd": "hip"}
 
 
@@ -104,7 +104,7 @@ class _Step:
                 yield _on_host("cpu_op", recording.calls[call].name, *times, args, self._thread(slot))
 
     def gradients(self) -> Iterator[Event]:
-        """The accumulation of each parameter's gradient, at the end of the op that made it."""
+        """Yield the accumulation of each parameter's gradient, at the end of the op that made it."""
         for gradient in self._recording.gradients:
             at = self._end[gradient.slot - 1]
             shape = {"Input Dims": [list(gradient.shape)], "Input type": [gradient.element_type]}
@@ -123,7 +123,7 @@ class _Step:
                     yield self._wait(f"{self._prefix}StreamSynchronize", slot, self._kernel_start[slot])
 
     def _collective(self, slot: int, message: Message) -> Event:
-        """Return what c10d records of a collective, inside its op."""
+        """Return the event with which c10d records a collective, inside its op."""
         call = self._recording.calls[self._recording.call[slot]]
         element = dtypes.find(call.element_type)
         count = message.bytes // (element.bytes if element else 1)
@@ -158,7 +158,7 @@ class _Step:
         yield _flow("f", self._first_id + slot, DEVICE, stream, times[0])
 
     def memory(self) -> Iterator[Event]:
-        """Allocations and frees; those of one step are enough, as the others repeat them."""
+        """Yield allocations and frees of one step; the other steps repeat them."""
         for move in self._recording.moves:
             slot = min(move.slot, len(self._start) - 1)
             args = {"Addr": move.block, "Bytes": move.bytes, "Total Allocated": move.live_bytes}

@@ -31,7 +31,7 @@ class ModelledKernel:
 
 
 _NAMES = {"fsdp::all_gather_copy_in": "fsdp::copy_in"}
-"""Names of kernels that are not those of their ops: this one copies, and gathers nothing."""
+"""Kernel names that differ from their ops' names: this one copies, and gathers nothing."""
 _COLLECTIVES = {"all-reduce": "AllReduce", "all-gather": "AllGather", "reduce-scatter": "ReduceScatter"}
 
 
@@ -64,7 +64,7 @@ def _of_cudnn(cost: Cost) -> bool:
 
 
 def _tf32_in(gpu: GPU) -> bool:
-    """Whether cuDNN uses TF32 for fp32 tensors, as it does by default."""
+    """Return whether cuDNN uses TF32 for fp32 tensors, as it does by default."""
     return gpu.runs_as("tf32") == "tf32" and bool(require("torch").backends.cudnn.allow_tf32)
 
 

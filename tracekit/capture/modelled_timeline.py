@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 QUEUED_GAP_NS = 1_000
 _SYNC_CALL_NS = 1_000
 _FSDP_GATHER = "c10d::_allgather_base_"
-"""FSDP gathers weights on a stream of their own."""
+"""FSDP gathers weights on a separate stream."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Timeline:
 
     host_start: Nanoseconds
     host_end: Nanoseconds
-    """End of the call; if it waits for the device, after the wait."""
+    """End of the call; if the call waits for the device, the end of the wait."""
     kernel_start: Nanoseconds
     kernel_end: Nanoseconds
 
     @property
     def step_ns(self) -> int:
-        """Duration of the last step; all steps take as long."""
+        """Duration of the last step. All steps take equally long."""
         return int(self.host_end[-1, -1] - self.host_start[-1, 0])
 
 

@@ -117,7 +117,7 @@ def load_config(spec: ModelSpec) -> Any:
         return transformers.AutoConfig.from_pretrained(
             spec.location, local_files_only=not _hub_answers(spec), trust_remote_code=False
         )
-    except Exception as error:  # a wrong value can make transformers raise anything
+    except Exception as error:  # a wrong value can make transformers raise any exception
         if "trust_remote_code" in str(error):
             raise _own_code(spec) from error
         if spec.origin == "directory":
@@ -128,7 +128,7 @@ def load_config(spec: ModelSpec) -> Any:
 
 def _own_code(spec: ModelSpec) -> InputError:
     return InputError(
-        f"{spec.name} needs code of its own.",
+        f"{spec.name} needs its own code.",
         "Its config.json names classes (auto_map) that transformers does not have; tracekit never runs such code.",
         "If you trust it, run it from a script of yours: tracekit run SCRIPT",
     )
@@ -190,7 +190,7 @@ def build(
                 model.tie_weights()  # initialization would tie weights, and fake ones are not initialized
     except (TracekitError, MemoryError, torch.OutOfMemoryError, *_not_of_values()):
         raise
-    except Exception as error:  # a wrong value or file can make transformers raise anything
+    except Exception as error:  # a wrong value or file can make transformers raise any exception
         if spec.origin == "bundled" and weights == "random":
             raise
         raise _cannot_build(spec, weights, error) from error
@@ -209,7 +209,8 @@ def _denoiser(
 
 
 def _not_of_values() -> tuple[type[Exception], ...]:
-    """Return the exceptions of a read value of a fake tensor, which say nothing about the configuration."""
+    """Return the exceptions raised when the value of a fake tensor is read, which say nothing about the
+    configuration."""
     fake = require("torch._subclasses.fake_tensor")
     return fake.DataDependentOutputException, fake.DynamicOutputShapeException
 

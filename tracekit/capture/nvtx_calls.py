@@ -15,7 +15,7 @@ from tracekit.capture.packages import require
 def nvtx_ranges(emitter: Emitter) -> Iterator[None]:
     """Send ranges to `emitter` for the duration of the block.
 
-    A decorator `nvtx.annotate` that was applied before, without a profiler, has left its function as it was.
+    A decorator `nvtx.annotate` that was applied earlier, without a profiler, has left its function unchanged.
     """
     torch_calls: dict[str, Callable[..., Any]] = {"range_push": emitter.push, "range_pop": emitter.pop}
     calls = [(require("torch.cuda.nvtx"), torch_calls)]
@@ -30,7 +30,7 @@ def nvtx_ranges(emitter: Emitter) -> Iterator[None]:
 
 
 def _functions(emitter: Emitter) -> dict[str, Callable[..., Any]]:
-    """Return stand-ins for nvtx.push_range and nvtx.pop_range. Ranges of the profiler's own do not come by them."""
+    """Return stand-ins for nvtx.push_range and nvtx.pop_range. The profiler's own ranges do not use them."""
 
     def push_range(message: str | None = None, *_: Any, **__: Any) -> None:
         emitter.push(message or "")

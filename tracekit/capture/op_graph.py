@@ -17,7 +17,7 @@ Shape = tuple[tuple[int, ...], str]
 
 
 class TensorNumbers:
-    """Numbers for tensors; what an op writes, in place too, gets a new one."""
+    """Numbers for tensors. A tensor that an op writes, also in place, gets a new number."""
 
     def __init__(self) -> None:
         self._numbers: Any = WeakIdKeyDictionary()
@@ -36,12 +36,12 @@ class TensorNumbers:
 
 
 def numbers_in(arguments: Sequence[Any]) -> tuple[float, ...]:
-    """Return the finite numbers among the first two arguments of a call; JSON has no others."""
+    """Return the finite numbers among the first two arguments of a call, because JSON has no others."""
     return tuple(float(each) for each in arguments[:2] if type(each) in (int, float) and isfinite(each))
 
 
 def note_results(model: torch.nn.Module, recording: Recording) -> Annotation:
-    """Note which modules return anything but one tensor, until `remove()` or the end of the `with` block."""
+    """Record which modules return anything other than one tensor, until `remove()` or the end of the `with` block."""
     named = [(range_name(path, module), module) for path, module in model.named_modules() if has_forward(module)]
     return Annotation([module.register_forward_hook(_noting(name, recording)) for name, module in named])
 
@@ -81,7 +81,7 @@ def _places(recording: Recording) -> tuple[tuple[tuple[str, str], ...], list[int
     """Return the modules, and for each slot the number of the innermost module around it, and its phase."""
     layers: dict[tuple[str, str], int] = {("", ""): 0}
     layer_of, phase_of = [0] * len(recording.call), [""] * len(recording.call)
-    for each in recording.ranges:  # ordered by opening: inner ranges come later
+    for each in recording.ranges:  # in order of opening: inner ranges come later
         kind, path, of_type = ranges.parse(each.name) or ("", "", "")
         inside = range(each.opens, each.closes + 1)
         if kind == "module":

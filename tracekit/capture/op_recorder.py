@@ -59,7 +59,7 @@ class OpRecorder(TorchDispatchMode):
         return builder
 
     def finish(self) -> None:
-        """End the recording: what is freed from now on is not part of it."""
+        """End the recording. Memory that is freed from now on is not part of it."""
         self._builder.recording.peak_bytes = self.memory.peak_bytes
         self.memory.told = lambda _block, _size: None
 
@@ -70,7 +70,7 @@ class OpRecorder(TorchDispatchMode):
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Record nothing in this block, which computes in other ops what `record` then adds as one."""
+        """Record nothing in this block, whose ops `record` then adds as a single op."""
         before, self._silent = self._silent, True
         try:
             yield
@@ -78,7 +78,7 @@ class OpRecorder(TorchDispatchMode):
             self._silent, self._last_sequence = before, _latest_sequence()
 
     def record(self, func: Any, args: tuple[Any, ...], outputs: Sequence[torch.Tensor], sequence: int = -1) -> None:
-        """Record a call that CUDA would make, and that nothing dispatched. `sequence` is that of its autograd node."""
+        """Record a call that CUDA would make, but that was not dispatched. `sequence` is that of its autograd node."""
         self._creates = sequence
         self._record(func, args, {}, list(outputs))
         self._creates = -1
@@ -121,7 +121,7 @@ class OpRecorder(TorchDispatchMode):
             self._builder.pop()
 
     def _append(self, func: Any, args: Any, kwargs: Any, outputs: list[torch.Tensor], copies: Copies) -> None:
-        """Append the call, after those that it makes on CUDA before its own kernel."""
+        """Append the call, after the calls that it makes on CUDA before its own kernel."""
         first, remains, args = decomposed(func, args, outputs)
         sequence, node = self._autograd()
         for inner, read, written in first:
@@ -155,7 +155,7 @@ class OpRecorder(TorchDispatchMode):
             self._builder.recording.collectives.append(slot)
 
     def _autograd(self) -> tuple[int, int]:
-        """Return the sequence number of the node that this op creates, and the index of the node that it runs for."""
+        """Return the sequence number of the node that this op creates, and the index of the node for which it runs."""
         node = torch._C._current_autograd_node()
         if node is None:
             latest = _latest_sequence()
@@ -182,11 +182,11 @@ class _Ranges:
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Return whether an op consists of other ops. In inference mode nothing above decomposes it.
+    """Return whether an op consists of other ops. In inference mode, they are dispatched instead of it.
 
-    An op that has kernels of its own besides, such as silu_backward, is one op on a GPU.
+    An op that also has kernels of its own, such as silu_backward, is one op on a GPU.
     """
-    compiled = torch._C._dispatch_has_kernel_for_dispatch_key  # an op that only Python decomposes has no such kernel
+    compiled = torch._C._dispatch_has_kernel_for_dispatch_key  # an op that only Python decomposes has none
     if func.namespace != "aten" or compiled(func.name(), "CPU"):
         return False
     return bool(compiled(func.name(), "CompositeImplicitAutograd"))

@@ -102,7 +102,7 @@ def _json(value: Any) -> str:
 def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
     """Return shape, type, stride and concrete value of one argument."""
     if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
-        return [], "Sparse", [], ""  # a cost by its shape would be that of a dense tensor
+        return [], "Sparse", [], ""  # a cost by this shape would be that of a dense tensor
     if isinstance(value, torch.Tensor):
         return list(value.shape), TENSOR_TYPES[value.dtype], list(value.stride()), ""
     if argument.is_tensors:

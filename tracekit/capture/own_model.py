@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Loss = Callable[[Any], Any]
-"""Maps the output of the model to the number that is minimized."""
+"""Maps the output of the model to the number to minimize."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class OwnModel:
         return inner
 
     def check(self) -> None:
-        """Raise InputError if the model is to be trained, and has nothing that can be."""
+        """Raise InputError if the model is to be trained, but cannot be."""
         if self.train and not any(each.requires_grad for each in self.model.parameters()):
             why = "None of its parameters requires a gradient."
             raise InputError(f"{self.name} cannot be trained.", why, "Leave train=True out.")
         if self.train and any(getattr(each, "sparse", False) is True for each in self.model.modules()):
-            why = "Gradients of an embedding with sparse=True are sparse, and the step is one of AdamW."
+            why = "An embedding with sparse=True has sparse gradients, which AdamW does not support."
             raise InputError(f"{self.name} cannot be trained.", why, "Capture your own loop: tracekit.capture.")
 
     @property

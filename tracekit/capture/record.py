@@ -93,7 +93,7 @@ def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
 
 
 def capture_info(settings: Settings, model: "nn.Module", measured: Measurement) -> CaptureInfo:
-    """Return what a measured trace says of its run."""
+    """Return the CaptureInfo of a measured run."""
     parameters, gpu = list(model.parameters()), hardware.selected(settings.gpu, settings.gpu_file)
     return CaptureInfo(
         version=__version__,
@@ -118,7 +118,7 @@ def capture_info(settings: Settings, model: "nn.Module", measured: Measurement) 
 
 @contextmanager
 def explained(settings: Settings, backend: Backend) -> Iterator[None]:
-    """Raise InputError if memory is too small, or `backend`, the only one that attention may use, cannot run."""
+    """Raise InputError if memory is too small, or if `backend`, the only one that attention may use, cannot run."""
     torch = require("torch")
     run = f"{settings.shown_name} in {settings.dtype}"
     try:

@@ -23,20 +23,21 @@ from tracekit.capture.progress import Say
 
 
 def record(own: OwnModel, gpu: GPU, say: Say) -> tuple[FakeRun, RecordedOn]:
-    """Record one step as `gpu` would run it, and return what it was recorded on. The model itself is not changed.
+    """Record one step as `gpu` would run it, and return the device that it was recorded on. The model itself is not
+    changed.
 
     Models that fake tensors cannot run are recorded on the CPU: their code reads values of tensors, or calls ops that
     do not declare the shapes of their results.
     """
     try:
         return on_fake_tensors(own, gpu), "fake tensors"
-    except Exception as error:  # code that meets tensors without values can raise anything
+    except Exception as error:  # code that gets tensors without values can raise any exception
         say(f"fake tensors cannot run it ({type(error).__name__}: {first_line(error)[:120]}); it runs on the CPU")
     return _on_the_cpu(own, gpu), "cpu"
 
 
 def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
-    """Record one step on fake tensors. Whatever the model's code raises on them is raised."""
+    """Record one step on fake tensors. Exceptions of the model's code on them pass through."""
     host_tensors, fake = HostTensors(), FakeTensorMode(allow_non_fake_inputs=True)
     attention = _attention(gpu)
     with FakeCopyMode(fake):
@@ -56,7 +57,7 @@ def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
 
 
 class _Strict(OpRecorder):
-    """Records on fake tensors that raise if their value is read; only an optimizer may read its step."""
+    """Records on fake tensors that raise if their value is read; only an optimizer may read its step counter."""
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default and not self._builder.is_open(OPTIMIZER):

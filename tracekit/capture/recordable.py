@@ -1,4 +1,4 @@
-"""Refuses what no GPU runs, or has no shape to be modelled by."""
+"""Refuses ops that no GPU runs, or that have no shape to model."""
 
 from typing import Any
 
@@ -7,16 +7,16 @@ import torch
 from tracekit.analyzers.errors import InputError
 
 _OF_CPUS = ("fbgemm", "mkldnn", "mkl", "onednn", "prepacked", "quantized", "sparse")
-"""Namespaces of ops that PyTorch has for CPUs alone."""
+"""Namespaces of ops that PyTorch has only for CPUs."""
 
 
 def check_is_op(func: Any) -> None:
-    """Raise InputError for a function of functions, such as flex_attention and cond, which is no op."""
+    """Raise InputError for a higher-order function, such as flex_attention and cond, which is not an op."""
     if isinstance(func, torch._ops.HigherOrderOperator):
         raise InputError(
             f"{func.name()} cannot be modelled.",
-            "Its kernel is made by torch.compile, and nothing says what it costs.",
-            "Model the run with scaled_dot_product_attention in its place, or without the function.",
+            "torch.compile generates its kernel, whose cost is unknown.",
+            "Use scaled_dot_product_attention in its place, or model the run without the function.",
         )
 
 
@@ -26,11 +26,11 @@ def check(func: Any, tensors: list[torch.Tensor]) -> None:
         raise InputError(
             f"{func._schema.name} cannot be modelled.",
             "PyTorch has this op for CPUs only.",
-            "Run the model without it: int8 on a GPU is predicted by `tracekit predict --apply int8-dynamic`.",
+            "Run the model without it; int8 on a GPU is predicted by `tracekit predict --apply int8-dynamic`.",
         )
     if any(tensor.is_nested and tensor.layout is torch.strided for tensor in tensors):
         raise InputError(
             f"{func._schema.name} of nested tensors cannot be modelled.",
             "Nested tensors of this layout have no shape.",
-            "Make them with layout=torch.jagged, and pad what attention takes.",
+            "Make them with layout=torch.jagged, and pad the inputs of attention.",
         )

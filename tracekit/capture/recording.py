@@ -30,11 +30,11 @@ class OpCall:
     elements: int
     """Number of elements of its outputs; of its inputs if it has no outputs."""
     message: Message | None = None
-    """What a collective sends; None for other ops."""
+    """The message of a collective; None for other ops."""
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes that a copy moves over the link; a change of type happens at one end."""
+        """Bytes that a copy moves over the link. A change of type happens at one end."""
         return max(self.read_bytes, self.write_bytes)
 
 
@@ -61,7 +61,7 @@ class ReadyGradient:
     """The gradient of a parameter, once it is accumulated."""
 
     slot: int
-    """Slots before it was ready."""
+    """Number of slots before it was ready."""
     shape: tuple[int, ...]
     element_type: str
 
@@ -74,7 +74,7 @@ class Move:
     block: int
     bytes: int
     live_bytes: int
-    """All that is allocated from then on."""
+    """Bytes that are allocated from then on."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Recording:
     collectives: list[int] = field(default_factory=list)
     """The slots of collectives."""
     composite: set[str] = field(default_factory=set)
-    """Paths of the modules that return anything but one tensor."""
+    """Paths of the modules that return anything other than one tensor."""
     peak_bytes: int = 0
     """The largest sum of live tensor storages, including parameters."""
 
@@ -140,13 +140,13 @@ class RecordingBuilder:
             self.pop()
 
     def forget_last_frees(self) -> None:
-        """Leave out what was freed after the last op: the end of a program frees everything."""
+        """Forget the frees after the last op, because the end of a program frees everything."""
         recording = self.recording
         last = max((slot for slot, call in enumerate(recording.call) if call >= 0), default=-1)
         recording.moves = [each for each in recording.moves if each.bytes > 0 or each.slot <= last]
 
     def gradient(self, shape: tuple[int, ...], element_type: str) -> None:
-        """Note that a parameter's gradient is ready."""
+        """Record that a parameter's gradient is ready."""
         self.recording.gradients.append(ReadyGradient(len(self.recording.call), shape, element_type))
 
     def append(

@@ -1,4 +1,4 @@
-"""The memory of a tensor, which may be made of others."""
+"""Finds the memory of a tensor, which may wrap other tensors."""
 
 import torch
 
@@ -11,8 +11,8 @@ _COMPRESSED = {
 
 
 def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the dense tensors that hold the values: those of a sparse tensor, that inside torch.func's wrappers, or
-    the tensor itself."""
+    """Return the dense tensors that hold the values: those of a sparse tensor, the tensor inside torch.func's wrappers,
+    or the tensor itself."""
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     if tensor.layout is torch.sparse_coo:
@@ -27,7 +27,7 @@ def storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
 
 
 def elements_of(tensor: torch.Tensor) -> int:
-    """Return the number of values that are stored."""
+    """Return the number of stored values."""
     return parts(tensor)[0].numel()
 
 

@@ -24,7 +24,8 @@ Step = Callable[[Emitter], Any]
 
 DEFAULT_SEQ_LEN = 512
 _STATE_SEQ_LEN = 32
-"""Default length for models with a state: without their own kernels, these launch for each token in each layer."""
+"""Default length for models with a state, because without their own kernels these launch for each token in each
+layer."""
 _WITHOUT_CACHE: dict[Kind, str] = {"a recurrent decoder": "it keeps a state in place of a KV cache"}
 
 
@@ -133,7 +134,8 @@ def adamw(model: "nn.Module", settings: Settings) -> Any:
 
 
 def training_step(model: "nn.Module", settings: Settings, optimizer: Any, *, called: "nn.Module | None" = None) -> Step:
-    """Return a step of forward pass with loss, backward pass and optimizer. `called` is a module around the model."""
+    """Return a step of forward pass with loss, backward pass and optimizer. `called` is a module that wraps the
+    model."""
     inputs = label_inputs(model, settings)
     called = called or model
 

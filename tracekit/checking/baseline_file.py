@@ -127,8 +127,10 @@ def read(name: str, folder: Path) -> Baseline:
 
 
 def as_recorded(held: Baseline, path: Path) -> Recorded:
-    """Return the contents of the file in the form that a check needs. Raises InputError if its tables do not fit
-    together."""
+    """Return the contents of the file in the form that a check needs.
+
+    Raises InputError if its tables do not fit together.
+    """
     try:
         return Recorded(
             name=held.name,

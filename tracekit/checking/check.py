@@ -37,8 +37,8 @@ class Options:
 
 
 def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), options: Options = Options()) -> Check:
-    """Judge one or more runs of the same thing against a baseline, given by name or as runs; without one, against
-    budgets.
+    """Judge one or more runs of the same thing against a baseline, given by name or as runs; without a baseline,
+    against budgets.
 
     Raises InputError if the runs cannot be compared, UnknownNameError if there is no such baseline.
     """
@@ -63,7 +63,7 @@ def folder_of(options: Options, settings: Configuration, root: Path) -> Path:
 
 
 def read_baseline(against: Sequence[str | Path], options: Options, settings: Configuration, root: Path) -> Recorded:
-    """Return the baseline that `against` names, or else one or several runs."""
+    """Return the baseline that `against` names, or else the runs that it names."""
     folder = folder_of(options, settings, root)
     _check_named(against, folder)
     name = str(against[0])
@@ -107,7 +107,7 @@ def judge(
     notes: Sequence[str] = (),
     blocks: Blocks = (),
 ) -> Check:
-    """Return the verdict on comparable runs; `blocks` are latencies that were timed in turn."""
+    """Return the verdict on comparable runs. `blocks` are latencies that were timed in turn."""
     rules = settings.rules
     modelled = before.kind == after.kind == "modelled"
     basis: Basis | None = None if counters_only else basis_of(before.runs, after.runs, modelled=modelled)
@@ -183,17 +183,17 @@ def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration
     said = [f"{name.replace('_', ' ')} {pair}" for name, pair in allowed.items() if name in accepted]
     notes += [f"Compared in spite of: {', '.join(said)} (baseline and run)."] if said else []
     missing = [name.replace("_", " ") for name in unknown(before.fingerprint, after.fingerprint)]
-    notes += [f"Only one of the two states: {', '.join(missing)}. It is taken to be the same."] if missing else []
+    notes += [f"Only one of the two states: {', '.join(missing)}. It is assumed to be the same."] if missing else []
     return tuple(notes)
 
 
 def _basis_notes(basis: Basis | None, settings: Configuration) -> tuple[str, ...]:
     if basis == "modelled":
-        return ("Times are modelled: they have no noise, and say nothing of this machine.",)
+        return ("Times are modelled: they have no noise, and say nothing about this machine.",)
     if basis != "steps":
         return ()
     spread = f"{settings.run_spread:.0%}".replace("%", " %")
     return (
-        f"Too few runs to see how much they differ: a standard deviation of {spread} between runs is assumed. Two runs "
+        f"Too few runs to measure their spread: a standard deviation of {spread} between runs is assumed. Two runs "
         "or more on each side give narrower intervals.",
     )

@@ -16,7 +16,7 @@ Blocks = tuple[tuple[float, float], ...]
 def timed_in_turn(before: str | Path, after: str | Path, *, wall_s: float, say: Say = silent) -> Blocks:
     """Build both runs from the settings in their folders, and time them in alternating blocks in another process.
 
-    Raises InputError if a folder has no settings, or those of a modelled run.
+    Raises InputError if a folder has no settings, or is that of a modelled run.
     """
     settings = [_settings(Path(folder)) for folder in (before, after)]
     with Worker(say=say) as worker:

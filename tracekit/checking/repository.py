@@ -17,7 +17,7 @@ def commit_of(folder: Path) -> str:
 
 
 class Files:
-    """Finds the file of the repository for a path in a stack of another machine."""
+    """Finds the file in the repository for a path in a stack of another machine."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()

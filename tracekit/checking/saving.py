@@ -16,10 +16,10 @@ from tracekit.reports.numbers import quantity
 
 
 def save(name: str, runs: Sequence[str | Path], options: Options, *, force: bool = False) -> str:
-    """Save runs as a baseline, and return a message. Without `force`, one of other things is not replaced."""
+    """Save runs as a baseline, and return a message. Without `force`, a baseline of something else is not replaced."""
     settings, root = configuration()
     folder = folder_of(options, settings, root)
-    baseline_file.path_of(name, folder)  # a bad name is refused before anything is read
+    baseline_file.path_of(name, folder)  # a bad name is refused before any trace is read
     measured = recorded(runs, use_cache=options.use_cache)
     if not force:
         _check_alike(name, measured, folder)
@@ -48,16 +48,16 @@ def _line(name: str, folder: Path) -> str:
 
 
 def _check_alike(name: str, measured: Recorded, folder: Path) -> None:
-    """Raise InputError if there is a baseline of this name that no check could compare with the runs."""
+    """Raise InputError if a baseline of this name exists that no check could compare with the runs."""
     try:
         held = baseline_file.read(name, folder)
-    except TracekitError:  # there is none, or it is damaged
+    except TracekitError:  # there is no such baseline, or it is damaged
         return
     differing = unlike(held.fingerprint, measured.fingerprint, ())
     if differing:
         pairs = ", ".join(f"{entry.replace('_', ' ')} {pair}" for entry, pair in differing.items())
         raise InputError(
-            f"The baseline {name} is one of other runs.",
+            f"The baseline {name} belongs to other runs.",
             f"They differ: {pairs} (saved and new).",
             "Save under another name, or replace it with --force.",
         )

@@ -63,12 +63,12 @@ def self_test(runs: Sequence[str], device: str = "cpu") -> str:
 
 
 def tested(times: Sequence[RunTimes], what: str, rules: Rules) -> SelfTest:
-    """Judge pairs of disjoint groups of the runs, drawn at random and in the order of time."""
+    """Judge pairs of disjoint groups of the runs, drawn at random and in order of time."""
     if len(times) < 2 * SIDE:
         raise InputError(
-            "The self-test cannot be made of these runs.",
+            "The self-test cannot use these runs.",
             f"It needs {2 * SIDE} runs of the same thing; there are {len(times)}.",
-            "Record more, or leave them out: then work of this machine's CPU is timed.",
+            "Record more, or name none: then work on this machine's CPU is timed.",
         )
     drawn = random.Random(_SEED)
     groups = [drawn.sample(range(len(times)), 2 * SIDE) for _ in range(PAIRS)]
@@ -102,14 +102,15 @@ def described(result: SelfTest) -> str:
 
 
 def timed_runs(device: str, processes: int = PROCESSES) -> list[RunTimes]:
-    """Time the fixed work in new processes, one at a time. For a GPU, others start meanwhile: that takes longest."""
+    """Time the fixed work in new processes, one at a time. For a GPU, other processes start meanwhile, which takes
+    longest."""
     with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(_starting(device)) as pool:
         arguments = [str(STEPS), *(["cuda", lock.name] if device == "cuda" else [])]
         return list(pool.map(_timed_run, [arguments] * processes))
 
 
 def _starting(device: str) -> int:
-    """Return how many processes start at a time."""
+    """Return the number of processes that start at a time."""
     return max(1, min(_MOST_STARTING, (os.cpu_count() or 1) // 2)) if device == "cuda" else 1
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 _PARTS, _WARM_UP = 8, 3
 _CPU_SIZE = 160
 _GPU_SIZE = 4096
-"""Large enough that the GPU, not the host that launches, takes the time."""
+"""Large enough that the GPU, not the launching host, takes the time."""
 _GPU_WARM_UP = 20
 
 
@@ -36,7 +36,7 @@ def on_cpu(steps: int) -> list[list[float]]:
 
 
 def on_gpu(steps: int, lock: str) -> list[list[float]]:
-    """Time the same on the current GPU, by events. torch is imported before the lock is taken."""
+    """Time the same steps on the current GPU, by events. torch is imported before the lock is taken."""
     import fcntl
 
     import torch

@@ -1,4 +1,4 @@
-"""The messages of collectives that torch dispatches as ops, and the bytes that FSDP copies around them."""
+"""Finds the messages of collectives that torch dispatches as ops, and the bytes that FSDP copies around them."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _KINDS: dict[str, Kind] = {
 
 
 class Communicated:
-    """The collectives whose results lie in storages."""
+    """The collectives whose results lie in each storage."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -28,7 +28,7 @@ class Communicated:
             self._slots[tensor.untyped_storage()._cdata] = slot
 
     def latest(self, tensors: list[torch.Tensor]) -> int:
-        """Return the slot of the latest collective of which one of the tensors holds the result; -1: none."""
+        """Return the slot of the latest collective whose result one of the tensors holds; -1: none."""
         if not self._slots:
             return -1
         return max((self._slots.get(each.untyped_storage()._cdata, -1) for each in tensors), default=-1)
@@ -45,10 +45,10 @@ def message_of(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) ->
 
 
 def copies_of_fsdp(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor] | None:
-    """Return the tensors that an op of FSDP copies, once; None for other ops. Its buffers are larger."""
+    """Return the tensors that an op of FSDP copies, without the larger buffers; None for other ops."""
     return tensors_in(args[:1]) if func.namespace == "fsdp" else None
 
 
 def is_split(types: Any) -> bool:
-    """Return whether an op has tensors of several ranks, of which the ops on this rank's part are dispatched next."""
+    """Return whether an op has tensors of several ranks. The ops on this rank's part are dispatched next."""
     return any(each.__name__ in ("DTensor", "AsyncCollectiveTensor") for each in types)

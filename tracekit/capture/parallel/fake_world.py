@@ -1,4 +1,4 @@
-"""A job of many ranks in one process: torch's fake process group, whose collectives do nothing."""
+"""Simulates a job of many ranks in one process with torch's fake process group, whose collectives do nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from tracekit.capture.parallel.split import Split
 def fake_world(split: Split | None) -> Iterator[Any]:
     """Yield the mesh of the ranks, of which this process is rank 0; None for one GPU.
 
-    Must be entered before FakeTensorMode, in which a mesh has no numbers.
+    Must be entered before FakeTensorMode, in which a mesh would hold no numbers.
     """
     if split is None:
         yield None

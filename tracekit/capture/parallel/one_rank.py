@@ -1,4 +1,4 @@
-"""One rank of a model on this host: joins the others, takes its part, and writes its trace.
+"""Runs one rank of a model on this host: joins the others, takes its part, and writes its trace.
 
     python -m tracekit.capture.parallel.one_rank SETTINGS FOLDER
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 TIMED_STEPS = 10
-"""Ranks must make as many steps as the others, however long they take."""
+"""Every rank must run as many steps as the others, however long they take."""
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     here, split = place(), settings.split
     assert here and split
     try:
-        bundled = models.find(settings.model).origin == "bundled"  # an unknown one is told before the others are joined
+        bundled = models.find(settings.model).origin == "bundled"  # an unknown name fails before ranks join
         distributed = require("torch.distributed")
         if settings.device == "cuda":
             require("torch.cuda").set_device(here.rank)

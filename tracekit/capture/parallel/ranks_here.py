@@ -1,4 +1,4 @@
-"""Runs a model on several ranks of this host, one process each, which write a trace each."""
+"""Runs a model on several ranks of this host, each in its own process, and writes one trace per rank."""
 
 import json
 import os
@@ -19,7 +19,8 @@ _POLL_S = 0.1
 
 
 def write(settings: Settings, split: Split, folder: Path, say: Say) -> None:
-    """Write FOLDER/rank-N/trace.json.gz of each rank. Raises InputError if one fails; the others are ended then."""
+    """Write FOLDER/rank-N/trace.json.gz of each rank. If a rank fails, the others are ended and InputError is
+    raised."""
     say(f"starting {split.ranks} ranks of {settings.shown_name} ({split.kind}) on {settings.device}")
     port = _free_port()
     with tempfile.TemporaryDirectory() as logs:
@@ -48,7 +49,7 @@ def _started(
 
 
 def _failed(ranks: Sequence["subprocess.Popen[bytes]"]) -> int | None:
-    """Wait until all have ended, or one has failed; return its number."""
+    """Wait until all ranks have ended or one has failed; return the number of the failed one."""
     while True:
         states = [each.poll() for each in ranks]
         failed = [rank for rank, state in enumerate(states) if state not in (None, 0)]

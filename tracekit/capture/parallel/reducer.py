@@ -1,7 +1,7 @@
-"""The work that DistributedDataParallel adds to a backward pass, on tensors without data.
+"""Does the work that DistributedDataParallel adds to a backward pass, on tensors without data.
 
-Its own reducer is C++ and reads the tensors' data. This one copies each gradient into its bucket, reduces a bucket once
-it is full, and copies the gradients back when all are reduced, in buckets of the sizes that the reducer fills.
+torch's reducer is C++ and reads the tensors' data. This one copies each gradient into its bucket, reduces a bucket once
+it is full, and copies the gradients back when all are reduced. Buckets have the sizes that torch's reducer fills.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ class Reducer:
         self._buckets.append((flat, members))
 
     def _finish(self) -> None:
-        """Reduce the rest, and copy the gradients back."""
+        """Reduce the remaining gradients, and copy all gradients back."""
         if self._filling:
             self._reduce()
         for flat, members in self._buckets:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _COLUMNS, _ROWS = "colwise", "rowwise"
 _GATHERED = ("colwise_rep", "colwise_gather_output")
-"""Names in transformers' plans of columns whose results every rank needs."""
+"""Names in transformers' plans for column-wise layers whose results every rank needs."""
 
 
 def shard(model: "nn.Module", split: Split, mesh: Any) -> None:
@@ -27,21 +27,21 @@ def shard(model: "nn.Module", split: Split, mesh: Any) -> None:
 
 
 def blocks(model: "nn.Module") -> list["nn.Module"]:
-    """Return the elements of the model's outermost lists of modules: its layers."""
+    """Return the elements of the model's outermost lists of modules, which are its layers."""
     lists = [(name, each) for name, each in model.named_modules() if isinstance(each, require("torch").nn.ModuleList)]
     outer = [each for name, each in lists if not any(name.startswith(f"{other}.") for other, _ in lists)]
     return [block for each in outer for block in each]
 
 
 def tensor_plan(model: Any, ranks: int) -> dict[str, Any]:
-    """Return the style of each layer that is split, from the plan that transformers has for the model.
+    """Return the style of each layer that is split, from transformers' plan for the model.
 
-    Raises InputError if it has none, or its heads cannot be divided among the ranks.
+    Raises InputError if there is no plan, or the heads cannot be divided among the ranks.
     """
     named = {f"{model.base_model_prefix}.{name}": style for name, style in (_base_plan(model) or {}).items()}
     if not named or not all(style in (_COLUMNS, _ROWS, *_GATHERED) for style in named.values()):
         raise InputError(
-            f"{type(model).__name__} has no tensor-parallel plan that is known.",
+            f"{type(model).__name__} has no known tensor-parallel plan.",
             "transformers says for each model which layers are split by columns and which by rows.",
             "Try --fsdp or --data-parallel, or a Llama, Mistral or Qwen model.",
         )

@@ -1,4 +1,4 @@
-"""How the ranks of a job share a model."""
+"""Defines how the ranks of a job share a model."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -20,7 +20,7 @@ class Split:
 
 
 def split_of(data_parallel: int, tensor_parallel: int, fsdp: bool, world_size: int, link: Link) -> Split | None:
-    """Return the split that the options of `profile` ask for; None for one GPU.
+    """Return the split that the options of `profile` request; None for one GPU.
 
     `world_size` alone does not say how the ranks share the model. Raises InputError if the options do not fit together.
     """
@@ -31,16 +31,18 @@ def split_of(data_parallel: int, tensor_parallel: int, fsdp: bool, world_size: i
         return None
     if len(asked) != 1 or (world_size and asked[0][1] != world_size):
         raise InputError(
-            "The ranks cannot share the model so.",
+            "The ranks cannot share the model in this way.",
             f"Asked for: {', '.join(f'{kind} of {number}' for kind, number in asked) or f'{world_size} ranks'}.",
             "Name one of --data-parallel N, --tensor-parallel N, and --fsdp with --world-size N.",
         )
     kind, ranks = asked[0]
     if ranks < 2:
-        raise InputError(f"{kind} of {ranks} ranks is none.", "Several ranks share a model.", "Name two or more.")
+        raise InputError(
+            f"{kind} of {ranks} ranks is not possible.", "Several ranks share a model.", "Name two or more."
+        )
     if link == "nvlink" and ranks > GPUS_OF_A_HOST:
         raise InputError(
-            f"{ranks} GPUs are not those of one host.",
+            f"{ranks} GPUs do not fit in one host.",
             f"NVLink connects up to {GPUS_OF_A_HOST}.",
             "Name the network between hosts: --link ib.",
         )
