@@ -1,10 +1,14 @@
 """Facts that a trace records about the ops of a step in addition to the op list."""
 
+import re
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.attribution.nesting import take
 
 
 def _nothing(dtype: type = object) -> pd.Series:
@@ -32,32 +36,37 @@ class Recorded:
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
     """Time in the trace at which the host had launched the op."""
 
-    def copy_of(self, ops: pd.DataFrame) -> "pd.Series[str]":
-        return self.copies.reindex(ops.index).fillna("").astype(str)
+    def copies_like(self, ops: pd.DataFrame, pattern: str) -> npt.NDArray[np.bool_]:
+        """Select the copies whose name contains a match of the pattern."""
+        return matching(pd.Series(_of(ops, self.copies, ""), dtype=object), re.compile(pattern))
 
-    def products_in(self, ops: pd.DataFrame) -> "pd.Series[str]":
+    def products_in(self, ops: pd.DataFrame) -> npt.NDArray[np.object_]:
         """Return the precision of each product of unknown cost, by the name of its kernel; "" for others."""
-        return self.multiplies_in.reindex(ops.index).fillna("").astype(str).where(ops["cost"].isna(), "")
+        return np.where(ops["cost"].isna(), _of(ops, self.multiplies_in, ""), "").astype(object)
 
-    def unaligned_in(self, ops: pd.DataFrame) -> "pd.Series[bool]":
+    def unaligned_in(self, ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
         """Select the products of unknown cost that load one or two elements at a time, by the names of their
         kernels."""
-        return self.unaligned.reindex(ops.index, fill_value=False).astype(bool) & ops["cost"].isna()
+        return _of(ops, self.unaligned, False) & ops["cost"].isna().to_numpy()
 
     def layout_shares(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
-        return self.layout_share.reindex(ops.index).fillna(0.0).to_numpy(dtype=float)
+        return _of(ops, self.layout_share, 0.0)
 
     def planned(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""
-        planned = self.planned_ns.reindex(ops.index).fillna(0.0).to_numpy(dtype=float)
-        return np.minimum(planned, ops["host_ns"].to_numpy())
+        return np.minimum(_of(ops, self.planned_ns, 0.0), ops["host_ns"].to_numpy())
 
-    def while_compiling(self, ops: pd.DataFrame) -> "pd.Series[bool]":
-        return self.compiling.reindex(ops.index, fill_value=False).astype(bool)
+    def while_compiling(self, ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        return _of(ops, self.compiling, False)
 
     def grids(self, ops: pd.DataFrame) -> npt.NDArray[np.int64]:
-        return self.blocks.reindex(ops.index, fill_value=-1).to_numpy(dtype=np.int64)
+        return _of(ops, self.blocks, -1)
 
     def scaled(self, factor: float) -> "Recorded":
         """Return a copy with host times multiplied by `factor`."""
         return replace(self, planned_ns=self.planned_ns * factor)
+
+
+def _of(ops: pd.DataFrame, fact: pd.Series, absent: object) -> npt.NDArray:
+    """Return a fact of each op; `absent` for ops that the trace did not record."""
+    return take(fact.to_numpy(), fact.index.get_indexer(ops.index), absent)

@@ -11,6 +11,7 @@ import pandas as pd
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.written_attention import written_out
 
 _INDICES, _NUMBERS = "aten::arange", "aten::where"
@@ -21,15 +22,16 @@ _MOST_OPS = 24
 """Most ops from the first index vector to the mask; there are 13 with a sliding window."""
 
 
-def built_masks(base: Baseline) -> "pd.Series[bool]":
+def built_masks(base: Baseline) -> Rows:
     """Select the ops that build masks which fused attention does not need."""
-    rows = pd.Series(False, index=base.ops.index)
+    rows = np.zeros(len(base.ops), dtype=bool)
     sizes = {_bytes(attention.cost) for attention in written_out(base)}
-    names, vectors = base.ops.name, np.flatnonzero(base.ops.name == _INDICES)
+    names = base.ops.name.to_numpy()
+    vectors = np.flatnonzero(names == _INDICES)
     for last in np.flatnonzero(names == _NUMBERS):
         before = vectors[vectors < last][-_VECTORS:]
         if len(before) == _VECTORS and _is_mask(base.ops.iloc[before[0] : last + 1], sizes):
-            rows.iloc[before[0] : last + 1] = True
+            rows[before[0] : last + 1] = True
     return rows
 
 

@@ -9,6 +9,8 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 
+Rows = npt.NDArray[np.bool_]
+"""Whether each row of an op list is selected."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -19,38 +21,38 @@ def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[n
     Objects are compared by identity, not by equality, which needs no call into Python: an array of objects holds their
     addresses.
     """
-    objects = np.ascontiguousarray(column, dtype=object)
+    objects = np.ascontiguousarray(column.to_numpy(), dtype=object)
     codes, addresses = pd.factorize(np.ndarray(len(objects), np.intp, objects))
     one = np.empty(len(addresses), dtype=object)
     one[codes] = objects
     return codes, one
 
 
-def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[tuple[Any, ...]]]:
     """Number the rows, with one number for rows in which all columns hold the same objects.
 
-    Also return the position of one row for each number.
+    Also return the objects of each number.
     """
-    numbers = np.zeros(len(columns[0]), dtype=np.intp)
-    for codes, objects in map(coded, columns):
+    (numbers, first), *others = map(coded, columns)
+    if not others:
+        return numbers, [(one,) for one in first]
+    for codes, objects in others:
         numbers = numbers * len(objects) + codes
-    if len(columns) > 1:
-        numbers, _ = pd.factorize(numbers)
+    numbers, _ = pd.factorize(numbers)
     rows = np.empty(numbers.max(initial=-1) + 1, dtype=np.intp)
     rows[numbers] = np.arange(len(numbers))
-    return numbers, rows
+    return numbers, list(zip(*(column.to_numpy()[rows] for column in columns), strict=True))
 
 
 def each(function: Callable[..., Any], *columns: "pd.Series[Any]", dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
     """Return `function` of the columns' values for each row, called once for rows that hold the same objects."""
-    codes, rows = alike(*columns)
-    held = zip(*(column.to_numpy()[rows] for column in columns), strict=True)
+    codes, held = alike(*columns)
     return np.array([function(*values) for values in held], dtype=dtype)[codes]
 
 
-def which(column: "pd.Series[Any]", test: Callable[[Any], bool]) -> "pd.Series[bool]":
+def which(column: "pd.Series[Any]", test: Callable[[Any], bool]) -> Rows:
     """Select the rows whose value passes the test."""
-    return pd.Series(each(test, column, dtype=bool), index=column.index)
+    return each(test, column, dtype=bool)
 
 
 def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[int, Value]:
@@ -59,15 +61,20 @@ def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[
     return {row: values[id(one)] for row, one in rows.items()}
 
 
-def optimizes(ops: pd.DataFrame) -> "pd.Series[bool]":
+def in_phase(ops: pd.DataFrame, phase: str) -> Rows:
+    """Select the ops of a phase."""
+    return np.equal(ops["phase"].to_numpy(), phase, dtype=bool)
+
+
+def optimizes(ops: pd.DataFrame) -> Rows:
     """Select the ops of an optimizer."""
-    return (ops.phase == "optimizer") | where(ops, lambda cost: cost is not None and cost.family == "optimizer")
+    return in_phase(ops, "optimizer") | where(ops, lambda cost: cost is not None and cost.family == "optimizer")
 
 
-def costs_of(ops: pd.DataFrame, rows: "pd.Series[bool]") -> dict[int, Cost]:
+def costs_of(ops: pd.DataFrame, rows: Rows) -> dict[int, Cost]:
     """Return the costs of these rows of an op list, by position."""
-    costs = ops.cost.to_numpy()
-    return {row: costs[row] for row in rows.to_numpy().nonzero()[0].tolist()}
+    costs = ops["cost"].to_numpy()
+    return {row: costs[row] for row in rows.nonzero()[0].tolist()}
 
 
 def distinct(costs: "pd.Series[Any]") -> list[Cost]:
@@ -75,9 +82,9 @@ def distinct(costs: "pd.Series[Any]") -> list[Cost]:
     return [cost for cost in coded(costs)[1] if cost is not None]
 
 
-def where(ops: pd.DataFrame, test: Callable[[Cost | None], bool]) -> "pd.Series[bool]":
+def where(ops: pd.DataFrame, test: Callable[[Cost | None], bool]) -> Rows:
     """Select the rows of an op list whose cost passes the test."""
-    return which(ops.cost, test)
+    return which(ops["cost"], test)
 
 
 def op_class(cost: Cost | None, category: str) -> str:

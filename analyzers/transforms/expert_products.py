@@ -9,7 +9,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.transforms.by_cost import each, where
+from tracekit.analyzers.transforms.by_cost import Rows, each, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
@@ -26,7 +26,7 @@ Not measured."""
 def in_one_kernel(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
     """Return `ops`, the base's op list in other dtypes, with each loop over experts replaced by one kernel if the dtype
     has one."""
-    loops = where(ops, lambda cost: _has_one_kernel(cost, base.gpu)) & (ops.launches > LAUNCHES)
+    loops = where(ops, lambda cost: _has_one_kernel(cost, base.gpu)) & (ops.launches.to_numpy() > LAUNCHES)
     if not loops.any():
         return ops
     of_loop = ops.call.isin(ops.call[loops].unique()).to_numpy()
@@ -46,7 +46,7 @@ def _has_one_kernel(cost: Cost | None, gpu: GPU) -> bool:
     return cost.precision == "bf16" and gpu.vendor == "nvidia" and gpu.compute_capability >= _ONE_KERNEL
 
 
-def _put(column: pd.Series, rows: "pd.Series[bool]", values: np.ndarray) -> pd.Series:
+def _put(column: pd.Series, rows: Rows, values: np.ndarray) -> pd.Series:
     changed = column.copy()
     changed[rows] = values
     return changed

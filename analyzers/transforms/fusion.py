@@ -10,7 +10,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.transforms.by_cost import each
+from tracekit.analyzers.transforms.by_cost import Rows, each
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
 _POINTWISE = ("pointwise", "copy", "gather", "embedding")
@@ -27,17 +27,17 @@ FUSED_KERNEL = Interval(1.3, 1.0, 0.9)
 """Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
 
 
-def chains(ops: pd.DataFrame, *, within_layer: bool, among: "pd.Series[bool] | None" = None) -> npt.NDArray[np.int64]:
+def chains(ops: pd.DataFrame, *, within_layer: bool, among: Rows | None = None) -> npt.NDArray[np.int64]:
     """Number the chain of each op: neighbours with the same number can be one kernel.
 
     A chain holds only memory-bound ops (that `among` selects), and at most one reduction. Copies that the host waits
     for cross the bus, and are in none. With `within_layer`, it stays in one module.
     """
     kinds = each(_kind, ops.cost, dtype=np.int8)
-    on_device = (ops.category == "kernel") | ((ops.category == "memcpy") & ~ops.sync)
-    fusible = (kinds > 0) & on_device.to_numpy()
+    category = ops.category.to_numpy()
+    fusible = (kinds > 0) & ((category == "kernel") | ((category == "memcpy") & ~ops.sync.to_numpy()))
     if among is not None:
-        fusible &= among.to_numpy()
+        fusible &= among
     joins = fusible[1:] & fusible[:-1]
     if within_layer:
         layers = ops.layer.to_numpy()
@@ -62,7 +62,7 @@ def fused(
     outcome: Outcome,
     *,
     within_layer: bool,
-    among: "pd.Series[bool] | None" = None,
+    among: Rows | None = None,
 ) -> pd.DataFrame:
     """Replace each chain with one op, which takes as much host time as the ops it replaces."""
     chain = chains(ops, within_layer=within_layer, among=among)

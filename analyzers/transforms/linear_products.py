@@ -10,7 +10,7 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.transforms.by_cost import each, where, which
+from tracekit.analyzers.transforms.by_cost import Rows, each, where, which
 from tracekit.analyzers.transforms.outcome import remembered
 
 HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
@@ -50,19 +50,19 @@ def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, Line
 
 
 @remembered
-def inner_products(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
+def inner_products(base: Baseline, *, conv1d: bool) -> Rows:
     """Select the ops that multiply by the weights of a layer other than the head; with `conv1d`, those of GPT-2's
     Conv1D too."""
     products = where(base.ops, lambda cost: linear_product(cost) is not None)
     head = which(base.ops.layer, _is_head)
-    return products & ~head & ((base.ops.layer_type != "Conv1D") | conv1d)
+    return products & ~head & (conv1d | (base.ops.layer_type.to_numpy() != "Conv1D"))
 
 
 def _is_head(layer: str) -> bool:
     return layer.rpartition(".")[2] in HEADS
 
 
-def stored_bytes(base: Baseline, rows: "pd.Series[bool]") -> int:
+def stored_bytes(base: Baseline, rows: Rows) -> int:
     """Return the bytes of the weights that these rows read, counting each layer once."""
     selected = base.ops[rows]
     once = selected[(selected.layer == "") | ~selected.duplicated(["layer"])]

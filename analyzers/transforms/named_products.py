@@ -6,6 +6,7 @@ Without shapes, it is unknown whether a product is bound by arithmetic or by its
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES
@@ -13,6 +14,7 @@ from tracekit.analyzers.costs.work import Precision
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
 _ALIGNED = Interval(0.5, 0.25, 0.14)
@@ -20,24 +22,27 @@ _ALIGNED = Interval(0.5, 0.25, 0.14)
 more on other GPUs and for smaller products."""
 
 
-def in_precision(base: Baseline, *precisions: str) -> "pd.Series[bool]":
+def in_precision(base: Baseline, *precisions: str) -> Rows:
     """Select the products of unknown cost that multiply in one of these precisions."""
-    return base.recorded.products_in(base.ops).isin(precisions)
+    return np.isin(base.recorded.products_in(base.ops), precisions)
 
 
 def retimed_by_name(base: Baseline, ops: pd.DataFrame, to: Precision, outcome: Outcome) -> pd.DataFrame:
     """Return `ops` with these products in another precision. The rows are those of the baseline."""
     before = base.recorded.products_in(base.ops)
-    left = {name: pick(_left(base.gpu, name, to), outcome) for name in before.unique() if name not in ("", to)}
-    return ops.assign(kernel_ns=ops.kernel_ns * before.map(left).fillna(1.0).astype(float))
+    factors = np.ones(len(before))
+    for name in set(before.tolist()) - {"", to}:
+        factors[before == name] = pick(_left(base.gpu, name, to), outcome)
+    return ops.assign(kernel_ns=ops.kernel_ns * factors)
 
 
 def halved_at_best(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
     """Return `ops` in which, at the high end, kernels of unknown cost other than products move half the bytes, if
     kernel names show products in 32 bits. The rows are those of the baseline."""
     names = base.recorded.products_in(base.ops)
-    others = base.ops.cost.isna() & (base.ops.category == "kernel") & (names == "")
-    halved = others & (outcome == "high" and bool(names.isin(["fp32", "tf32"]).any()))
+    if outcome != "high" or not np.isin(names, ["fp32", "tf32"]).any():
+        return ops
+    halved = base.ops.cost.isna() & (base.ops.category == "kernel") & (names == "")
     return ops.assign(kernel_ns=ops.kernel_ns.where(~halved, ops.kernel_ns / 2))
 
 
@@ -47,7 +52,7 @@ def now_in(base: Baseline, precision: Precision) -> Baseline:
     return replace(base, recorded=replace(base.recorded, multiplies_in=before.mask(before != "", precision)))
 
 
-def unaligned(base: Baseline) -> "pd.Series[bool]":
+def unaligned(base: Baseline) -> Rows:
     """Select the products of unknown cost that load one or two elements at a time."""
     return base.recorded.unaligned_in(base.ops)
 

@@ -12,13 +12,13 @@ mask:
 
 import re
 import tomllib
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
@@ -27,7 +27,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.op_tree import READS_A_VALUE
 from tracekit.analyzers.transforms import math_attention
-from tracekit.analyzers.transforms.by_cost import costs_of, each, each_row, where
+from tracekit.analyzers.transforms.by_cost import Rows, costs_of, each, each_row, where, which
 from tracekit.analyzers.transforms.extra_kernels import Extra, with_extras
 from tracekit.analyzers.transforms.masked_attention import is_compiled, is_masked, with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
@@ -52,7 +52,7 @@ def traced(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     return with_masks(unfused_run, where(unfused_run.ops, _is_causal), outcome)
 
 
-def unfused(base: Baseline) -> "pd.Series[bool]":
+def unfused(base: Baseline) -> Rows:
     """Select the encoder attention that then runs on the math backend."""
     return where(base.ops, _is_encoders) & ~is_masked(base.ops) & _builds_masks(base)
 
@@ -67,29 +67,34 @@ def from_the_host(base: Baseline) -> bool:
     return eager and _builds_masks(base) and not is_compiled(base) and bool(written_out(base))
 
 
-def asked(ops: pd.DataFrame) -> "pd.Series[bool]":
+def asked(ops: pd.DataFrame) -> Rows:
     """Select the ops that read back whether a mask is all true; transformers does not read it while it is traced or
     captured.
 
     It reads it before a model's layers. A read after a product returns a result, not a mask. Some versions ask whether
     the sum is the number of elements, which is faster.
     """
-    before = ops.call.shift()
-    all_true = (before == "aten::all") | ((before == "aten::eq") & (ops.call.shift(2) == "aten::sum"))
-    return ops.call.isin(READS_A_VALUE) & all_true & _before_layers(ops)
+    return _reads_after(ops, {("aten::all",), ("aten::sum", "aten::eq")})
 
 
-def skipped(ops: pd.DataFrame) -> "pd.Series[bool]":
+def skipped(ops: pd.DataFrame) -> Rows:
     """Select the reads that compiled code leaves out: those of `asked`, and transformers' search for padding in tokens
     without a mask, `pad in tokens`."""
-    searched = (ops.call.shift() == "aten::any") & (ops.call.shift(2) == "aten::eq") & _before_layers(ops)
-    return asked(ops) | (ops.call.isin(READS_A_VALUE) & searched)
+    return asked(ops) | _reads_after(ops, {("aten::eq", "aten::any")})
 
 
-def _before_layers(ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _reads_after(ops: pd.DataFrame, calls: Collection[tuple[str, ...]]) -> Rows:
+    """Select the reads of a value, before a model's layers, that directly follow one of these sequences of calls."""
+    rows, called = which(ops["call"], READS_A_VALUE.__contains__), ops["call"].to_numpy()
+    for row in rows.nonzero()[0]:
+        rows[row] = any(tuple(called[max(row - len(each), 0) : row]) == each for each in calls)
+    return rows & _before_layers(ops) if rows.any() else rows
+
+
+def _before_layers(ops: pd.DataFrame) -> Rows:
     """Select the rows from the token embedding, or the start, to the first product after it."""
     products = each(_is_layers, ops.cost, ops.call, dtype=bool)
-    embeddings = (ops.call == "aten::embedding").to_numpy()
+    embeddings = ops.call.to_numpy() == "aten::embedding"
     row = np.arange(1, len(ops) + 1)
     return np.maximum.accumulate(row * products) <= np.maximum.accumulate(row * embeddings)
 
@@ -128,7 +133,7 @@ def _builds_masks(base: Baseline) -> bool:
     if not version or version >= MENDED:
         return False
     building = {name for first, names in _classes().items() if first <= version for name in names}
-    return bool(base.ops.layer_type.isin(building).any())
+    return not building.isdisjoint(base.ops["layer_type"].to_numpy())
 
 
 @cache

@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from tracekit.analyzers.transforms.by_cost import Rows, which
+
 _BY_VALUES = (
     "aten::nonzero",
     "aten::masked_select",
@@ -15,6 +17,6 @@ FIXED = "aten::topk"
 """The op that replaces them if the number of rows is fixed."""
 
 
-def by_values(ops: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which ops of an op list have outputs whose shapes depend on values."""
-    return ops["name"].isin(_BY_VALUES)
+def by_values(ops: pd.DataFrame) -> Rows:
+    """Select the ops of an op list that have outputs whose shapes depend on values."""
+    return which(ops["name"], _BY_VALUES.__contains__)

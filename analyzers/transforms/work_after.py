@@ -59,12 +59,11 @@ def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
 
 
 def _by_part(ops: pd.DataFrame) -> Parts:
-    codes, rows = alike(ops.layer_type, ops.cost, ops.category)
-    layered = (ops.layer_type != "").any()
+    codes, held = alike(ops.layer_type, ops.cost, ops.category)
+    layered = any(layer_type for layer_type, _, _ in held)
     by_key: dict[str, _Work] = defaultdict(_Work)
-    one = zip(*(ops[name].to_numpy()[rows] for name in ("layer_type", "cost", "category")), strict=True)
     sums = zip(np.bincount(codes).tolist(), np.bincount(codes, ops.kernel_ns).tolist(), strict=True)
-    for (layer_type, cost, category), (calls, ns) in zip(one, sums, strict=True):
+    for (layer_type, cost, category), (calls, ns) in zip(held, sums, strict=True):
         work = by_key[(layer_type or "(no layer)") if layered else op_class(cost, category)]
         work.ns += ns
         if cost:

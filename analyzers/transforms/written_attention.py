@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import Rows
 
 REACH = 8
 """Most ops between the softmax and each of its products (scale, mask, cast, dropout)."""
@@ -41,11 +42,11 @@ def written_out(base: Baseline) -> list[Written]:
     return [attention for attention in attentions if attention]
 
 
-def covered(base: Baseline) -> "pd.Series[bool]":
+def covered(base: Baseline) -> Rows:
     """Select the rows of the op list that belong to unfused attention."""
-    rows = pd.Series(False, index=base.ops.index)
+    rows = np.zeros(len(base.ops), dtype=bool)
     for attention in written_out(base):
-        rows.iloc[attention.begin : attention.end + 1] = True
+        rows[attention.begin : attention.end + 1] = True
     return rows
 
 

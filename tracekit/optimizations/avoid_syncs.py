@@ -8,6 +8,7 @@ import pandas as pd
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.value_shapes import FIXED, by_values
 from tracekit.optimizations.base import Optimization, refused
@@ -44,10 +45,13 @@ class AvoidSyncs(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _amid(base)
-        ops = base.ops.assign(sync=base.ops.sync & ~amid)
-        ops = ops.assign(name=ops.name.mask(by_values(ops), FIXED))
-        read = _to_host(base) & (amid | (outcome == "high"))
-        return ops.assign(kernel_ns=ops.kernel_ns.where(~read, 0.0), host_ns=ops.host_ns.where(~read, 0.0))
+        ops, read = base.ops, _to_host(base) & (amid | (outcome == "high"))
+        return ops.assign(
+            sync=ops.sync & ~amid,
+            name=ops.name.mask(by_values(ops), FIXED),
+            kernel_ns=np.where(read, 0.0, ops.kernel_ns),
+            host_ns=np.where(read, 0.0, ops.host_ns),
+        )
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)
@@ -86,15 +90,15 @@ def values_read_back(base: Baseline) -> int:
 
 def waits_for_nothing(base: Baseline) -> int:
     """Return the waits within a step that ask for nothing, neither a value nor a shape: `torch.cuda.synchronize()`."""
-    return int((_amid(base) & (base.ops.category == "kernel") & ~by_values(base.ops)).sum())
+    return int((_amid(base) & (base.ops.category.to_numpy() == "kernel") & ~by_values(base.ops)).sum())
 
 
-def _amid(base: Baseline) -> "pd.Series[bool]":
+def _amid(base: Baseline) -> Rows:
     """Return the waits that are followed by kernels in the step."""
-    kernels = np.flatnonzero(base.ops.category == "kernel")
+    kernels = np.flatnonzero(base.ops.category.to_numpy() == "kernel")
     before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
-    return base.ops.sync & before_last
+    return np.asarray(base.ops.sync.to_numpy() & before_last)
 
 
-def _to_host(base: Baseline) -> "pd.Series[bool]":
-    return base.recorded.copy_of(base.ops).str.contains(_TO_HOST)
+def _to_host(base: Baseline) -> Rows:
+    return base.recorded.copies_like(base.ops, _TO_HOST)

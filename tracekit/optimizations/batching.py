@@ -153,7 +153,7 @@ def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDAr
 def _paid_once(base: Baseline) -> Statements:
     """Return what a step takes once, however large its batch is: idle time, weights and collectives."""
     reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))
-    collectives = share_of(base, base.ops.message.notna() | is_communication(base.ops.name))
+    collectives = share_of(base, base.ops.message.notna().to_numpy() | is_communication(base.ops.name))
     parts = {"batching-idle": idle(base), "batching-weights": share_of(base, reading), "batching-links": collectives}
     notable = tuple(say(kind, value) for kind, value in parts.items() if float(value.value) >= _NOTABLE)
     return notable or (say("batching-small"),)

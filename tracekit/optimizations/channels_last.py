@@ -1,9 +1,11 @@
 """Images and convolution weights with their channels last, as cuDNN's kernels on tensor cores read them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
@@ -11,7 +13,7 @@ from tracekit.analyzers.evidence import Evidence, Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, where, which
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.capture.packages import require
@@ -20,6 +22,7 @@ from tracekit.optimizations.shared.reasons import largest, say, share_of
 from tracekit.subjects.subject import Subject
 from tracekit.subjects.weight_copies import twin
 
+_OVER_IMAGES = re.compile(r"conv(?:_transpose)?[23]d|convolution")
 _LEFT_OUT = Interval(0.5, 0.9, 1.0)
 """Fraction of the layout copies that goes. Weights that autocast converts in every step may be copied still."""
 
@@ -42,7 +45,7 @@ class ChannelsLast(Optimization):
     caveats = ("Ops without a kernel for this layout copy their inputs back: look for `contiguous` in the next trace.",)
 
     def objection(self, base: Baseline) -> str | None:
-        if not base.ops.call.str.contains(r"conv(?:_transpose)?[23]d|convolution").any():
+        if not which(base.ops.call, lambda call: bool(_OVER_IMAGES.search(call))).any():
             return "The run has no convolution over images."
         if not _copying(base).any():
             return "No convolution copies its tensors from one layout to the other."
@@ -75,13 +78,11 @@ class ChannelsLast(Optimization):
         return replace(subject, model=model.to(memory_format=require("torch").channels_last))
 
 
-def _copying(base: Baseline) -> "pd.Series[bool]":
+def _copying(base: Baseline) -> Rows:
     """Select the convolutions over images that copy their tensors from one layout to the other."""
-    if base.source.kind == "modelled":
-        copies = where(base.ops, _is_copied)
-    else:
-        copies = pd.Series(base.recorded.layout_shares(base.ops) > 0, index=base.ops.index)
-    return copies & ~base.ops.call.str.contains("1d", regex=False)
+    modelled = base.source.kind == "modelled"
+    copies = where(base.ops, _is_copied) if modelled else base.recorded.layout_shares(base.ops) > 0
+    return np.asarray(copies & ~which(base.ops.call, lambda call: "1d" in call))
 
 
 def _copies_ns(base: Baseline) -> "pd.Series[float]":

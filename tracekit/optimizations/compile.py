@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import eq
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
@@ -15,7 +17,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
-from tracekit.analyzers.transforms.by_cost import each, optimizes, where
+from tracekit.analyzers.transforms.by_cost import Rows, each, in_phase, optimizes, where, which
 from tracekit.analyzers.transforms.channel_norms import STATISTICS, statistics_first
 from tracekit.analyzers.transforms.extra_kernels import WIDENING
 from tracekit.analyzers.transforms.fusion import fused
@@ -147,26 +149,27 @@ class Compile(Optimization):
 def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list of generated code and the kernels that it calls."""
     entry_ns = entering_ns(base, outcome)
-    base = replace(base, ops=_with_lookups(base.ops[~(_literals(base) | traced_masks.skipped(base.ops))]))
+    base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | traced_masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
-    apart = base.ops.name.isin(_APART) | appended(base) | by_values(base.ops) | _counters(base.ops)
+    alone = which(base.ops.name, _APART.__contains__) | _on_a_number(base.ops, "aten::add_")
+    apart = alone | appended(base) | by_values(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = traced_masks.traced(replace(base, ops=ops), outcome)
     host = _host_ns(base, ops, outcome)
-    host.iloc[0] += entry_ns + base.other_host_ns + base.planning.sum()
+    host[0] += entry_ns + base.other_host_ns + base.planning.sum()
     factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 
 
 def _with_lookups(ops: pd.DataFrame) -> pd.DataFrame:
     """Return the op list in which lookups by tensors, whose shapes no trace records, can be fused."""
-    unknown = (ops.name == "aten::index") & ops.cost.isna()
-    return ops.assign(cost=ops.cost.mask(unknown, _LOOKUP))
+    unknown = (ops.name.to_numpy() == "aten::index") & ops.cost.isna().to_numpy()
+    return ops.assign(cost=ops.cost.mask(unknown, _LOOKUP)) if unknown.any() else ops
 
 
 def _named(ops: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
     """Rename fused ops, so that they are launched as generated code launches its kernels."""
-    alone = ops.cost.to_numpy() == before.cost[ops.index].to_numpy()
+    alone = each(eq, ops.cost, before.cost[ops.index], dtype=bool)
     return ops.assign(name=np.where(alone, ops.name, GENERATED + "fused"))
 
 
@@ -179,14 +182,14 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
     return pick(FEW_WAVES if few else PRODUCTS, outcome)
 
 
-def _host_ns(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> "pd.Series[float]":
+def _host_ns(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> npt.NDArray[np.float64]:
     """Return the host time of each launch. An optimizer is not compiled and keeps its own; the rest costs what a launch
     of generated code does on this host, at most what it costs in eager code."""
     apart = optimizes(ops)
-    generated = ops.launches * pick(LAUNCH, outcome) * plain_launch_ns(base)
-    before = base.ops.host_ns.clip(upper=MOST_TO_LAUNCH_NS)[~optimizes(base.ops)].sum()
+    generated = ops.launches.to_numpy() * pick(LAUNCH, outcome) * plain_launch_ns(base)
+    before = np.minimum(base.ops.host_ns.to_numpy(), MOST_TO_LAUNCH_NS)[~optimizes(base.ops)].sum()
     total = generated[~apart].sum()
-    return (generated * min(1.0, before / total if total else 1.0)).where(~apart, ops.host_ns)
+    return np.where(apart, ops.host_ns, generated * min(1.0, before / total if total else 1.0))
 
 
 @remembered
@@ -199,7 +202,7 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
     asking = replace(base, ops=base.ops[~traced_masks.skipped(base.ops)])
     breaks = values_read_back(asking) + waits_for_nothing(base) + int(by_values(base.ops).sum())
     reentered = pick(ENTERED, outcome) * breaks
-    put_back = pick(APPENDED, outcome) * appended(base).sum() * (base.ops.phase == "decode").any()
+    put_back = pick(APPENDED, outcome) * appended(base).sum() * in_phase(base.ops, "decode").any()
     broken = pick(BREAK, outcome) * base.decisions
     unwrapped = pick(UNWRAPPED, outcome) * _torchao_layers(base)
     further = float(reentered + put_back + broken + unwrapped)
@@ -209,23 +212,24 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
 def _torchao_layers(base: Baseline) -> int:
     """Return the number of layers whose weights are tensor subclasses, which are unwrapped at each call."""
     narrow = where(base.ops, lambda cost: cost is not None and cost.family == "gemm" and cost.precision in _NARROW)
-    return int((narrow | (base.ops.name == WIDENING)).sum())
+    return int((narrow | (base.ops.name.to_numpy() == WIDENING)).sum())
 
 
-def _literals(base: Baseline) -> "pd.Series[bool]":
+def _literals(ops: pd.DataFrame) -> Rows:
     """Return the copies of single numbers from the host, each with a wait; they are constants in compiled code."""
-    small = where(base.ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
-    return small & (base.ops.name == "aten::copy_") & (base.ops.category == "memcpy") & base.ops.sync
+    waited_for = (ops.category.to_numpy() == "memcpy") & ops.sync.to_numpy()
+    return np.asarray(waited_for & _on_a_number(ops, "aten::copy_"))
 
 
-def _counters(ops: pd.DataFrame) -> "pd.Series[bool]":
-    """Select additions to a single number in place, such as a norm's count of batches."""
-    return (ops.name == "aten::add_") & where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
+def _on_a_number(ops: pd.DataFrame, name: str) -> Rows:
+    """Select the ops of this name that write a single number. Added to in place, it is such as a norm's count."""
+    small = where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
+    return np.asarray(small & (ops.name.to_numpy() == name))
 
 
 def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list in which int8 weights are widened in the order of their outputs."""
-    rows = base.ops.name == WIDENING
+    rows = base.ops.name.to_numpy() == WIDENING
     if not rows.any():
         return base.ops
     turned = retimed(base.ops[rows], lambda cost: replace(cost, access="transposed"), base.gpu, outcome)

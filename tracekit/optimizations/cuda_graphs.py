@@ -11,6 +11,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.masked_attention import is_compiled
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.value_shapes import by_values
@@ -116,12 +117,12 @@ class CUDAGraphs(Graphed):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        between = _between_parts(base)
+        divided = base.ops.index[_between_parts(base)]
         base = replace(base, ops=_recorded(base, outcome))
-        between = between.reindex(base.ops.index, fill_value=False)
-        host = base.ops.host_ns.where(between, 0.0)
+        between = base.ops.index.isin(divided)
+        host = np.where(between, base.ops.host_ns, 0.0)
         replays = pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum())
-        host.iloc[0] += self.guarded_ns(base, outcome) + replays + base.other_host_ns
+        host[0] += self.guarded_ns(base, outcome) + replays + base.other_host_ns
         return base.ops.assign(host_ns=host, sync=between)
 
     def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
@@ -157,22 +158,22 @@ def _recorded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     return traced_masks.traced(static, outcome)
 
 
-def _waited_for(base: Baseline) -> "pd.Series[bool]":
+def _waited_for(base: Baseline) -> Rows:
     """Select the copies between host and device between the kernels of a step.
 
     Inputs before and results after the kernels are not part of a graph, nor are the decisions between passes while
     generating.
     """
     capture, ops = base.source.capture, base.ops
-    kernels = np.flatnonzero(ops.category == "kernel")
+    category, row = ops.category.to_numpy(), np.arange(len(ops))
+    kernels = np.flatnonzero(category == "kernel")
     if not len(kernels) or (capture and capture.workload == "generate"):
-        return pd.Series(False, index=ops.index)
-    row = np.arange(len(ops))
+        return np.zeros(len(ops), dtype=bool)
     amid = (row >= kernels[0]) & (row < kernels[-1])
-    return amid & (ops.category == "memcpy") & ops.sync & ~traced_masks.asked(ops)
+    return np.asarray(amid & (category == "memcpy") & ops.sync.to_numpy() & ~traced_masks.asked(ops))
 
 
-def _between_parts(base: Baseline) -> "pd.Series[bool]":
+def _between_parts(base: Baseline) -> Rows:
     """Select the copies to the device around which compiled code divides its graph. An unknown PyTorch is a new one."""
     divides = is_compiled(base) and (version_of(base, "torch") or DIVIDED) >= DIVIDED
-    return divides & _waited_for(base) & base.recorded.copy_of(base.ops).str.contains("HtoD")
+    return _waited_for(base) & base.recorded.copies_like(base.ops, "HtoD") & divides

@@ -7,7 +7,7 @@ import pandas as pd
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import in_phase, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.masked_attention import with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -25,14 +25,14 @@ class DraftCheck(SpeculativeDecoding):
     title = "Check of drafted tokens"
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        decoding = base.ops.phase == "decode"
+        decoding = in_phase(base.ops, "decode")
         checked = retimed(base.ops[decoding], lambda cost: with_rows(cost, CHECKED + 1), base.gpu, outcome)
         ops = put(base.ops, checked)
         run = replace(base, ops=ops)
         host = pick(PREPARING, outcome)
         masked = with_masks(run, where(ops, _is_attention) & decoding, outcome, host=host)
         made = [Extra("mask", moving(1024, 1024), host=host)] * MASK_OPS
-        ops = with_extras(replace(run, ops=masked), {int(decoding.to_numpy().argmax()): made}, {})
+        ops = with_extras(replace(run, ops=masked), {int(decoding.argmax()): made}, {})
         tokens = tokens_a_pass(self._acceptance("expected"), CHECKED)
         share = (ops.phase == "decode").map({True: tokens, False: 1.0})
         return ops.assign(kernel_ns=ops.kernel_ns / share, host_ns=ops.host_ns / share)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Access, Cost
@@ -10,6 +11,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.math_fallback import Cause
 from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.written_attention import Written, written_out
@@ -141,10 +143,10 @@ def _widened(each: Written, names: list[str]) -> Written:
     return replace(each, begin=begin, end=end)
 
 
-def _rows(base: Baseline) -> "pd.Series[bool]":
-    rows = pd.Series(False, index=base.ops.index)
+def _rows(base: Baseline) -> Rows:
+    rows = np.zeros(len(base.ops), dtype=bool)
     for each in _math_path(base):
-        rows.iloc[each.begin : each.end + 1] = True
+        rows[each.begin : each.end + 1] = True
     return rows
 
 

@@ -14,7 +14,7 @@ from tracekit.analyzers.fusion.placement import Pass, Placed, placed
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import which
+from tracekit.analyzers.transforms.by_cost import Rows, which
 from tracekit.analyzers.transforms.fused_groups import positions, rows_of, with_kernels
 from tracekit.analyzers.transforms.fusion import chains, fused
 from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
@@ -191,11 +191,11 @@ def _of_layers(layer_type: str, launched: int, ns: float) -> Statement:
     return say("layers", cell("layer", layer_type or "no layer", column="type"), *values)
 
 
-def _known(base: Baseline) -> "pd.Series[bool]":
+def _known(base: Baseline) -> Rows:
     """Return the ops of modules with a known fused kernel: norms, and activations for which torch has one kernel."""
     return which(base.ops.layer_type, lambda kind: kind in WRITTEN_OUT or kind.endswith("Norm"))
 
 
-def _fusible(base: Baseline) -> "pd.Series[bool]":
+def _fusible(base: Baseline) -> Rows:
     numbers = chains(base.ops, within_layer=True, among=_known(base))
-    return pd.Series(np.bincount(numbers)[numbers] > 1, index=base.ops.index)
+    return np.asarray(np.bincount(numbers)[numbers] > 1)

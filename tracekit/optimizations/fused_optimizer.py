@@ -1,5 +1,6 @@
 """One kernel for all arithmetic of an optimizer, instead of one per operation."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where, which
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import largest, launches, of_step, say, share_of
@@ -24,6 +25,8 @@ HOST_PER_PARAMETER_NS = Interval(4_000, 2_000, 1_000)
 """Host time that a fused call adds per parameter if the optimizer launched each operation for each parameter: its
 four tensors become elements of lists."""
 KERNEL_ERROR = Interval(1.25, 1.0, 0.9)
+_LISTS = re.compile("_foreach_(?!copy_)")
+"""Passes over lists, except those that copy gradients of another type."""
 _READ, _WRITTEN = 4, 3
 """Copies of the parameters that Adam reads and writes: it reads parameters, gradients and two moments, and writes
 all but the gradients."""
@@ -101,15 +104,13 @@ class FusedOptimizer(Optimization):
         return replace(subject, fused_optimizer=True).with_own_weights()
 
 
-def _steps(base: Baseline) -> "pd.Series[bool]":
+def _steps(base: Baseline) -> Rows:
     """Return the rows that update parameters: passes over lists, or without these, operations on one parameter each."""
-    optimizer = base.ops.cost.notna() & base.ops.phase.isin(["optimizer", ""])
-    lists = base.ops.name.str.contains("_foreach_(?!copy_)", regex=True)
+    lists = which(base.ops.name, lambda name: bool(_LISTS.search(name)))
     if lists.any():
-        return lists & optimizer
-    return (base.ops.phase == "optimizer") & where(
-        base.ops, lambda cost: cost is not None and cost.family == "pointwise"
-    )
+        return lists & (in_phase(base.ops, "optimizer") | in_phase(base.ops, "")) & base.ops.cost.notna().to_numpy()
+    pointwise = where(base.ops, lambda cost: cost is not None and cost.family == "pointwise")
+    return in_phase(base.ops, "optimizer") & pointwise
 
 
 def _by_parameter(base: Baseline) -> bool:

@@ -65,11 +65,9 @@ class GradientCheckpointing(Optimization):
 
     def reason(self, base: Baseline) -> Statements:
         freed = of_step("freed", "share", 1 - _kept(base)[0])
+        again = share_of(base, base.ops.index.isin(base.blocks.index))
         short = (say("memory-is-short"),) if self.needed(base) else ()
-        return (
-            say("gradient-checkpointing", share_of(base, base.ops.index.to_series().isin(base.blocks.index)), freed),
-            *short,
-        )
+        return (say("gradient-checkpointing", again, freed), *short)
 
     def evidence(self, base: Baseline) -> Statements:
         capture = base.source.capture

@@ -5,6 +5,8 @@ from dataclasses import astuple, replace
 from typing import Literal, Self
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
@@ -18,7 +20,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where
 from tracekit.analyzers.transforms.expert_products import in_one_kernel
 from tracekit.analyzers.transforms.full_precision_parts import WIDE, with_wide_parts
 from tracekit.analyzers.transforms.named_products import halved_at_best, in_precision, now_in, retimed_by_name
@@ -147,11 +149,11 @@ class HalfPrecision(Optimization):
         return self.dtype or half_type(gpu)
 
 
-def attention_host_ns(base: Baseline, outcome: Outcome) -> "pd.Series[float]":
+def attention_host_ns(base: Baseline, outcome: Outcome) -> npt.NDArray[np.float64]:
     """Return the host time that 16 bits add to each op, because fused attention uses cuDNN if PyTorch prefers it."""
-    moves = where(base.ops, _is_wide_attention) & (base.ops.phase == "decode")
+    moves = where(base.ops, _is_wide_attention) & in_phase(base.ops, "decode")
     taken = preferred(base.gpu, half=True) == "cudnn"
-    return moves * (taken * pick(CUDNN_ATTENTION, outcome) * plain_launch_ns(base))
+    return np.where(moves, taken * pick(CUDNN_ATTENTION, outcome) * plain_launch_ns(base), 0.0)
 
 
 def _is_wide_attention(cost: Cost | None) -> bool:
@@ -215,5 +217,5 @@ def _emulates(base: Baseline) -> bool:
     return not base.gpu.supports("bf16") and any(cost.precision == "bf16" for cost in base.ops.cost if cost)
 
 
-def _full_precision(base: Baseline) -> "pd.Series[bool]":
+def _full_precision(base: Baseline) -> Rows:
     return where(base.ops, lambda cost: cost is not None and _is_wide(cost, base.gpu)) | in_precision(base, *WIDE)

@@ -84,7 +84,7 @@ class Int8WeightOnly(WeightOnly):
         ops = super().transform(base, outcome)
         if self.fused:
             return ops
-        products = products_of(base.ops, replaced(base).to_numpy().nonzero()[0])
+        products = products_of(base.ops, replaced(base).nonzero()[0])
         biased = {row: base.ops.name.iloc[row] == "aten::addmm" for row in products}
         before = each_row(products, lambda product: [_widened(product)])
         after = {row: _scaled(product, biased=biased[row]) for row, product in products.items()}

@@ -69,7 +69,7 @@ class LLMInt8(BitsAndBytes):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         half = replace(base, ops=in_half(base, outcome))
-        rows = replaced(half).to_numpy().nonzero()[0]
+        rows = replaced(half).nonzero()[0]
         products = products_of(half.ops, rows)
         before = each_row(products, lambda product: _quantise(product, outcome))
         after = each_row(products, lambda product: _finish(product, outcome))

@@ -9,7 +9,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import run_after
 from tracekit.optimizations.compile import Compile
@@ -78,5 +78,5 @@ class MaxAutotune(Graphed):
         return replace(changed, static_cache=True) if subject.decodes else changed
 
 
-def _products(ops: pd.DataFrame) -> "pd.Series[bool]":
+def _products(ops: pd.DataFrame) -> Rows:
     return where(ops, lambda cost: cost is not None and cost.family in ("gemm", "convolution"))

@@ -11,7 +11,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.named_products import in_precision, now_in, retimed_by_name
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -75,7 +75,7 @@ class MixedPrecision(Optimization):
             follows = outcome != "low" and cost.family in _FOLLOW
             return narrowed(cost, to) if cost.family in _PRODUCTS or follows else cost
 
-        rows = (_wide_products(base) & base.ops.cost.notna()).to_numpy().nonzero()[0]
+        rows = (_wide_products(base) & base.ops.cost.notna().to_numpy()).nonzero()[0]
         casts = {int(row): _casts(base.ops.cost.iloc[row], outcome) for row in rows}
         ops = retimed_by_name(base, retimed(base.ops, changed, base.gpu, outcome), to, outcome)
         return with_extras(replace(base, ops=ops), {row: extras for row, extras in casts.items() if extras}, {})
@@ -107,7 +107,7 @@ class MixedPrecision(Optimization):
         raise refused(self, "Autocast stands around the forward pass of the training loop: add it there.")
 
 
-def _wide_products(base: Baseline) -> "pd.Series[bool]":
+def _wide_products(base: Baseline) -> Rows:
     known = where(base.ops, lambda cost: cost is not None and cost.family in _PRODUCTS and cost.precision in _WIDE)
     return known | in_precision(base, *_WIDE)
 

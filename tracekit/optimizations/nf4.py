@@ -64,7 +64,7 @@ class NF4(BitsAndBytes):
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         half = replace(base, ops=in_half(base, outcome))
-        rows = replaced(half).to_numpy().nonzero()[0]
+        rows = replaced(half).nonzero()[0]
         products = products_of(half.ops, rows)
         few = [row for row, product in products.items() if product.rows <= FEW_ROWS]
         unpacking = retimed(half.ops.iloc[few], _packed, base.gpu, outcome)

@@ -8,6 +8,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.host_device_copies import copied_bytes, copies, together
@@ -86,12 +87,12 @@ class OffloadOverlap(Optimization):
         raise refused(self, "It is a change of how the model is offloaded.")
 
 
-def _waited_for(base: Baseline) -> "pd.Series[bool]":
+def _waited_for(base: Baseline) -> Rows:
     """Return the copies of offloaded weights and, where all work is on one stream, pinned copies in both directions."""
     return _weights(base) | (copies(base, "Pinned") & (base.side_by_side == ONE_STREAM))
 
 
-def _weights(base: Baseline) -> "pd.Series[bool]":
+def _weights(base: Baseline) -> Rows:
     """Return the copies to the device before the last kernel, if enough of them lie between kernels."""
     kernels = np.flatnonzero(base.ops.category == "kernel")
     places, coming = np.arange(len(base.ops)), copies(base, "HtoD|-> Device")

@@ -8,6 +8,7 @@ from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.host_device_copies import together
@@ -68,8 +69,8 @@ class OverlapCommunication(Optimization):
         raise refused(self, "It is a change of how the model is distributed.")
 
 
-def _collectives(base: Baseline) -> "pd.Series[bool]":
-    return base.ops.message.notna() | is_communication(base.ops.name)
+def _collectives(base: Baseline) -> Rows:
+    return base.ops.message.notna().to_numpy() | is_communication(base.ops.name)
 
 
 def _bus_gbs(base: Baseline) -> float:

@@ -10,7 +10,7 @@ from tracekit.analyzers.kernel_time.products import is_unaligned, vectors
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import named_products
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
@@ -81,11 +81,11 @@ class PadShapes(Optimization):
         raise refused(self, "Sizes are of the model's own code: change them there, and compare the two traces.")
 
 
-def _unaligned(base: Baseline) -> "pd.Series[bool]":
+def _unaligned(base: Baseline) -> Rows:
     return _by_shapes(base) | named_products.unaligned(base)
 
 
-def _by_shapes(base: Baseline) -> "pd.Series[bool]":
+def _by_shapes(base: Baseline) -> Rows:
     return where(base.ops, lambda cost: cost is not None and is_unaligned(cost, base.gpu))
 
 

@@ -7,7 +7,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import of_step, say, share_of
@@ -94,6 +94,6 @@ class PagedKV(Optimization):
         raise refused(self, "It needs a serving engine and many requests, which a step of one model has not.")
 
 
-def _attends(base: Baseline) -> "pd.Series[bool]":
+def _attends(base: Baseline) -> Rows:
     attends = where(base.ops, lambda cost: cost is not None and isinstance(cost.work, Attention))
-    return attends & (base.ops.phase == "decode")
+    return attends & in_phase(base.ops, "decode")

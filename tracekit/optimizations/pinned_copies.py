@@ -10,6 +10,7 @@ from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.host_device_copies import copied_bytes, copies, gains, together
@@ -55,7 +56,7 @@ class PinnedCopies(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
         rows, sizes = _pageable(base), copied_bytes(base)
         times = base.ops.kernel_ns.to_numpy().copy()
-        for place in rows.to_numpy().nonzero()[0]:
+        for place in rows.nonzero()[0]:
             if sizes[place]:
                 modelled = copy_ns(int(sizes[place]), base.gpu, "pinned") * pick(SLOWER, outcome)
                 times[place] = min(times[place], modelled)
@@ -83,5 +84,5 @@ class PinnedCopies(Optimization):
         raise refused(self, "It is a change of the code that makes the inputs.")
 
 
-def _pageable(base: Baseline) -> "pd.Series[bool]":
+def _pageable(base: Baseline) -> Rows:
     return copies(base, "Pageable")

@@ -16,7 +16,7 @@ from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.built_masks import built_masks
-from tracekit.analyzers.transforms.by_cost import distinct, where
+from tracekit.analyzers.transforms.by_cost import Rows, distinct, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.analyzers.transforms.written_attention import Written, covered, written_out
@@ -226,5 +226,5 @@ def _grouped(base: Baseline) -> bool:
     return any(isinstance(shape, Attention) and shape.heads > shape.kv_heads for shape in shapes)
 
 
-def _fused(base: Baseline) -> "pd.Series[bool]":
+def _fused(base: Baseline) -> Rows:
     return where(base.ops, lambda cost: cost is not None and isinstance(cost.work, Attention))

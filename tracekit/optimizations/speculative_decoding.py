@@ -18,7 +18,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import distinct
+from tracekit.analyzers.transforms.by_cost import Rows, distinct, in_phase
 from tracekit.analyzers.transforms.linear_products import linear_product
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import put, retimed
@@ -174,8 +174,8 @@ def acceptance_of(tokens: float, drafted: int) -> float:
     return low
 
 
-def _decoding(base: Baseline) -> "pd.Series[bool]":
-    return base.ops.phase == "decode"
+def _decoding(base: Baseline) -> Rows:
+    return in_phase(base.ops, "decode")
 
 
 def _products(base: Baseline) -> list[tuple[int, float]]:

@@ -11,7 +11,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import distinct, where
+from tracekit.analyzers.transforms.by_cost import Rows, distinct, in_phase, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.masked_attention import is_compiled, is_masked, with_masks
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -97,9 +97,9 @@ class StaticCache(Optimization):
         return replace(before, kv_cache=round(before.kv_cache * LENGTH.expected))
 
 
-def appended(base: Baseline) -> "pd.Series[bool]":
+def appended(base: Baseline) -> Rows:
     """Return the concatenations that add a decoded token's keys, values or latents to the cache."""
-    return where(base.ops, _appends) & (base.ops.phase == "decode")
+    return where(base.ops, _appends) & in_phase(base.ops, "decode")
 
 
 def _appends(cost: Cost | None) -> bool:
@@ -109,13 +109,15 @@ def _appends(cost: Cost | None) -> bool:
 def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end. As
     shapes stay the same, no op plans its kernel anew."""
-    base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns - base.planning))
-    appends = appended(base)
-    decoding = where(base.ops, _decodes) & (base.ops.phase == "decode")
+    base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns.to_numpy() - base.planning))
+    decode = in_phase(base.ops, "decode")
+    if not decode.any():
+        return base.ops
+    appends, decoding = appended(base), where(base.ops, _decodes) & decode
     longer = retimed(base.ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
     shorter = retimed(base.ops[appends], _one_token, base.gpu, outcome)
     ops = put(put(base.ops, longer), shorter)
-    longer_ns = ops.kernel_ns.mask(covered(base) & (ops.phase == "decode"), ops.kernel_ns * pick(LENGTH, outcome))
+    longer_ns = ops.kernel_ns.mask(covered(base) & decode, ops.kernel_ns * pick(LENGTH, outcome))
     ops = ops.assign(name=ops.name.mask(appends, WRITTEN), kernel_ns=longer_ns)
     if not is_compiled(base):
         masking_ns = pick(MASKED_CALL, outcome) * plain_launch_ns(base)
@@ -136,14 +138,14 @@ def _with_indices(base: Baseline, host: float) -> pd.DataFrame:
     added = [Extra(name, moving(8, 8, "fp32"), host=host) for name in _INDEX_OPS]
     before = {int(row): list(added) for row in places[::2]}
     if keys := max(_fused_keys(base), default=0):
-        first = int((base.ops.phase == "decode").to_numpy().nonzero()[0][0])
+        first = int(in_phase(base.ops, "decode").argmax())
         before[first] = before.get(first, []) + [Extra("mask", moving(2 * keys, 2 * keys, "fp16"))] * MASK_OPS
     return with_extras(base, before, {})
 
 
 def _fused_keys(base: Baseline) -> list[int]:
     """Return the number of keys of each fused attention while decoding."""
-    shapes = (cost.work for cost in distinct(base.ops.cost[base.ops.phase == "decode"]))
+    shapes = (cost.work for cost in distinct(base.ops.cost[in_phase(base.ops, "decode")]))
     return [shape.keys for shape in shapes if isinstance(shape, Attention)]
 
 

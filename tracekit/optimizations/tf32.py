@@ -8,7 +8,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.named_products import in_precision, now_in, retimed_by_name
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
@@ -57,7 +57,7 @@ class TF32(Optimization):
         return replace(subject, settings=replace(subject.settings, dtype="tf32")).with_own_weights()
 
 
-def _fp32_products(base: Baseline) -> "pd.Series[bool]":
+def _fp32_products(base: Baseline) -> Rows:
     return where(base.ops, _is_fp32_product) | in_precision(base, "fp32")
 
 

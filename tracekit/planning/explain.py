@@ -41,8 +41,7 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
 
 
 def _by_class(ops: pd.DataFrame) -> dict[str, int]:
-    codes, rows = alike(ops.cost, ops.category)
-    pairs = zip(ops.cost.to_numpy()[rows], ops.category.to_numpy()[rows], strict=True)
-    classes, names = pd.factorize(np.array([op_class(*pair) for pair in pairs], dtype=object))
+    codes, held = alike(ops.cost, ops.category)
+    classes, names = pd.factorize(np.array([op_class(*values) for values in held], dtype=object))
     sums = np.bincount(classes[codes], ops.kernel_ns)
     return dict(zip(names, np.rint(sums).astype(np.int64).tolist(), strict=True))

@@ -133,13 +133,13 @@ class Search:
     def _grown(self, pairs: Sequence[tuple[Steps, Optimization]]) -> list[Steps]:
         """Return each plan extended by one step, if that applies and gains enough."""
         grown = [(steps, (*steps, each)) for steps, each in pairs]
-        return [more for steps, more in grown if self._allowed(more) and pays(self._gain(steps, more))]
+        return [more for steps, more in grown if self._allowed(more) and self._pays(steps, more)]
 
     def _pruned(self, steps: Steps, start: Steps) -> Steps:
         """Remove the steps that gain too little once the later steps are applied."""
         for each in steps[len(start) :]:
             others = tuple(other for other in steps if other is not each)
-            if not pays(self._gain(others, steps)) and self._allowed(others):
+            if not self._pays(others, steps) and self._allowed(others):
                 return self._pruned(others, start)
         return steps
 
@@ -159,29 +159,34 @@ class Search:
     def _refuses(self, before: Steps, step: Optimization) -> bool:
         key = (_key(before), step.name)
         if key not in self._refused:
-            start = self._after(before, "low")
-            refused = step.obstacle(start) or too_large(self._after((*before, step), "low"), start)
+            start, after = self._after(before, "expected"), (*before, step)
+            refused = step.obstacle(self._after(before, "low")) or too_large(self._after(after, "expected"), start)
             self._refused[key] = refused is not None
         return self._refused[key]
 
-    def _gain(self, fewer: Steps, more: Steps) -> Interval:
-        """Return the gain by the added steps, to decide by. Its upper end is not simulated."""
-        return to_decide(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK))
+    def _pays(self, fewer: Steps, more: Steps) -> bool:
+        """Return whether the added steps gain enough. Their upper end is not simulated, nor is the lower end of a gain
+        that is too small as expected."""
+        if self._expected(more) < WORTHWHILE * self._expected(fewer):
+            return False
+        return pays(to_decide(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK)))
 
     def _expected(self, steps: Steps) -> float:
         """Return the expected gain of the steps, by which plans are ranked."""
-        return self._gain((), steps).expected
+        after = self._after(in_order(steps), "expected")
+        return self._work(in_order(steps)) * self.base.latency_ns / after.latency_ns
 
     def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:
         ordered = in_order(steps)
         key = (_key(ordered), outcomes == OUTCOMES)
         if key not in self._scenarios:
             after = {outcome: self._after(ordered, outcome) for outcome in outcomes}
-            work = 1.0
-            for i, step in enumerate(ordered):
-                work *= step.work(self._after(ordered[:i], "low"))
-            self._scenarios[key] = simulated(after, self.base, work)
+            self._scenarios[key] = simulated(after, self.base, self._work(ordered))
         return self._scenarios[key]
+
+    def _work(self, ordered: Steps) -> float:
+        """Return the work of a step afterwards, relative to the baseline."""
+        return math.prod(step.work(self._after(ordered[:i], "expected")) for i, step in enumerate(ordered))
 
     def _after(self, ordered: Steps, outcome: Outcome) -> Baseline:
         key = (_key(ordered), outcome)

@@ -1,11 +1,9 @@
 """Weights in fewer bits by bitsandbytes, which replaces every linear layer (and Conv1D of GPT-2) except the head."""
 
-import pandas as pd
-
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.transforms.by_cost import distinct
+from tracekit.analyzers.transforms.by_cost import Rows, distinct
 from tracekit.analyzers.transforms.linear_products import inner_products, linear_product, shrunk, stored_bytes
 from tracekit.optimizations.base import Optimization
 from tracekit.optimizations.half_precision import HalfPrecision
@@ -35,6 +33,6 @@ class BitsAndBytes(Optimization):
         return shrunk(in_half, stored, self.bytes_a_weight / _HALF)
 
 
-def replaced(base: Baseline) -> "pd.Series[bool]":
+def replaced(base: Baseline) -> Rows:
     """Return the rows of the op list that multiply by weights whose format changes."""
     return inner_products(base, conv1d=True)

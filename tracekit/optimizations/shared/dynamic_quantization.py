@@ -10,7 +10,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.transforms.by_cost import distinct, each_row, where
+from tracekit.analyzers.transforms.by_cost import Rows, distinct, each_row, where
 from tracekit.analyzers.transforms.extra_kernels import TORCHAO, Extra, moving, with_extras
 from tracekit.analyzers.transforms.linear_products import (
     LinearProduct,
@@ -57,7 +57,7 @@ class DynamicQuantization(Optimization):
         rows = _half(base, conv1d=False)
         quantized = retimed(base.ops[rows], self._narrowed, base.gpu, outcome)
         ops = put(base.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(self.stream, outcome)))
-        places = rows.to_numpy().nonzero()[0]
+        places = rows.nonzero()[0]
         products = products_of(base.ops, places)
         before = each_row(products, lambda product: self._before(product, outcome))
         after = each_row(products, lambda product: self._after(product, outcome))
@@ -116,6 +116,6 @@ class DynamicQuantization(Optimization):
         return shrunk(before, stored_bytes(base, _half(base, conv1d=False)), 0.5)
 
 
-def _half(base: Baseline, *, conv1d: bool) -> "pd.Series[bool]":
+def _half(base: Baseline, *, conv1d: bool) -> Rows:
     half = where(base.ops, lambda cost: cost is not None and cost.precision in ("fp16", "bf16"))
     return inner_products(base, conv1d=conv1d) & half

@@ -4,6 +4,7 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
@@ -16,7 +17,7 @@ _GATHER = 3.0
 """Host time of such a gather, an autograd.Function, in plain launches."""
 
 
-def with_package(base: Baseline, fused: "pd.Series[bool]", outcome: Outcome) -> pd.DataFrame:
+def with_package(base: Baseline, fused: Rows, outcome: Outcome) -> pd.DataFrame:
     """Add transformers' code around the package to the ops that `fused` selects.
 
     It is an op in Python, and for padded sequences (before version 5 for all) their packing.
@@ -24,7 +25,7 @@ def with_package(base: Baseline, fused: "pd.Series[bool]", outcome: Outcome) -> 
     batch_size = base.source.capture.batch_size if base.source.capture else 0
     called = Extra("flash_attn (Python)", moving(8, 8), host=1 + 2 * pick(PYTHON_OP, outcome))
     padded = outcome == "low" or (outcome == "expected" and batch_size > 1)
-    rows = fused.to_numpy().nonzero()[0]
+    rows = fused.nonzero()[0]
     before = {int(row): [called, *(_unpadding(base.ops.cost.iloc[row]) if padded else [])] for row in rows}
     return with_extras(base, before, {})
 

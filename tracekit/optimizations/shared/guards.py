@@ -3,7 +3,7 @@
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import in_phase, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
@@ -16,7 +16,7 @@ a GEMM, that of Mistral-7B 2.9."""
 
 def guards_ns(base: Baseline, outcome: Outcome) -> float:
     """Return the host time that a step takes to enter compiled code without breaks, in nanoseconds."""
-    forward = base.ops.phase != "backward"
+    forward = ~in_phase(base.ops, "backward")
     guarded = pick(GUARDED, outcome) * (where(base.ops, _has_weight) & forward).sum()
     return float(pick(ENTERED, outcome) * forward_passes(base) + guarded) * plain_launch_ns(base)
 

@@ -5,13 +5,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import Rows
 
 _NOTABLE = 0.01
 
 
-def copies(base: Baseline, pattern: str) -> "pd.Series[bool]":
+def copies(base: Baseline, pattern: str) -> Rows:
     """Return the copies whose recorded name matches the pattern. Only ops that the trace recorded can match."""
-    return base.recorded.copy_of(base.ops).str.contains(pattern)
+    return base.recorded.copies_like(base.ops, pattern)
 
 
 def copied_bytes(base: Baseline) -> npt.NDArray[np.float64]:
@@ -19,12 +20,12 @@ def copied_bytes(base: Baseline) -> npt.NDArray[np.float64]:
     return np.array([cost.write_bytes if cost is not None else 0 for cost in base.ops.cost], dtype=np.float64)
 
 
-def gains(base: Baseline, rows: "pd.Series[bool]") -> bool:
+def gains(base: Baseline, rows: Rows) -> bool:
     """Return whether these copies take a notable fraction of the step."""
     return float(base.ops.kernel_ns[rows].sum()) > _NOTABLE * base.unprofiled_ns
 
 
-def together(ops: pd.DataFrame, rows: "pd.Series[bool]", hidden: float) -> pd.DataFrame:
+def together(ops: pd.DataFrame, rows: Rows, hidden: float) -> pd.DataFrame:
     """Return the op list in which this fraction of the other work's time hides the rows."""
     moved, rest = float(ops.kernel_ns[rows].sum()), float(ops.kernel_ns[~rows].sum())
     left = max(0.0, moved - hidden * rest) / moved if moved else 1.0

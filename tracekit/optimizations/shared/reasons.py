@@ -2,20 +2,19 @@
 
 from typing import Any
 
-import pandas as pd
-
 from tracekit.analyzers.evidence import Evidence, Statement, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.transforms.by_cost import Rows
 
 __all__ = ["busy", "idle", "largest", "latency", "launches", "of_step", "say", "share", "share_of"]
 
 
-def share(base: Baseline, rows: "pd.Series[bool]") -> float:
+def share(base: Baseline, rows: Rows) -> float:
     """Return the fraction of the kernel time in these rows of the op list, 0 to 1."""
     return float(base.ops.kernel_ns[rows].sum() / max(base.busy_ns, 1.0))
 
 
-def share_of(base: Baseline, rows: "pd.Series[bool]", role: str = "share") -> Evidence:
+def share_of(base: Baseline, rows: Rows, role: str = "share") -> Evidence:
     """Return `share`, with the op that it is about if there is only one."""
     names = base.ops.name[rows].unique()
     return Evidence(role, share(base, rows), "ops", "share", str(names[0]) if len(names) == 1 else "")
@@ -41,7 +40,7 @@ def launches(base: Baseline, rows: Any = slice(None), role: str = "launches") ->
     return of_step(role, "launches", int(base.ops.launches[rows].sum()))
 
 
-def largest(base: Baseline, rows: "pd.Series[bool]") -> tuple[Statement, ...]:
+def largest(base: Baseline, rows: Rows) -> tuple[Statement, ...]:
     """Return the op with most of the rows' kernel time; empty if there is only one op, or none has time."""
     times = base.ops[rows].groupby("name").kernel_ns.sum()
     if len(times) < 2 or not times.max() > 0:

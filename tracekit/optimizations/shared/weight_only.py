@@ -9,7 +9,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.transforms.by_cost import where
+from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.extra_kernels import SUBCLASS
 from tracekit.analyzers.transforms.linear_products import (
     inner_products,
@@ -96,6 +96,6 @@ def _in_half(cost: Cost | None) -> bool:
     return cost is not None and cost.precision in ("fp16", "bf16") and linear_product(cost) is not None
 
 
-def replaced(base: Baseline) -> "pd.Series[bool]":
+def replaced(base: Baseline) -> Rows:
     """Return the rows of every nn.Linear except the head, including small ones."""
     return inner_products(base, conv1d=False) & where(base.ops, _in_half)
