@@ -24,9 +24,13 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     quantized_gemm,
     recurrent,
     reduction,
+    routed_experts,
     serving_attention,
     serving_layers,
+    serving_moves,
+    serving_quantized,
     softmax,
+    sparse_features,
 )
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost, OpCall

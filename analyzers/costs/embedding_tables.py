@@ -6,7 +6,7 @@ between releases, so indices and offsets are located as two integer tensors afte
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.dtypes import FLOAT32, Kind
+from tracekit.analyzers.costs.dtypes import DTYPES, FLOAT32, Kind
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 from tracekit.analyzers.costs.work import Lookup
@@ -100,16 +100,49 @@ def _tables(call: Arguments, before: int) -> int:
     return columns.numel - 1
 
 
+def gradient_of_lookup(call: Arguments) -> Cost:
+    """(gradients ...) of autograd's node: the rows are not among its inputs, so bytes are a lower bound."""
+    gradients = call.every()
+    if not gradients:
+        raise MalformedCall(f"{call.name}: no gradient")
+    return moves("embedding", 0, gradients, gradients, gradients[0].dtype, work=Lookup(True), estimated=True)
+
+
+@costs("fbgemm::int_nbit_split_embedding_codegen_lookup_function")
+@costs("fbgemm::int_nbit_split_embedding_uvm_caching_codegen_lookup_function")
+def quantized_lookup(call: Arguments) -> Cost:
+    """(..., column offsets, total width, most columns of 2, 4, 8, 16 and 32 bits, indices, offsets, ...): rows of the
+    widest type that the tables have, with its scale and offset where it is an integer."""
+    first, at = _first_number(call), _indices_at(call)
+    indices, offsets = call.tensor(at), call.tensor(at + 1)
+    width, tables = _total_width(call, at), _tables(call, at)
+    widest = max((bits for place, bits in enumerate(_BITS, first + 1) if call.integer(place, 0)), default=_BITS[2])
+    row = width // tables * widest // 8 + _SCALES * (widest <= _BITS[2])
+    rows = Tensor((indices.numel, row), DTYPES["uint8"])
+    out = Tensor(((offsets.numel - 1) // tables, width), DTYPES["float16"])
+    flops = 2 * indices.numel * width // tables
+    return moves("embedding", flops, [rows, indices, offsets], [out], FLOAT32, run=row, work=Lookup(True))
+
+
+_BITS, _SCALES = (2, 4, 8, 16, 32), 4
+"""_SCALES: bytes of a row's scale and offset."""
+
 for _optimizer in _OPTIMIZERS:
+    _nodes = [f"Split{kind}LookupFunction_{_optimizer}_Op{end}" for kind in ("", "NoBag") for end in ("", "_pt2")]
+    costs(*(f"torch::autograd::CppNode<{name}>" for name in _nodes))(gradient_of_lookup)
+    costs(*(f"CppNode<{name}>" for name in _nodes))(gradient_of_lookup)
     _names = [f"split_embedding_codegen_lookup_{_optimizer}_function{end}" for end in ("", "_pt2")]
     costs(*(f"fbgemm::{name}" for name in _names))(lookup)
     for _weighted in ("weighted", "unweighted"):
         for _pooled in ("", "_nobag"):
             _exact = f"split_embedding{_pooled}_backward_codegen_{_optimizer}_{_weighted}_exact_cuda"
-            costs(f"fbgemm::{_exact}")(update)
+            costs(f"fbgemm::{_exact}", f"fbgemm::{_exact.removesuffix('_cuda')}_pt2_wrapper")(update)
+            costs(f"fbgemm::{_exact.removesuffix('_exact_cuda')}_pt2_wrapper")(update)
 for _weighted in ("weighted", "unweighted"):
     for _kind in ("", "_nobag"):
         costs(f"fbgemm::split_embedding{_kind}_codegen_forward_{_weighted}_cuda")(lookup)
+        costs(f"fbgemm::split_embedding{_kind}_codegen_forward_{_weighted}_pt2_wrapper")(lookup)
+        costs(f"fbgemm::split_embedding{_kind}_codegen_forward_{_weighted}_vbe_cuda")(lookup)
         costs(f"fbgemm::dense_embedding{_kind}_codegen_forward_{_weighted}_cuda")(lookup)
 costs("fbgemm::dense_embedding_codegen_lookup_function")(lookup)
 
@@ -120,6 +153,17 @@ costs("fbgemm::dense_embedding_codegen_lookup_function")(lookup)
 @costs("fbgemm::jagged_to_padded_dense", "fbgemm::jagged_2d_to_dense", "fbgemm::jagged_1d_to_dense", payload=0)
 @costs("fbgemm::dense_to_jagged", "fbgemm::expand_into_jagged_permute", payload=0)
 @costs("fbgemm::linearize_cache_indices", "fbgemm::lengths_range", payload=1)
+@costs("fbgemm::permute_2D_sparse_data_input1D", "fbgemm::permute_1D_data", "fbgemm::permute_2D_data", payload=1)
+@costs("fbgemm::permute_sparse_features", "fbgemm::reorder_batched_ad_indices", payload=1)
+@costs("fbgemm::reorder_batched_sequence_embeddings", "fbgemm::linearize_cache_indices_from_row_idx", payload=1)
+@costs("fbgemm::block_bucketize_sparse_features_inference", payload=0)
+@costs("fbgemm::block_bucketize_sparse_features_2d_weights", "fbgemm::populate_bucketized_permute", payload=0)
+@costs("fbgemm::permute_pooled_embs_split", "fbgemm::permute_pooled_embs_auto_grad_split", payload=0)
+@costs("fbgemm::permute_duplicate_pooled_embs_auto_grad", "fbgemm::reorder_batched_ad_lengths", payload=0)
+@costs("fbgemm::jagged_to_padded_dense_forward", "fbgemm::jagged_to_padded_dense_backward", payload=0)
+@costs("fbgemm::dense_to_jagged_forward", "fbgemm::jagged_slice", "fbgemm::invert_permute", payload=0)
+@costs("fbgemm::keyed_jagged_index_select_dim1_forward", "fbgemm::recat_embedding_grad_output", payload=0)
+@costs("fbgemm::pack_segments", "fbgemm::pack_segments_v2", "fbgemm::lru_cache_find_uncached", payload=0)
 @costs("fbgemm::jagged_index_select", "fbgemm::keyed_jagged_index_select_dim1", "fbgemm::lxu_cache_lookup", payload=0)
 @costs("fbgemm::recat_embedding_grad_output_mixed_D_batch", payload=0)
 def move_sparse(call: Arguments, payload: int) -> Cost:
@@ -145,7 +189,7 @@ def cumulative_sum(call: Arguments) -> Cost:
     return moves("reduction", x.numel, [x], [x], x.dtype, access="scan", row=x.shape[-1] if x.shape else 1)
 
 
-@costs("fbgemm::bounds_check_indices")
+@costs("fbgemm::bounds_check_indices", "fbgemm::bounds_check_indices_v2")
 def bounds_check(call: Arguments) -> Cost:
     """(rows_per_table, indices, offsets, ...): reads them; writes only entries out of bounds."""
     return moves("gather", 0, call.every(0, 3), [], call.tensor(1).dtype)
@@ -153,6 +197,7 @@ def bounds_check(call: Arguments) -> Cost:
 
 @costs("fbgemm::jagged_dense_elementwise_add", "fbgemm::jagged_dense_elementwise_mul")
 @costs("fbgemm::jagged_dense_elementwise_add_jagged_output")
+@costs("fbgemm::jagged_dense_dense_elementwise_add_jagged_output")
 def jagged_with_dense(call: Arguments) -> Cost:
     """(values, offsets, dense): an element of the result for each value; padding is not counted."""
     values = call.tensor(0)

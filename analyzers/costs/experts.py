@@ -14,7 +14,7 @@ from tracekit.analyzers.costs.work import Product, Softmax, touched
 
 
 @costs("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts")
-@costs("sglang::inplace_fused_experts", "sglang::outplace_fused_experts")
+@costs("sglang::inplace_fused_experts", "sglang::outplace_fused_experts", "vllm::rocm_aiter_fused_moe")
 def fused_experts(call: Arguments) -> Cost:
     """(hidden[tokens, k], w1[experts, n1, k], w2[experts, k, n2], weights, ids[tokens, chosen], ...).
 
@@ -43,16 +43,18 @@ def moe_forward(call: Arguments) -> Cost:
     return moves("gemm", 0, [hidden, call.optional(1)], [hidden], hidden.dtype, estimated=True)
 
 
-@costs("_moe_C::topk_softmax", "sgl_kernel::topk_softmax", at=3)
+@costs("_moe_C::topk_softmax", "_moe_C::topk_sigmoid", at=3)
+@costs("sgl_kernel::topk_softmax", "sgl_kernel::topk_sigmoid", at=2)
 @costs("_moe_C::grouped_topk", at=0)
 def topk_softmax(call: Arguments, at: int) -> Cost:
     """Softmax over the experts, and the top k. `at` is the position of the scores."""
+    at += call.optional(at + 1) is not None and call.name.startswith("sgl_kernel")  # before 2025, ids of tokens, too
     scores = call.tensor(at)
     best = call.every(0, at) or [scores.like(scores.shape[:1])]
     return moves("softmax", 5 * scores.numel, [scores], best, scores.dtype, row=scores.shape[-1], work=Softmax())
 
 
-@costs("_moe_C::moe_align_block_size", "sgl_kernel::moe_align_block_size")
+@costs("_moe_C::moe_align_block_size", "_moe_C::sgl_moe_align_block_size", "sgl_kernel::moe_align_block_size")
 def align_blocks(call: Arguments) -> Cost:
     """(ids, experts, block_size, sorted_ids, expert_ids, padded, ...)."""
     ids = call.tensor(0)

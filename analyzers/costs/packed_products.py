@@ -18,8 +18,9 @@ from tracekit.analyzers.costs.work import Precision, Product
 _MOST_BITS = 8
 
 
-@costs("_C::awq_gemm", "_C::gptq_gemm", weights=1)
-@costs("_C::gptq_marlin_gemm", "_C::marlin_gemm", "_C::awq_marlin_gemm", weights=2)
+@costs("_C::awq_gemm", "_C::gptq_gemm", "sgl_kernel::gptq_gemm", "_C::gptq_marlin_24_gemm", weights=1)
+@costs("_C::fp8_marlin_gemm", "_C::cutlass_w4a8_mm", "fbgemm::bf16i4bf16_rowwise", weights=1)
+@costs("_C::gptq_marlin_gemm", "_C::marlin_gemm", "_C::awq_marlin_gemm", "sgl_kernel::gptq_marlin_gemm", weights=2)
 @costs("_C::machete_mm", "_C::allspark_w8a16_gemm", weights=1)
 def packed_product(call: Arguments, weights: int) -> Cost:
     """(activations, packed weights, ..., scales, ...): scales are the first matrix of numbers after the weights."""
@@ -39,7 +40,7 @@ def _is_matrix_of_numbers(tensor: Tensor) -> bool:
     return len(tensor.shape) > 1 and tensor.dtype.kind == Kind.FLOAT
 
 
-@costs("_C::awq_dequantize")
+@costs("_C::awq_dequantize", "sgl_kernel::awq_dequantize")
 def awq_dequantize(call: Arguments) -> Cost:
     """(packed weights, scales, zero points, ...): weights in the type of the scales."""
     packed, scales = call.tensor(0), call.tensor(1)
@@ -58,7 +59,8 @@ def fp8_product(call: Arguments) -> Cost:
     return product(rows, weights, work, *scales[:1], of_weights=scales[1:], out=DTYPES["bfloat16"])
 
 
-@costs("_C::dsv3_fused_a_gemm")
+@costs("_C::dsv3_fused_a_gemm", "sgl_kernel::dsv3_fused_a_gemm", "sgl_kernel::dsv3_router_gemm")
+@costs("_C::router_gemm_bf16_fp32", "_moe_C::dsv3_router_gemm")
 def product_into(call: Arguments) -> Cost:
     """(result, a[m, k], b[k, n])."""
     out, a, b = (call.tensor(index) for index in range(3))

@@ -57,7 +57,7 @@ def _normalized(flops: int, read: list[Tensor], weight: Tensor, written: list[Te
 
 
 @costs("_C::silu_and_mul", "_C::mul_and_silu", "_C::silu_and_mul_quant", "sgl_kernel::silu_and_mul", activation=5)
-@costs("_C::gelu_and_mul", "_C::gelu_tanh_and_mul", "_C::fatrelu_and_mul", activation=8)
+@costs("_C::gelu_and_mul", "_C::gelu_tanh_and_mul", "_C::fatrelu_and_mul", "_C::swigluoai_and_mul", activation=8)
 @costs("sgl_kernel::gelu_and_mul", "sgl_kernel::gelu_tanh_and_mul", activation=8)
 def gated_activation(call: Arguments, activation: int) -> Cost:
     """(result[..., d], input[..., 2 d], ...): multiplies the activation of one half by the other half."""
@@ -72,7 +72,7 @@ def activation(call: Arguments) -> Cost:
     return moves("pointwise", 8 * x.numel, [x], [out], x.dtype)
 
 
-@costs("_C::rotary_embedding", "sgl_kernel::rotary_embedding")
+@costs("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding")
 def rotary_embedding(call: Arguments) -> Cost:
     """(positions, query, key or none, head_size, cos_sin_cache, ...): rotates queries and keys in place."""
     positions, rotated, cache = call.tensor(0), call.every(1, 3), call.tensor(4)
@@ -91,7 +91,9 @@ def quantize(call: Arguments) -> Cost:
 
 
 @costs("_C::per_token_group_fp8_quant", "_C::per_token_group_quant_int8", "sgl_kernel::sgl_per_token_group_quant_8bit")
-@costs("sgl_kernel::sgl_per_token_group_quant_fp8")
+@costs("sgl_kernel::sgl_per_token_group_quant_fp8", "sgl_kernel::sgl_per_token_group_quant_int8")
+@costs("sgl_kernel::sgl_per_token_group_quant_8bit_v2", "_C::per_token_group_fp8_quant_packed")
+@costs("sgl_kernel::sgl_per_tensor_quant_fp8", "sgl_kernel::sgl_per_token_quant_fp8")
 def quantize_groups(call: Arguments) -> Cost:
     """(input, result, scales, ...)."""
     x = call.tensor(0)

@@ -1,0 +1,121 @@
+"""Parts of a mixture of experts in vLLM and SGLang: products of sorted rows, their order, and routing.
+
+Schemas: vLLM, csrc/moe/torch_bindings.cpp and csrc/torch_bindings.cpp; SGLang, sgl-kernel/csrc/moe.
+"""
+
+from math import ceil
+
+from tracekit.analyzers.costs.arguments import Arguments
+from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.costs.dtypes import Kind
+from tracekit.analyzers.costs.gemm import fit
+from tracekit.analyzers.costs.registry import costs, moves
+from tracekit.analyzers.costs.tensors import Tensor
+from tracekit.analyzers.costs.work import Precision, Product, Softmax, touched
+
+_MOST_BITS = 8
+
+
+@costs("_C::cutlass_moe_mm", "_C::cutlass_blockwise_scaled_grouped_mm", out=0, a=1, weights=2)
+@costs("_C::cutlass_w4a8_moe_mm", "sgl_kernel::cutlass_w4a8_moe_mm", out=0, a=1, weights=2)
+@costs("_C::cutlass_fp4_group_mm", "_C::cutlass_fp4_moe_mm", "sgl_kernel::cutlass_fp4_group_mm", out=0, a=1, weights=2)
+@costs("sgl_kernel::fp8_blockwise_scaled_grouped_mm", out=0, a=6, weights=7)
+@costs("_C::cutlass_mxfp8_grouped_mm", out=4, a=0, weights=1)
+@costs("_moe_C::moe_wna16_gemm", out=1, a=0, weights=2)
+def expert_product(call: Arguments, out: int, a: int, weights: int) -> Cost:
+    """(result[rows, n], rows[rows, k], weights[experts, ...], ...): rows are sorted by expert."""
+    result, rows, weight = call.tensor(out), call.tensor(a), call.tensor(weights)
+    columns = result.shape[-1]
+    return _routed(rows, weight, (result.numel // columns, columns, rows.shape[-1]), result)
+
+
+@costs("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm")
+def marlin_experts(call: Arguments) -> Cost:
+    """(rows, ..., weights[experts, ...], ..., block size, top k, ..., type, rows, n, k, ...)."""
+    rows, weight = call.tensor(0), next(each for each in call.every(2) if len(each.shape) == _EXPERTS_RANK)
+    first = next(index for index in range(len(call)) if isinstance(call.value(index), int))
+    chosen = call.integer(first + 1)
+    numbers = [index for index in range(first + 2, len(call)) if type(call.value(index)) is int]
+    fit(len(numbers) > _SIZES, call.name)
+    m, n, k = (call.integer(index) for index in numbers[1 : 1 + _SIZES])
+    return _routed(rows, weight, (m * chosen, n, k), rows.like((m * chosen, n)), chosen)
+
+
+_EXPERTS_RANK, _SIZES = 3, 3
+
+
+def _routed(a: Tensor, weight: Tensor, sizes: tuple[int, int, int], result: Tensor, apart: int = 1) -> Cost:
+    """Return the cost of a product of as many rows, n and k, with the weights of the experts that the rows selected."""
+    rows, columns, inner = sizes
+    experts = weight.shape[0]
+    groups = touched(rows, experts, apart)
+    bits = round(8 * weight.bytes / max(1, experts * columns * inner))
+    stored: Precision | None = None if bits >= _MOST_BITS else "int4"
+    work = Product(
+        groups,
+        ceil(rows / groups),
+        columns,
+        inner,
+        weight="b",
+        stored=stored,
+        routed=rows,
+        experts=experts,
+        apart=apart,
+    )
+    read = Tensor((groups, weight.numel // max(1, experts)), weight.dtype)
+    computed = result.dtype if stored else a.dtype
+    return moves("gemm", 2 * rows * columns * inner, [a, read], [result], computed, weight=read, work=work)
+
+
+@costs("vllm::fused_marlin_moe")
+def fused_marlin(call: Arguments) -> Cost:
+    """(hidden[tokens, k], packed weights of both products, ..., scales[experts, groups, n] of both, ..., ids, ...)."""
+    hidden, weights = call.tensor(0), call.every(1, 3)
+    scales = [each for each in call.every(3) if len(each.shape) == _EXPERTS_RANK and each.dtype.kind == Kind.FLOAT][:2]
+    ids = [each for each in call.every(3) if each.dtype.kind == Kind.INTEGER and each.shape[:1] == hidden.shape[:1]]
+    fit(len(weights) == len(scales) == 2 and len(ids) > 0, call.name)
+    chosen, (both, k) = ids[-1], (each.shape[-1] for each in scales)
+    experts, apart = weights[0].shape[0], chosen.shape[-1]
+    groups, columns = touched(chosen.numel, experts, apart), both + both // 2
+    read = Tensor((groups, sum(each.numel for each in weights) // experts), weights[0].dtype)
+    work = Product(
+        groups,
+        ceil(chosen.numel / groups),
+        columns,
+        k,
+        weight="b",
+        stored="int4",
+        routed=chosen.numel,
+        experts=experts,
+        apart=apart,
+    )
+    flops = 2 * chosen.numel * columns * k
+    return moves("gemm", flops, [hidden, read, chosen], [hidden], hidden.dtype, weight=read, work=work)
+
+
+@costs("_moe_C::moe_permute", "_moe_C::moe_unpermute", "sgl_kernel::apply_shuffle_mul_sum")
+@costs("_C::get_cutlass_moe_mm_data", "_C::get_cutlass_pplx_moe_mm_data", "sgl_kernel::prepare_moe_input")
+@costs("_moe_C::batched_moe_align_block_size", "_moe_C::moe_lora_align_block_size", "_C::mxfp8_experts_quant")
+@costs("sgl_kernel::get_cutlass_w4a8_moe_mm_data")
+def reorder(call: Arguments) -> Cost:
+    """Reads or writes each tensor once."""
+    tensors = call.every()
+    fit(len(tensors) > 0, call.name)
+    largest = max(tensors, key=lambda each: each.numel)
+    return moves("gather", 0, tensors, [], largest.dtype, access="indexed")
+
+
+@costs("_moe_C::shuffle_rows", "sgl_kernel::shuffle_rows")
+def shuffle_rows(call: Arguments) -> Cost:
+    """(input, map, output): reads as many rows as it writes."""
+    places, out = call.tensor(1), call.tensor(2)
+    return moves("gather", 0, [out, places], [out], out.dtype, access="indexed")
+
+
+@costs("sgl_kernel::moe_fused_gate")
+def fused_gate(call: Arguments) -> Cost:
+    """(scores[tokens, experts], bias, groups, chosen groups, chosen, ...): weights and ids are not among the inputs."""
+    scores = call.tensor(0)
+    best = scores.like((*scores.shape[:-1], 2 * call.integer(4, 1)))
+    reads = [scores, call.optional(1)]
+    return moves("softmax", 5 * scores.numel, reads, [best], scores.dtype, row=scores.shape[-1], work=Softmax())
