@@ -19,14 +19,8 @@ from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.attention import backend
 
-GIVEN = {
-    "flash2": ("softmax_cycles",),
-    "flash3": ("softmax_cycles", "backward"),
-    "cudnn": ("softmax_cycles", "l2"),
-    "efficient": ("l2",),
-    "efficient-fp32": ("l2",),
-}
-"""Constants that are not fitted: the rate of exponentials, and those that the rows of a backend do not determine."""
+GIVEN = {"cudnn": ("softmax_cycles", "l2", "backward", "start_us")}
+"""Constants that are not fitted: the rate of exponentials, and what the rows of one backend do not determine."""
 
 
 def main() -> None:
@@ -35,7 +29,7 @@ def main() -> None:
     for row in measured(asked):
         groups[backend(row.cost, row.gpu)].append(row)
     for name in estimate.constants()["attention"]:
-        fit_and_write(f"attention.{name}", groups[name], kind, GIVEN[name], asked.write)
+        fit_and_write(f"attention.{name}", groups[name], kind, GIVEN.get(name, ()), asked.write)
 
 
 def measured(asked: Asked) -> Iterator[Row]:

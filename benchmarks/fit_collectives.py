@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from fitting.command import arguments
-from fitting.constants_file import Value, write
+from fitting.constants_file import write
 from fitting.search import Constants, fitted
 from measurements.collectives import TOLD_FROM, collectives, issue_us
 
 from tracekit.analyzers.hardware import find
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.collectives import collective_ns
+
+_FITTED = ("start_us", "efficiency", "one_way", "kept")
 
 
 def main() -> None:
@@ -31,7 +33,7 @@ def main() -> None:
         print(f"{between:<8}{used:>4} calls  {error:6.1%}  {best}")
         if asked.write:
             source = f"{used} calls on two machines with h200"
-            values = {**_nested(best), "error": round(error, 3), "source": source}
+            values = {**best, "error": round(error, 3), "source": source}
             write(estimate.CONSTANTS, f"collective.{between}", values)
 
 
@@ -47,16 +49,15 @@ def fit(rows: pd.DataFrame) -> Constants:
     """The constants of the link of these calls with the least mean |log(modelled / measured)|; they stay in place for
     this process."""
     section, told = estimate.constants()["collective"][rows["between"].iloc[0]], rows[rows["bytes"] >= TOLD_FROM]
-    start = {f"kept.{kind}": part for kind, part in section["kept"].items()}
-    start |= {name: section[name] for name in ("start_us", "efficiency", "one_way") if section[name] != 1}
+    start = {name: section[name] for name in _FITTED if name in section}
     issue = issue_us(rows)
 
     def loss(tried: Constants) -> float:
-        section.update(_nested(tried))
+        section.update(tried)
         return float(np.abs(np.log(ratios(told, issue))).mean())
 
     best = fitted(loss, start)
-    section.update(_nested(best))
+    section.update(best)
     return best
 
 
@@ -66,11 +67,6 @@ def ratios(rows: pd.DataFrame, issue: float) -> npt.NDArray[np.float64]:
     calls = zip(rows["message"], rows["between"], strict=True)
     modelled = np.array([collective_ns(message, gpu, between) / 1e3 for message, between in calls])
     return np.maximum(modelled, issue) / rows["us"].to_numpy()
-
-
-def _nested(constants: Constants) -> dict[str, Value]:
-    kept = {name.removeprefix("kept."): value for name, value in constants.items() if name.startswith("kept.")}
-    return {**{name: value for name, value in constants.items() if not name.startswith("kept.")}, "kept": kept}
 
 
 if __name__ == "__main__":

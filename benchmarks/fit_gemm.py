@@ -10,7 +10,7 @@ of rows weighs the same. Constants and sustained rates are fitted in turn.
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 
@@ -18,7 +18,9 @@ import numpy as np
 from fitting.command import Asked, arguments
 from fitting.constants_file import write
 from fitting.search import Constants, fitted
-from measurements import own, public
+from fitting.section import own, section_of
+from measurements import own as measured_here
+from measurements import public
 from measurements.row import Row
 from numpy.typing import NDArray
 
@@ -30,7 +32,6 @@ from tracekit.analyzers.kernel_time.gemm import Products, gemm_seconds
 from tracekit.analyzers.kernel_time.products import kind, tiled, units_of
 
 ROUNDS = 3
-_GIVEN = ("error", "source")
 _STANDS_FOR = {"bf16": "fp16", "tf32": "fp16"}
 """Precisions that sustain the same fraction of the peak as another one."""
 _RATED = ("bf16", "int8", "fp32")
@@ -65,22 +66,22 @@ def main() -> None:
     for units in ("tensor", "simt"):
         own_units = [one for one in batches if one.units == units]
         constants, peaks = fit(units, own_units, peaks)
-        error = mean_error(own_units, constants, peaks)
+        error = mean_error(own_units, section_of(f"gemm.{units}"), peaks)
         print(f"{units:<8}{error:6.1%}  {constants}", flush=True)
         if asked.write:
             write(estimate.CONSTANTS, f"gemm.{units}", {**constants, **provenance(own_units, error)})
         if units == "tensor":
-            fit_tf32(constants, [one for one in batches if one.units == "tf32"], peaks, asked)
+            fit_tf32([one for one in batches if one.units == "tf32"], peaks, asked)
     print({f"{gpu} {precision}": value for (gpu, precision), value in peaks.items()})
     if asked.write:
         write_peaks(peaks)
 
 
-def fit_tf32(constants: Constants, batches: list[Batch], peaks: Peaks, asked: Asked) -> None:
+def fit_tf32(batches: list[Batch], peaks: Peaks, asked: Asked) -> None:
     """Fit the start of TF32 products. The other constants are those of all tensor units."""
-    start = {"start_us": estimate.constants()["gemm"]["tf32"]["start_us"]}
-    best = fitted(lambda tried: _loss(batches, {**constants, **tried}, peaks), start)
-    error = mean_error(batches, {**constants, **best}, peaks)
+    section = section_of("gemm.tf32")
+    best = fitted(lambda tried: _loss(batches, {**section, **tried}, peaks), own(section))
+    error = mean_error(batches, {**section, **best}, peaks)
     print(f"tf32    {error:6.1%}  {best}", flush=True)
     if asked.write:
         write(estimate.CONSTANTS, "gemm.tf32", {**best, **provenance(batches, error)})
@@ -94,14 +95,16 @@ def provenance(batches: list[Batch], error: float) -> dict[str, float | str]:
 
 def measured(asked: Asked) -> Iterator[Row]:
     """Return the products of more than one row on aligned matrices, without packed weights."""
-    rows = own.rows()
+    rows = measured_here.rows()
     if asked.shared.is_dir():
         files = public.folder(asked.shared)
         rows = chain(rows, public.products(files, 250, 1), public.fp32(files, 250, 1))
     for row in rows:
         shape = row.cost.work
         quantizes = row.source == "aiconfigurator" and row.cost.precision == "fp8"
-        if isinstance(shape, Product) and row.cost.family == "gemm" and row.label not in own.NAIVE:
+        if row.gpu.is_estimated or row.cost.family != "gemm" or row.label in measured_here.NAIVE:
+            continue
+        if isinstance(shape, Product):
             wide = not quantizes or shape.n >= _WIDE
             by_row = shape.row_scales and row.cost.precision == "fp8"
             if wide and not by_row and kind(row.cost, shape, row.gpu) == "tiled":
@@ -127,16 +130,16 @@ def _batch(rows: list[Row]) -> Batch:
 
 
 def fit(units: str, batches: list[Batch], peaks: Peaks) -> tuple[Constants, Peaks]:
-    """Fit the constants and the sustained rates in turn."""
-    constants = {key: value for key, value in estimate.constants()["gemm"][units].items() if key not in _GIVEN}
+    """Fit the section's own constants and the sustained rates in turn. The constants stay in place for this process."""
+    section = section_of(f"gemm.{units}")
     rated = [one for one in batches if one.precision in _RATED]
     for _ in range(ROUNDS):
-        peaks = fit_peaks(batches, constants, peaks)
-        constants = fitted(lambda tried: _loss(rated, tried, peaks), constants, sweeps=4)  # noqa: B023
-    return constants, fit_peaks(batches, constants, peaks)
+        peaks = fit_peaks(batches, section, peaks)
+        section.update(fitted(lambda tried: _loss(rated, {**section, **tried}, peaks), own(section), sweeps=4))  # noqa: B023
+    return own(section), fit_peaks(batches, section, peaks)
 
 
-def fit_peaks(batches: list[Batch], constants: Constants, peaks: Peaks) -> Peaks:
+def fit_peaks(batches: list[Batch], constants: Mapping[str, float], peaks: Peaks) -> Peaks:
     best_peaks = dict(peaks)
     for key in {one.peak for one in batches}:
         mine = [one for one in batches if one.peak == key]
@@ -149,18 +152,18 @@ def shipped_peaks(batches: list[Batch]) -> Peaks:
     return {one.peak: one.gpu.sustained_flops(one.precision) / one.gpu.peak_flops(one.precision) for one in batches}
 
 
-def ratios(batch: Batch, constants: Constants, peaks: Peaks) -> NDArray[np.float64]:
+def ratios(batch: Batch, constants: Mapping[str, float], peaks: Peaks) -> NDArray[np.float64]:
     """Return modelled over measured times."""
     units = estimate.machine(batch.gpu, batch.precision)
     units = replace(units, flops=batch.gpu.peak_flops(batch.precision) * peaks[batch.peak])
     return gemm_seconds(batch.products, units, constants) / batch.seconds
 
 
-def mean_error(batches: list[Batch], constants: Constants, peaks: Peaks) -> float:
+def mean_error(batches: list[Batch], constants: Mapping[str, float], peaks: Peaks) -> float:
     return float(np.mean([np.abs(ratios(one, constants, peaks) - 1).mean() for one in batches]))
 
 
-def _loss(batches: list[Batch], constants: Constants, peaks: Peaks) -> float:
+def _loss(batches: list[Batch], constants: Mapping[str, float], peaks: Peaks) -> float:
     return float(np.mean([np.abs(np.log(ratios(one, constants, peaks))).mean() for one in batches]))
 
 

@@ -1,4 +1,4 @@
-"""Fits products that are no plain tiles: [gemv], [gemm.few], [gemm.unaligned], [gemm.int4] and
+"""Fits products that are no plain tiles: [gemm.one-row], [gemm.few], [gemm.unaligned], [gemm.int4] and
 [gemm.rowwise] of kernel_time/constants.toml.
 
     python benchmarks/fit_gemv.py [--shared DIRECTORY] [--dry-run]
@@ -18,7 +18,7 @@ from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.kernel_time.products import kind
 
 _SECTIONS = {
-    "one row": "gemv",
+    "one row": "gemm.one-row",
     "few rows": "gemm.few",
     "unaligned": "gemm.unaligned",
     "int4": "gemm.int4",

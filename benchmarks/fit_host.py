@@ -52,9 +52,8 @@ def main() -> None:
     print(f"mean error by class {error:.1%}; host_op_us of h200 in analyzers/hardware/calibration.toml: [{h200}]")
     if asked.write:
         day = {"ratio": calibrated / scale, "low": narrow_span.low, "high": narrow_span.high}
-        _write(
-            {"fit": {"base_us": base_us, "error": error}, "op_us": host.op_us, "calibrated": day, "probe_us": _probes()}
-        )
+        op_us = {group: host.op_us[names[0]] for group, names in _GROUPS.items()}
+        _write({"fit": {"base_us": base_us, "error": error}, "op_us": op_us, "calibrated": day, "probe_us": _probes()})
 
 
 def _write(sections: Mapping[str, Mapping[str, float]]) -> None:

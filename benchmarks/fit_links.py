@@ -21,8 +21,6 @@ from tracekit.analyzers.kernel_time.link_copies import Link, copy_ns, section_of
 def main() -> None:
     asked = arguments(__doc__)
     fit("pinned", ("start_us", "efficiency"), asked.write)
-    pinned = estimate.constants()["link"]["pinned"]
-    estimate.constants()["link"]["pageable"]["efficiency"] = pinned["efficiency"]
     fit("pageable", ("start_us", "staging_gbs"), asked.write)
     fit("peer", ("start_us", "efficiency"), asked.write)
 
@@ -40,8 +38,8 @@ def fit(link: Link, names: tuple[str, ...], writes: bool) -> None:
     error = float(np.abs(ratios(best) - 1).mean())
     print(f"{link:<10}{len(rows):>4} copies  {error:6.1%}  {best}")
     if writes:
-        values = {**best, "efficiency": section["efficiency"], "error": round(error, 3)}
-        write(estimate.CONSTANTS, f"link.{name}", {**values, "source": f"{len(rows)} copies of h200"})
+        values = {**best, "error": round(error, 3), "source": f"{len(rows)} copies of h200"}
+        write(estimate.CONSTANTS, f"link.{name}", values)
 
 
 def measured(link: Link) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from measurements.row import Row
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.kernel_kinds import kind
 
-_NOT_FITTED = ("l2", "other", "reduction")
+_NOT_FITTED = ("l2",)
 _L2_STREAMS = 2
 GIVEN = ("threads", "passes", "overlap")
 
@@ -27,10 +27,11 @@ def main() -> None:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in measured(asked):
         groups[kind(row.cost)].append(row)
-    streams = [row for row in groups["pointwise"] + groups["copy"] if row.cost.bytes < _L2_STREAMS * row.gpu.l2_bytes]
+    groups["copy"] += groups["pointwise"]
+    streams = [row for row in groups["copy"] if row.cost.bytes < _L2_STREAMS * row.gpu.l2_bytes]
     fit_and_write("memory.l2", streams, lambda row: row.gpu.id, writes=asked.write)
     for name in estimate.constants()["memory"]:
-        if name not in _NOT_FITTED:
+        if name not in _NOT_FITTED and groups[name]:
             fit_and_write(f"memory.{name}", groups[name], lambda row: row.gpu.id, GIVEN, asked.write)
 
 
@@ -38,7 +39,8 @@ def measured(asked: Asked) -> Iterator[Row]:
     yield from (row for row in own.rows(own.SEQUENCES, "h100") if row.family in ("norm", "reduction, scan-columns"))
     yield from (row for row in own.rows() if is_memory_bound(row) and row.label not in own.NAIVE)
     if asked.shared.is_dir():
-        yield from (row for row in public.fp32(public.folder(asked.shared), 200, 1) if is_memory_bound(row))
+        rows = public.fp32(public.folder(asked.shared), 200, 1)
+        yield from (row for row in rows if is_memory_bound(row) and not row.gpu.is_estimated)
 
 
 def is_memory_bound(row: Row) -> bool:

@@ -24,6 +24,7 @@ from measurements.row import Row
 
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.data_sheet import by_data_sheet
+from tracekit.analyzers.hardware.gpu_catalogue import measured
 from tracekit.analyzers.kernel_time import estimate
 from tracekit.analyzers.kernel_time.attention import backend
 from tracekit.analyzers.kernel_time.kernel_kinds import kind
@@ -40,10 +41,10 @@ def main() -> None:
     tested = [
         row
         for row in public.rows(asked.shared, SAMPLE, 0)
-        if (row.source, row.family) != ("aiconfigurator", "gemm fp8")
+        if (row.source, row.family) != ("aiconfigurator", "gemm fp8") and not row.gpu.is_estimated
     ]
     gpus = {row.gpu.id: row.gpu for row in tested}
-    rows = [error for gpu in gpus.values() for error in without(gpu, tested, list(gpus.values()), asked)]
+    rows = [error for gpu in gpus.values() for error in without(gpu, tested, asked)]
     for family, gpu_id, count, calibrated, sheet in rows:
         print(f"{family:<20}{gpu_id:<16}{count:>5}{calibrated:>8.1%}{sheet:>8.1%}")
     if asked.write:
@@ -53,7 +54,7 @@ def main() -> None:
             out.writerows((*row[:3], *(round(error, 4) for error in row[3:])) for row in rows)
 
 
-def without(gpu: GPU, tested: Sequence[Row], known: Sequence[GPU], asked: Asked) -> list[Error]:
+def without(gpu: GPU, tested: Sequence[Row], asked: Asked) -> list[Error]:
     """Return the errors of each family on this GPU, with constants fitted to the other GPUs."""
     estimate.constants.cache_clear()
     mine = [row for row in tested if row.gpu.id == gpu.id]
@@ -63,7 +64,7 @@ def without(gpu: GPU, tested: Sequence[Row], known: Sequence[GPU], asked: Asked)
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in mine:
         groups[row.family].append(row)
-    sheet = by_data_sheet(gpu, [other for other in known if other.id != gpu.id], _rated(tested))
+    sheet = by_data_sheet(gpu, [other for other in measured() if other.id != gpu.id], _rated(tested))
     return [
         (family, gpu.id, len(rows), _error(rows, gpu), _error(rows, sheet)) for family, rows in sorted(groups.items())
     ]
@@ -101,7 +102,7 @@ def _section(row: Row) -> str:
 
 def _given(path: str) -> tuple[str, ...]:
     family, _, name = path.partition(".")
-    return fit_attention.GIVEN[name] if family == "attention" else fit_memory.GIVEN
+    return fit_attention.GIVEN.get(name, ()) if family == "attention" else fit_memory.GIVEN
 
 
 def _class(row: Row) -> object:

@@ -61,3 +61,18 @@ def test_constants_are_counted_once_with_their_intervals(tmp_path):
     (tmp_path / "some.toml").write_text('[fit]\nus = 3\nspan_us = [1, 2, 4]\nrows = 40\nsource = "7 runs"\n')
     assert constants._of_modules(tmp_path) == [True, False, False, False]
     assert constants._of_table(tmp_path / "some.toml") == [False, True]
+
+
+def test_defined_numbers_are_told_apart_by_their_file(monkeypatch, tmp_path):
+    folder = tmp_path / "analyzers" / "costs"
+    folder.mkdir(parents=True)
+    (folder / "bytes.py").write_text("SIZE = 4\n")
+    (folder / "limit.py").write_text("LIMIT = 0.3\nSPAN = Interval(3, 4, 5)\n")
+    monkeypatch.setattr(constants, "_DEFINED", {"analyzers/costs/bytes.py": "bytes of types"})
+    monkeypatch.setattr(constants, "_MODULES", {"analyzers/costs": "costs"})
+    assert constants.counts(tmp_path) == [("costs", "`analyzers/costs`", 3, 1, 2, 1)]
+
+
+def test_every_file_of_defined_numbers_has_some():
+    counted = {path: len(constants._of_modules(constants._ROOT / path)) for path in constants._DEFINED}
+    assert all(counted.values()), counted

@@ -1,13 +1,14 @@
-"""Estimates the sustained rates of a GPU from its data sheet and from measured GPUs.
+"""Estimates what was not measured of a GPU from its data sheet and from measured GPUs.
 
 Under load, the power limit sets the clock. The energy of a FLOP grows with the voltage, which is about proportional to
 the clock, so the power of the units grows with the square of the sustained rate:
 
 limit - idle power = peak x energy of a FLOP x sustained^2
 
-The energy of a FLOP at the rated clock comes from measured GPUs with the same kind of units: 16 to 25 pJ for fp32
-units, from V100 to H200; 2 pJ for tensor cores that read registers (A100, L40S); 1 pJ for those that read shared memory
-(Hopper and data-center Blackwell). An estimate is never above the best measured GPU.
+The energy of a FLOP at the rated clock comes from measured GPUs of the same compute capability, or else with the same
+kind of units: 16 to 25 pJ for fp32 units, from V100 to H200; 2 pJ for tensor cores that read registers (A100, L40S);
+1 pJ for those that read shared memory (Hopper and data-center Blackwell). An estimate is never above the best measured
+GPU.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,8 +18,6 @@ from statistics import fmean
 
 from tracekit.analyzers.hardware.gpu import ESTIMATED, GPU
 from tracekit.analyzers.interval import Interval
-
-_BASIS = f"{ESTIMATED}: rates from its power limit, copies, launches and host from similar GPUs"
 
 _IDLE_W = 20
 """Power of the board, the memory and leakage, in watts: what a T4 or an L4 draws of its 70 W while its units wait."""
@@ -34,17 +33,20 @@ Measured = Collection[tuple[str, str]]
 
 
 def completed(gpu: GPU, measured: Sequence[GPU]) -> GPU:
-    """Return the GPU with estimates for all fields of calibration.toml. `measured` are GPUs with a section there."""
+    """Return the GPU with estimates for the fields of calibration.toml that are not known of it.
+
+    `measured` are the GPUs with a section there, with what is known of them.
+    """
     fitted = {(one.id, precision) for one in measured for precision in one.fitted}
     rated = by_data_sheet(gpu, measured, fitted)
-    alike = _in_like_machines(gpu, measured)
-    host = [one.host_op_us for one in alike]
-    expected = exp(fmean(log(one.expected) for one in host))
+    estimates = f"rates from its power limit, copies, launches and host from similar GPUs; {gpu.basis}".rstrip("; ")
     return replace(
         rated,
-        host_op_us=Interval(min(one.low for one in host), expected, max(one.high for one in host)),
-        launch_us=fmean(one.launch_us for one in alike),
-        basis=_BASIS,
+        sustained={**rated.sustained, **gpu.sustained},
+        copy_efficiency=gpu.copy_efficiency or rated.copy_efficiency,
+        host_op_us=gpu.host_op_us if gpu.host_op_us.high else _host(gpu, measured),
+        launch_us=gpu.launch_us or fmean(one.launch_us for one in measured if one.launch_us),
+        basis=f"{gpu.basis}; the rest from similar GPUs" if gpu.fitted else f"{ESTIMATED}: {estimates}",
     )
 
 
@@ -54,12 +56,17 @@ def by_data_sheet(gpu: GPU, others: Sequence[GPU], measured: Measured) -> GPU:
     for precision in _ESTIMATED:
         if precision not in gpu.peaks_tflops:
             continue
-        alike = [one for one in others if (one.id, precision) in measured and _same_units(gpu, one, precision)]
+        known = [one for one in others if precision in one.sustained and one.id != gpu.id]
+        alike = [one for one in known if (one.id, precision) in measured and _same_units(gpu, one, precision)]
+        alike = [one for one in known if one.compute_capability == gpu.compute_capability != (0, 0)] or alike
         if alike and not _on_fp32_units(gpu, precision):
-            rates[precision] = _sustained(gpu, alike, precision)
+            rated = [one.sustained[precision] for one in known if one in alike or (one.id, precision) in measured]
+            rates[precision] = min(max(rated), _sustained(gpu, alike, precision))
         elif precision == "fp16":
             rates[precision] = rates["fp32"]
-    nearest = min(others, key=lambda one: abs(log(one.bandwidth_gbs / gpu.bandwidth_gbs)))
+    copying = [one for one in others if one.copy_efficiency]
+    of_vendor = [one for one in copying if one.vendor == gpu.vendor] or copying
+    nearest = min(of_vendor, key=lambda one: abs(log(one.bandwidth_gbs / gpu.bandwidth_gbs)))
     return replace(gpu, sustained=rates, copy_efficiency=nearest.copy_efficiency)
 
 
@@ -75,19 +82,30 @@ def _same_units(gpu: GPU, other: GPU, precision: str) -> bool:
 
 def _sustained(gpu: GPU, alike: Sequence[GPU], precision: str) -> float:
     energy = exp(fmean(log(_watts_per_tflops(one, precision) / one.sustained[precision] ** 2) for one in alike))
-    best = max(one.sustained[precision] for one in alike)
-    return float(min(best, (_watts_per_tflops(gpu, precision) / energy) ** 0.5))
+    return float((_watts_per_tflops(gpu, precision) / energy) ** 0.5)
 
 
 def _watts_per_tflops(gpu: GPU, precision: str) -> float:
     return max(gpu.tdp_w - _IDLE_W, gpu.tdp_w / 2) / gpu.peaks_tflops[precision]
 
 
-def _in_like_machines(gpu: GPU, measured: Sequence[GPU]) -> Sequence[GPU]:
-    """Return the GPUs of the same vendor and class (desktop or server), if possible of the same architecture."""
-    same_vendor = [one for one in measured if one.vendor == gpu.vendor] or measured
-    same_class = [one for one in same_vendor if _is_workstation(one) == _is_workstation(gpu)] or same_vendor
-    return [one for one in same_class if one.architecture == gpu.architecture] or same_class
+def _host(gpu: GPU, measured: Sequence[GPU]) -> Interval:
+    """Return the host time of an op beside the known GPUs of the same class (desktop or server) of the nearest age."""
+    hosts = [one for one in measured if one.host_op_us.high]
+    same_class = [one for one in hosts if _is_workstation(one) == _is_workstation(gpu)]
+    least = min(_years_apart(gpu, one) for one in same_class)
+    near = [one.host_op_us for one in same_class if _years_apart(gpu, one) == least]
+    expected = exp(fmean(log(one.expected) for one in near))
+    return Interval(min(one.low for one in near), expected, max(one.high for one in near))
+
+
+def _years_apart(gpu: GPU, other: GPU) -> float:
+    """Return how far apart the architectures are, by compute capability, which grows by about one in two years. Those
+    of other vendors are as far from one as from another."""
+    if gpu.vendor != other.vendor:
+        return 0.0
+    one, two = (major + minor / 10 for major, minor in (gpu.compute_capability, other.compute_capability))
+    return abs(one - two)
 
 
 def _is_workstation(gpu: GPU) -> bool:

@@ -39,16 +39,20 @@ def known(gpu_id: str) -> GPU | None:
 
 
 def measured() -> list[GPU]:
-    """Return the GPUs with a section in calibration.toml."""
-    return [_gpu(gpu_id) for gpu_id in _sections(SHEETS) if gpu_id in _sections(CALIBRATION)]
+    """Return the GPUs with a section in calibration.toml, with nothing that is not in it."""
+    return [_as_measured(gpu_id) for gpu_id in _sections(SHEETS) if gpu_id in _sections(CALIBRATION)]
 
 
 @cache
 def _gpu(gpu_id: str) -> GPU:
-    """Return a GPU; its sustained rates are estimated if calibration.toml has no section for it."""
-    calibration = _row(CALIBRATION, gpu_id) if gpu_id in _sections(CALIBRATION) else None
-    gpu = gpu_of_row(gpu_id, _row(SHEETS, gpu_id), calibration)
-    return gpu if calibration else completed(gpu, measured())
+    """Return a GPU; what calibration.toml does not tell of it is estimated."""
+    return completed(_as_measured(gpu_id), measured())
+
+
+@cache
+def _as_measured(gpu_id: str) -> GPU:
+    calibration = _row(CALIBRATION, gpu_id) if gpu_id in _sections(CALIBRATION) else {}
+    return gpu_of_row(gpu_id, _row(SHEETS, gpu_id), calibration)
 
 
 def find(name: str) -> GPU:

@@ -126,7 +126,7 @@ def of_row(gpu_id: str, row: object, where: str) -> GPU:
         "architecture": architecture,
         **{name: row[name] for name in row if name not in _CALIBRATED},
     }
-    gpu = gpu_of_row(gpu_id, {**sheet, "driver_names": sheet["driver_names"] or (sheet["name"],)}, None)
+    gpu = gpu_of_row(gpu_id, {**sheet, "driver_names": sheet["driver_names"] or (sheet["name"],)}, {})
     return _as_measured(completed(gpu, measured()), row)
 
 

@@ -16,9 +16,9 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def gpu_of_row(gpu_id: str, row: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> GPU:
-    """Return the GPU of a complete row. Without a calibration, its sustained rates are 0 until they are estimated."""
-    values = {**row, **(calibration or _UNKNOWN)}
+def gpu_of_row(gpu_id: str, row: Mapping[str, Any], calibration: Mapping[str, Any]) -> GPU:
+    """Return the GPU of a complete row. What its calibration does not tell is 0 until it is estimated."""
+    values = {**row, **_UNKNOWN, **calibration}
     values["compute_capability"] = tuple(values["compute_capability"])
     values["host_op_us"] = Interval(*values["host_op_us"])
     values |= {name: tuple(values.get(name, ())) for name in ("driver_names", "fitted")}

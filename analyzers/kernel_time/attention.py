@@ -46,7 +46,7 @@ def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, 
         return _few_queries_seconds(cost, shape, machine, pair, fit)
     asked = tiles(cost, shape, backend(cost, gpu), gpu.compute_capability)
     factor = fit["backward"] if is_backward(cost, shape) else 1.0
-    compute = max(_tiles_seconds(asked, shape, machine, pair, fit) * factor, shape.keys * fit["key_ns"] * 1e-9)
+    compute = max(_tiles_seconds(asked, shape, machine, pair, fit) * factor, shape.keys * fit.get("key_ns", 0.0) * 1e-9)
     cached = min(cost.bytes, gpu.l2_bytes)
     memory = (cost.bytes - cached) / machine.bandwidth + cached / (machine.l2_bandwidth * fit["l2"])
     return fit["start_us"] * 1e-6 + _overlapped(compute, memory, fit["exposed"])
@@ -69,10 +69,10 @@ def _few_queries_seconds(
     rows = ceil(shape.queries * shape.heads / shape.kv_heads / _DECODE_TILE) * _DECODE_TILE
     ctas = shape.batch * shape.kv_heads / machine.sms
     compute = ctas * rows * shape.keys * pair
-    seconds = _overlapped(compute, cost.bytes / (machine.bandwidth * _READS), fit["decode_exposed"])
+    seconds = _overlapped(compute, cost.bytes / (machine.bandwidth * _READS), fit.get("decode_exposed", 0.0))
     together = ctas >= _FULL or (shape.packed and shape.heads == shape.kv_heads)
-    latency = shape.keys * fit["key_ns"] * 1e-9 if together and fit["key_ns"] else 0.0
-    return fit["decode_start_us"] * 1e-6 + ctas * fit["decode_cta_us"] * 1e-6 + max(seconds, latency)
+    latency = shape.keys * fit.get("key_ns", 0.0) * 1e-9 if together else 0.0
+    return fit["decode_start_us"] * 1e-6 + ctas * fit.get("decode_cta_us", 0.0) * 1e-6 + max(seconds, latency)
 
 
 def _overlapped(one: float, other: float, exposed: float) -> float:

@@ -10,8 +10,9 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention
 
 _NARROW = 64
-_BACKWARD = 2.5
-"""Products of the backward pass, relative to the forward pass."""
+BACKWARD = 2.5
+"""FLOPs of the backward pass, relative to the forward pass: five products instead of two, because the scores are
+computed again."""
 _SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
 
 
@@ -34,7 +35,7 @@ def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int
     together = shape.heads // shape.kv_heads if backend == "flash3" and shape.packed else 1
     of_head = ceil(shape.queries * together / rows)
     most = ceil(shape.keys / block) * block
-    seen = cost.flops / _flops_of_a_key(shape) / (_BACKWARD if is_backward(cost, shape) else 1)
+    seen = cost.flops / _flops_of_a_key(shape) / (BACKWARD if is_backward(cost, shape) else 1)
     padding = of_head * rows / (shape.queries * together)
     mean = min(most, seen * padding + max(rows / together, block) / 2) if shape.causal else most
     return Tiles(rows, shape.batch * shape.heads // together * of_head, mean, most)

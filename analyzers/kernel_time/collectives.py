@@ -6,7 +6,8 @@ bandwidth of the link; the LL protocol uses half of it or less, for a lower late
 Pat Patarasuk and Xin Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from tracekit.analyzers.costs.messages import Message
 from tracekit.analyzers.hardware import GPU
@@ -29,8 +30,8 @@ def collective_ns(message: Message, gpu: GPU, between: Between | None = None) ->
     return float(min(full, short))
 
 
-def _carried(message: Message, steps: int, fit: dict[str, Any]) -> float:
+def _carried(message: Message, steps: int, fit: Mapping[str, float]) -> float:
     """Return the bytes that one rank's link carries in one direction."""
     if message.kind == "broadcast":
-        return message.bytes / fit["one_way"]
-    return message.bytes / message.ranks * (steps + fit["kept"].get(message.kind, 0.0))
+        return message.bytes / fit.get("one_way", 1.0)
+    return message.bytes / message.ranks * (steps + fit["kept"])

@@ -8,9 +8,8 @@ from tracekit.analyzers.costs.work import ConvolutionGradients, Precision, Produ
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
+from tracekit.analyzers.kernel_time.padding import VECTOR_BYTES
 
-_ALIGNMENT = 16
-"""Alignment in bytes of one position's channels that tensor units need for vector loads."""
 _SIMT = ("fp64", "fp32")
 _REACH = 16
 """Distance in positions from which on a tap is too far for Hopper's tensor memory accelerator, whose offsets in a
@@ -21,28 +20,38 @@ _HOPPER = (9, 0)
 
 def convolution_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
     """Return the seconds of all kernels of a convolution; `fits` are the sections of constants.toml."""
-    fit = fits["convolution"]
+    fit, start = fits["convolution"], _start_seconds(fits)
     if _is_depthwise(shape.groups, cost):
         taps = _tap_seconds(cost.flops / 2, machine, fit["depthwise"]["forward"])
-        return float(fit["start_us"] * 1e-6 + max(cost.bytes / machine.bandwidth, taps))
-    seconds = _product_seconds(cost, shape, gpu, machine, fit)
+        return float(start + max(cost.bytes / machine.bandwidth, taps))
+    seconds = start + _product_seconds(cost, shape, gpu, machine, fits)
     if not shape.bias:
         return seconds
     added = Cost(0, cost.write_bytes, cost.write_bytes, "pointwise", cost.precision, access="indexed")
     return seconds + memory_seconds(added, gpu, machine, fits["memory"])
 
 
-def _product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fit: Mapping[str, Any]) -> float:
+def _start_seconds(fits: Mapping[str, Any]) -> float:
+    return float(fits["gemm"]["tensor"]["start_us"] * 1e-6)
+
+
+def _layout_seconds(stream: float, fits: Mapping[str, Any]) -> float:
+    """Return the seconds of the two kernels that change layouts to channels last and back."""
+    return 2 * (_start_seconds(fits) + stream)
+
+
+def _product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
+    """Return the seconds without the start."""
+    fit = fits["convolution"]
     stream = cost.bytes / machine.bandwidth
     tensor = _on_tensor_units(cost, gpu)
-    if tensor and cost.run * machine.operand_bytes % _ALIGNMENT:
+    if tensor and cost.run * machine.operand_bytes % VECTOR_BYTES:
         compute = cost.flops * machine.operand_bytes / (fit["unaligned"] * machine.sms * machine.clock_hz)
         depth = shape.k * fit["element_ns"] * 1e-9
-        return float(fit["start_us"] * 1e-6 + max(stream, compute, depth))
+        return float(max(stream, compute, depth))
     compute = cost.flops / (machine.flops * fit["efficiency"])
-    longest = max(stream, compute, _depth_seconds(shape, machine, fit))
-    layouts = fit["layout_us"] * 1e-6 + 2 * stream if tensor and cost.access == "transposed" else 0.0
-    return float(fit["start_us"] * 1e-6 + longest + layouts)
+    longest = max(stream, compute, _depth_seconds(shape, machine, fits))
+    return float(longest + (_layout_seconds(stream, fits) if tensor and cost.access == "transposed" else 0.0))
 
 
 def gradients_seconds(
@@ -53,11 +62,11 @@ def gradients_seconds(
     stream = (work.inputs + work.outputs) * size / machine.bandwidth
     depthwise = _is_depthwise(work.groups, cost)
     changes = cost.access == "transposed" and _on_tensor_units(cost, gpu) and not depthwise
-    layouts = fit["layout_us"] * 1e-6 + 2 * stream if changes else 0.0
+    layouts = _layout_seconds(stream, fits) if changes else 0.0
     times = (_depthwise_gradients if depthwise else _product_gradients)(work, gpu, machine, fit)
     wanted = [seconds for seconds, of in zip(times, (work.of_input, work.of_weights), strict=True) if of]
     of_bias = memory_seconds(_sum(work, cost.precision), gpu, machine, fits["memory"]) if work.of_bias else 0.0
-    return float(sum(fit["start_us"] * 1e-6 + max(stream, seconds) + layouts for seconds in wanted)) + of_bias
+    return float(sum(_start_seconds(fits) + max(stream, seconds) + layouts for seconds in wanted)) + of_bias
 
 
 def _sum(work: ConvolutionGradients, precision: Precision) -> Cost:
@@ -83,8 +92,8 @@ def _depthwise_gradients(
     work: ConvolutionGradients, _: GPU, machine: Machine, fit: Mapping[str, Any]
 ) -> tuple[float, float]:
     cycles = fit["depthwise"]
-    of_input = _tap_seconds(work.inputs * work.taps, machine, cycles["input"])
-    return of_input, _tap_seconds(work.outputs * work.taps, machine, cycles["weights"])
+    of_input = _tap_seconds(work.inputs * work.taps, machine, cycles["gradients"])
+    return of_input, _tap_seconds(work.outputs * work.taps, machine, cycles["gradients"])
 
 
 def _is_depthwise(groups: int, cost: Cost) -> bool:
@@ -101,8 +110,9 @@ def _on_tensor_units(cost: Cost, gpu: GPU) -> bool:
     return gpu.runs_as(cost.precision) not in _SIMT
 
 
-def _depth_seconds(shape: Product, machine: Machine, fit: Mapping[str, Any]) -> float:
+def _depth_seconds(shape: Product, machine: Machine, fits: Mapping[str, Any]) -> float:
     """Return the seconds that one CTA needs for the whole depth (k), or for a part of it plus the reduction after
     split-K."""
-    whole = shape.k * machine.operand_bytes * fit["byte_ns"] * 1e-9
-    return min(whole / parts + (parts - 1) * fit["part_us"] * 1e-6 for parts in (1, 2, 4, 8))
+    whole = shape.k * machine.operand_bytes * fits["convolution"]["byte_ns"] * 1e-9
+    added = fits["gemm"]["tensor"]["split_us"] * 1e-6
+    return min(whole / parts + (parts - 1) * added for parts in (1, 2, 4, 8))

@@ -12,6 +12,7 @@ from tracekit.analyzers.kernel_time.attention import attention_seconds, backend
 from tracekit.analyzers.kernel_time.convolution import convolution_seconds, gradients_seconds
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.group_norm import group_norm_seconds
+from tracekit.analyzers.kernel_time.likeness import linked
 from tracekit.analyzers.kernel_time.memory_bound import memory_seconds
 from tracekit.analyzers.kernel_time.products import product_seconds
 from tracekit.analyzers.kernel_time.recurrent import recurrent_seconds
@@ -34,8 +35,9 @@ def roofline_seconds(cost: Cost, gpu: GPU) -> float:
 
 @cache
 def constants() -> dict[str, Any]:
-    """Return constants.toml: fitted numbers with their source."""
-    return tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+    """Return constants.toml. A section has the numbers of the one that it is like, too."""
+    table = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+    return {name: linked(sections) for name, sections in table.items()}
 
 
 def machine(gpu: GPU, precision: Precision) -> Machine:
@@ -58,7 +60,7 @@ def model_seconds(cost: Cost, gpu: GPU) -> float:
     if isinstance(cost.work, ConvolutionGradients):
         return gradients_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     if cost.flops and isinstance(cost.work, Product):
-        return product_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
+        return product_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants()["gemm"])
     if isinstance(cost.work, Recurrent):
         return recurrent_seconds(cost, cost.work, gpu, machine(gpu, cost.precision), constants())
     if isinstance(cost.work, Norm) and cost.work.grouped:

@@ -1,7 +1,7 @@
 """Time of a matrix product: tiles, waves, split-K, and a utilisation bounded by the roof.
 
-After NeuSight (Lee et al., ASPLOS 2025: tile x wave x bounded utilisation), with split-K and an L2 term added. The best
-tile is taken, because the library's choice is unknown. Shapes broadcast, so products may be arrays.
+After NeuSight (Lee et al., ASPLOS 2025: tile x wave x bounded utilisation), with split-K added. The best tile is
+taken, because the library's choice is unknown. Shapes broadcast, so products may be arrays.
 """
 
 from collections.abc import Mapping
@@ -66,9 +66,8 @@ def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float])
     partial_sums = batch * m * n * _PARTIAL_BYTES
     streaming = np.minimum(1, fit["stream_sms"] * ctas / machine.sms)
     memory = (moved + partial_sums) / (machine.bandwidth * fit["stream"] * streaming)
-    l2 = ctas * (_TM + _TN) * depth * machine.operand_bytes / (machine.l2_bandwidth * fit["l2"])
     p = fit["overlap"]
-    total = (compute**p + memory**p + l2**p) ** (1 / p) + _IS_SPLIT * fit["split_us"] * 1e-6
+    total = (compute**p + memory**p) ** (1 / p) + _IS_SPLIT * fit["split_us"] * 1e-6
     impossible = (_by_tiling(products.most_parts) < _SPLIT) | (_by_tiling(products.least_rows) > _TM)
     best: Floats = fit["start_us"] * 1e-6 + np.where(impossible, np.inf, total).min(axis=-1)
     return best

@@ -2,12 +2,12 @@
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Lookup, Loss, Norm, Precision, Softmax
+from tracekit.analyzers.kernel_time.padding import VECTOR_BYTES
 
 _WARP_ROW = 1024
 """Longest softmax row that one warp keeps in registers. The forward pass takes twice that since PyTorch 2.6."""
 _SHARED_BYTES = 48 << 10
 """Longest softmax row that a block keeps in shared memory, if it consists of whole vectors."""
-_VECTOR_BYTES = 16
 _WORD_BYTES = 4
 _FEW_LOOKUPS = 16
 """Lookups up to which one kernel processes the indices in sequence."""
@@ -45,7 +45,7 @@ def _softmax(cost: Cost) -> str:
     if cost.row <= 2 * _WARP_ROW:
         return "softmax" if cost.row <= _WARP_ROW else "softmax-wide"
     row_bytes = cost.row * ELEMENT_BYTES[cost.precision]
-    return "softmax-shared" if row_bytes < _SHARED_BYTES and not row_bytes % _VECTOR_BYTES else "softmax-long"
+    return "softmax-shared" if row_bytes < _SHARED_BYTES and not row_bytes % VECTOR_BYTES else "softmax-long"
 
 
 def _norm(cost: Cost) -> str:

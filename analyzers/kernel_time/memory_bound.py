@@ -13,9 +13,8 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.kernel_kinds import elements, kind, rows
-from tracekit.analyzers.kernel_time.thread_time import overlapped_seconds, thread_seconds
+from tracekit.analyzers.kernel_time.thread_time import WARP, overlapped_seconds, thread_seconds
 
-_WARP = 32
 _BLOCK_ROW = 8192
 """Row length from which a whole block reduces a row and combines its warps in shared memory."""
 
@@ -43,12 +42,12 @@ def _stream_seconds(cost: Cost, gpu: GPU, machine: Machine, fit: Mapping[str, An
     cached = _resident_bytes(cost, gpu.l2_bytes, l2) if fit.get("cached", True) else 0.0
     l2_rate = max(machine.l2_bandwidth * l2["rate"], machine.bandwidth)
     again = _read_again(cost, gpu, fit) if "threads" in fit else 0.0
-    return (cost.bytes + again - cached) / (machine.bandwidth * fit["rate"]) + cached / l2_rate
+    return (cost.bytes + again - cached) / (machine.bandwidth * fit.get("rate", 1.0)) + cached / l2_rate
 
 
 def _read_again(cost: Cost, gpu: GPU, fit: Mapping[str, Any]) -> float:
     """Return the bytes that later passes over a row read from memory again, because the active rows exceed the L2."""
-    blocks = sm_limits(gpu).warps * _WARP // fit["threads"]
+    blocks = sm_limits(gpu).warps * WARP // fit["threads"]
     row_bytes = cost.read_bytes / max(1.0, rows(cost))
     working_set = min(rows(cost), blocks * gpu.sms) * row_bytes
     missed = min(1.0, max(0.0, working_set / gpu.l2_bytes / fit["fits"] - 1))

@@ -5,13 +5,13 @@ from dataclasses import replace
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Product
 
-_ALIGNMENT = 16
-"""Alignment in bytes."""
+VECTOR_BYTES = 16
+"""Bytes that a thread loads at once, which rows in memory must be whole multiples of."""
 
 
 def multiple_of(cost: Cost) -> int:
     """Return the number of elements of a vector."""
-    return max(1, round(_ALIGNMENT / ELEMENT_BYTES[cost.precision]))
+    return max(1, round(VECTOR_BYTES / ELEMENT_BYTES[cost.precision]))
 
 
 def up(size: int, multiple: int) -> int:

@@ -9,10 +9,9 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.kernel_time.gemm import Machine, Products, gemm_seconds
+from tracekit.analyzers.kernel_time.padding import VECTOR_BYTES
 
 _SIMT = ("fp64", "fp32")
-_ALIGNMENT = 16
-"""Alignment in bytes of matrix rows that tensor units need for vector loads."""
 _UNALIGNED_ROWS = 128
 _HALF = 2
 _FEW_ROWS = 8
@@ -23,17 +22,16 @@ _FEW_SUMS = 64
 """Rows up to which products with a bias use split-K, by a factor of two."""
 
 
-def product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
-    """Return the seconds of a batch of products; `fits` are the sections gemm and gemv of constants.toml."""
-    gemm, kernel = fits["gemm"], kind(cost, shape, gpu)
+def product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, gemm: Mapping[str, Any]) -> float:
+    """Return the seconds of a batch of products; `gemm` are the sections [gemm.*] of constants.toml."""
+    kernel = kind(cost, shape, gpu)
     if kernel == "int4":
         return _int4_seconds(cost, shape, machine, gemm["int4"])
     if kernel == "few rows":
         return _few_rows_seconds(cost, shape, machine, gemm["few"])
     if kernel == "one row":
-        gemv = fits["gemv"]
-        start = gemv["start_us"] if shape.groups == 1 else gemv["batched_us"]
-        seconds = start * 1e-6 + cost.bytes / (machine.bandwidth * gemv["stream"])
+        start = gemm["one-row" if shape.groups == 1 else "tensor"]["start_us"]
+        seconds = start * 1e-6 + cost.bytes / (machine.bandwidth * gemm["one-row"]["stream"])
     else:
         seconds = _tiled_seconds(cost, shape, gpu, machine, gemm, kernel == "unaligned")
     if shape.row_scales and cost.precision == "fp8":
@@ -55,8 +53,8 @@ def _tiled_seconds(
 
 def tiled_fit(gemm: Mapping[str, Any], cost: Cost, gpu: GPU) -> Mapping[str, float]:
     """Return the section of the units. With tf32, another kernel first clears the output for split-K."""
-    fit: Mapping[str, float] = gemm[units_of(cost, gpu)]
-    return {**fit, **gemm["tf32"]} if gpu.runs_as(cost.precision) == "tf32" else fit
+    fit: Mapping[str, float] = gemm["tf32" if gpu.runs_as(cost.precision) == "tf32" else units_of(cost, gpu)]
+    return fit
 
 
 def kind(cost: Cost, shape: Product, gpu: GPU) -> str:
@@ -68,7 +66,7 @@ def kind(cost: Cost, shape: Product, gpu: GPU) -> str:
         return "one row"
     if shape.groups == 1 and shape.m <= _FEW_ROWS and units_of(cost, gpu) == "simt":
         return "few rows"
-    unaligned = any(side * element % _ALIGNMENT for side in vectors(shape))
+    unaligned = any(side * element % VECTOR_BYTES for side in vectors(shape))
     return "unaligned" if unaligned and units_of(cost, gpu) == "tensor" else "tiled"
 
 

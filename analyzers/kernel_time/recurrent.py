@@ -24,7 +24,7 @@ def recurrent_seconds(cost: Cost, work: Recurrent, gpu: GPU, machine: Machine, f
         shape, size = Product(1, m, n, k), ELEMENT_BYTES[cost.precision]
         read, written = round((m * k + k * n) * size), round(m * n * size)
         of = replace(cost, flops=2 * m * n * k, read_bytes=read, write_bytes=written, weight_bytes=0, family="gemm")
-        return product_seconds(replace(of, work=shape), shape, gpu, machine, fits)
+        return product_seconds(replace(of, work=shape), shape, gpu, machine, fits["gemm"])
 
     def step(n: int, k: int) -> float:
         depth = k * ELEMENT_BYTES[cost.precision] * fits["recurrent"]["byte_ns"] * 1e-9

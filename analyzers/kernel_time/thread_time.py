@@ -9,7 +9,7 @@ from tracekit.analyzers.costs.work import Norm
 from tracekit.analyzers.kernel_time.gemm import Machine
 from tracekit.analyzers.kernel_time.kernel_kinds import elements, rows
 
-_WARP = 32
+WARP = 32
 _THREADS = 512
 """Threads of a block that reduces rows. Up to 16 rows share a block, one warp each, until a row has 256 values per
 thread."""
@@ -70,7 +70,7 @@ def _list_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float
     block's chunk of each list."""
     count = max(1.0, elements(cost))
     streams = round(cost.bytes / count / ELEMENT_BYTES[cost.precision])
-    alone = fit["chunk_cycles"] + fit["chunk_byte_cycles"] * ELEMENT_BYTES[cost.precision]
+    alone = fit["chunk_byte_cycles"] * ELEMENT_BYTES[cost.precision]
     vectors = max(count / machine.sms * fit["vector_cycles"], min(count, _CHUNK) * alone)
     return streams * vectors / machine.clock_hz
 
@@ -84,12 +84,12 @@ def _values_a_thread(cost: Cost, kind: str) -> float:
     if cost.family == "norm":
         return cost.row / _NORM_THREADS
     if cost.family == "softmax":
-        return cost.row / (_WARP if kind in ("softmax", "softmax-wide", "softmax-backward") else _SOFTMAX_THREADS)
+        return cost.row / (WARP if kind in ("softmax", "softmax-wide", "softmax-backward") else _SOFTMAX_THREADS)
     if cost.row >= _GRID:
         return 0.0
-    if cost.row >= _WARP * _MOST_VALUES:
+    if cost.row >= WARP * _MOST_VALUES:
         return cost.row / _THREADS
-    return cost.row / max(_WARP, _THREADS / max(1.0, rows(cost)))
+    return cost.row / max(WARP, _THREADS / max(1.0, rows(cost)))
 
 
 def _column(cost: Cost, machine: Machine) -> tuple[float, float]:

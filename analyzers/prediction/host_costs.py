@@ -89,7 +89,7 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
 
 def _at(base_us: float) -> dict[str, float]:
     op_us = _table()["op_us"]
-    return {name: op_us[name] * base_us / reference_us() for name in CLASSES}
+    return {name: op_us.get(name, op_us["launch"]) * base_us / reference_us() for name in CLASSES}
 
 
 @cache

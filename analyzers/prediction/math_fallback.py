@@ -13,13 +13,12 @@ from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs import dtypes as dtypes_by_name
 from tracekit.analyzers.costs.work import Precision
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.kernel_time.padding import VECTOR_BYTES
 
 Cause = Literal["bf16", "grouped-heads", "mixed-types", "layout", "head-dim", "mask", "unknown"]
 
 _MATH = "aten::_scaled_dot_product_attention_math"
 _HALVES = ("c10::Half", "c10::BFloat16")
-_ALIGNMENT = 16
-"""Alignment in bytes that fused kernels require of a head and of a mask's row."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,9 @@ def _cause(shapes: list[Any], dtypes: list[Any], strides: list[Any], gpu: GPU, g
         return "grouped-heads"
     if any(_is_strided(steps) for steps in strides[:3]):
         return "layout"
-    if shapes[0][-1] * element % _ALIGNMENT:
+    if shapes[0][-1] * element % VECTOR_BYTES:
         return "head-dim"
-    if _is_shape(mask) and mask[-1] * element % _ALIGNMENT:
+    if _is_shape(mask) and mask[-1] * element % VECTOR_BYTES:
         return "mask"
     return "unknown"
 

@@ -6,14 +6,12 @@ import numpy as np
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.kernel_time.attention_tiles import BACKWARD
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.by_cost import Rows
 
 REACH = 8
 """Most ops between the softmax and each of its products (scale, mask, cast, dropout)."""
-BACKWARD_FLOPS = 2.5
-"""FLOPs of the backward pass, relative to the forward pass: five products instead of two, because the scores are
-computed again."""
 _COPIES = ("aten::copy_", "aten::clone")
 _MASKING = ("aten::add", "aten::add_", "aten::where", "aten::masked_fill", "aten::masked_fill_")
 
@@ -128,7 +126,7 @@ def _backward_cost(forward: Cost) -> Cost:
     output, and writes the gradients of queries, keys and values."""
     return replace(
         forward,
-        flops=round(BACKWARD_FLOPS * forward.flops),
+        flops=round(BACKWARD * forward.flops),
         read_bytes=forward.read_bytes + 2 * forward.write_bytes,
         write_bytes=forward.read_bytes,
     )

@@ -22,24 +22,63 @@ _MODULES = {
     "analyzers/transforms": "what optimizations change",
     "tracekit/optimizations": "optimizations",
 }
+_INTRODUCTION = """Numbers in tables and named constants in code; 0, 1 and 2 are not counted in code. *Defined*: those
+of the files below, which are read off a definition or a library's sources. *Fitted or assumed*: all others, limits and
+tolerances of decisions included, so more than were fitted. *With an interval*: a low, an expected and a high value,
+counted once. What stands in formulas without a name is not counted."""
+_DEFINED = {
+    "analyzers/costs/attention_layouts.py": "positions of arguments",
+    "analyzers/costs/call.py": "bytes of types",
+    "analyzers/costs/convolution.py": "positions of arguments",
+    "analyzers/costs/dtypes.py": "bytes and numbers of types",
+    "analyzers/costs/losses.py": "FLOPs of formulas",
+    "analyzers/costs/norm.py": "FLOPs of formulas",
+    "analyzers/costs/optimizers.py": "FLOPs of formulas",
+    "analyzers/costs/pointwise.py": "FLOPs of formulas",
+    "analyzers/costs/recurrent.py": "gates of a cell",
+    "analyzers/costs/serving_layers.py": "FLOPs of formulas",
+    "analyzers/costs/softmax.py": "FLOPs of formulas",
+    "analyzers/kernel_time/attention_tiles.py": "tiles in the kernels' sources",
+    "analyzers/kernel_time/kernel_kinds.py": "limits in PyTorch's sources",
+    "analyzers/prediction/batch_size.py": "dims of arguments",
+    "analyzers/prediction/saved_counts.py": "tensors that PyTorch's backward formulas keep",
+    "analyzers/prediction/workspaces.py": "bytes that PyTorch reserves for cuBLAS",
+}
+"""Files whose named constants are read off a definition or a library's sources, and which of these."""
+_BEFORE = "8549e3d", 757, 609
+"""A commit, and its numbers by the same counts: all, and those that are not defined."""
 _ABOUT = ("rows", "error", "inside", "span", "basis", "fitted", "source", "when")
 """Keys that document a fit, from which nothing is computed; keys that begin with left_out do so, too."""
 
 
 def chapter(_: Path) -> Chapter:
-    rows = [(what, f"`{path}`", *_counted(_of_table(_ROOT / path))) for path, what in _TABLES.items()]
-    rows += [(what, f"`{path}`", *_counted(_of_modules(_ROOT / path))) for path, what in _MODULES.items()]
-    total = ("all", "", str(sum(int(row[2]) for row in rows)), str(sum(int(row[3]) for row in rows)))
+    rows = counts(_ROOT)
+    total = ("all", "", *(sum(row[column] for row in rows) for column in (2, 3, 4, 5)))
+    commit, before, assumed = _BEFORE
+    head = ["what", "where", "numbers", "defined", "fitted or assumed", "with an interval"]
     text = (
-        "Numbers in tables and named constants in code, limits and tolerances included, so more than were fitted; 0, 1 "
-        "and 2 are not counted. *With an interval*: a low, an expected and a high value, counted once.\n\n"
-        + table(["what", "where", "numbers", "with an interval"], [*rows, total], 2)
+        f"{_INTRODUCTION}\n\n{table(head, [*rows, total], 4)}\n\nBy the same counts, commit {commit} had {before} "
+        f"numbers, {assumed} of them fitted or assumed.\n\nDefined:\n\n"
+        + table(["file", "what its named constants are"], [(f"`{path}`", what) for path, what in _DEFINED.items()], 0)
     )
     return Chapter("Constants of the model", text)
 
 
-def _counted(numbers: list[bool]) -> tuple[str, str]:
-    return str(len(numbers)), str(sum(numbers))
+def counts(root: Path) -> list[tuple[str, str, int, int, int, int]]:
+    """Return, for each table and folder below `root`: what it is, where, and how many numbers it has, of these defined,
+    fitted or assumed, and with an interval."""
+    tables = {path: what for path, what in _TABLES.items() if (root / path).exists()}
+    found = [(what, path, _of_table(root / path), 0) for path, what in tables.items()]
+    found += [(what, path, _of_modules(root / path), _defined(root, path)) for path, what in _MODULES.items()]
+    return [
+        (what, f"`{path}`", len(numbers), defined, len(numbers) - defined, sum(numbers))
+        for what, path, numbers, defined in found
+    ]
+
+
+def _defined(root: Path, folder: str) -> int:
+    files = [path for path in _DEFINED if path.startswith(f"{folder}/")]
+    return sum(len(_of_modules(root / path)) for path in files)
 
 
 def _of_table(path: Path) -> list[bool]:
@@ -57,8 +96,9 @@ def _numbers(value: Any) -> Iterator[bool]:
         yield False
 
 
-def _of_modules(folder: Path) -> list[bool]:
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py")))
+def _of_modules(path: Path) -> list[bool]:
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files if file.exists())
     return [number for tree in trees for value in _constants(tree) for number in _in_code(value)]
 
 

@@ -1,10 +1,10 @@
 """Replaces values in a TOML file in place. Comments, order and alignment stay."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-Value = float | str | Mapping[str, float]
+Value = float | str | Mapping[str, float] | Sequence[float]
 
 _SECTION = re.compile(r"\[([^\]]+)\]\s*")
 
@@ -44,4 +44,6 @@ def _literal(value: Value) -> str:
         return f'"{value}"'
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{name} = {_literal(one)}' for name, one in value.items())} }}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(_literal, value))}]"
     return f"{value:g}"

@@ -9,30 +9,12 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import UnknownNameError
 from tracekit.analyzers.hardware import GPU, all_gpus, find, resolve
 from tracekit.analyzers.hardware import features as gpu_features
-from tracekit.analyzers.hardware.data_sheet import completed
+from tracekit.analyzers.hardware.data_sheet import by_data_sheet
+from tracekit.analyzers.hardware.gpu_catalogue import measured
 
-CALIBRATED = [
-    "t4",
-    "v100-pcie",
-    "v100-sxm",
-    "a10",
-    "a10g",
-    "a100-40gb-pcie",
-    "a100-40gb-sxm",
-    "a100-80gb-pcie",
-    "a100-80gb-sxm",
-    "l4",
-    "l40s",
-    "rtx-3090",
-    "rtx-4090",
-    "rtx-5090",
-    "h100-pcie",
-    "h100-sxm",
-    "h200",
-    "gh200",
-    "b200",
-    "mi300x",
-]
+FITTED = ["t4", "v100-pcie", "a100-40gb-pcie", "a100-80gb-pcie", "a100-80gb-sxm", "l4", "l40s", "h100-sxm", "h200"]
+NOT_MEASURED = ["a10", "rtx-4090", "gh200", "mi300x"]
+"""GPUs of which something is known beside the data sheet, but no rate of a product."""
 ASKED_FOR = [
     "p100-pcie",
     "p100-sxm",
@@ -73,6 +55,13 @@ ASKED_FOR = [
     "rtx-5070-ti",
     "rtx-5080",
     "b300",
+    "v100-sxm",
+    "a10g",
+    "a100-40gb-sxm",
+    "rtx-3090",
+    "rtx-5090",
+    "h100-pcie",
+    "b200",
     "mi210",
     "mi250",
     "mi250x",
@@ -87,24 +76,42 @@ ORDER = ("fp64", "fp32", "tf32", "fp16", "fp8", "int8", "int4")
 
 def test_every_named_gpu_has_one_row() -> None:
     assert len(IDS) == len(set(IDS))
-    assert set(CALIBRATED) | set(ASKED_FOR) <= set(IDS)
+    assert {*FITTED, *NOT_MEASURED, *ASKED_FOR} <= set(IDS)
 
 
-@pytest.mark.parametrize("file", ["gpus.toml", "calibration.toml"])
-def test_rows_have_the_same_fields(file: str) -> None:
-    rows = tomllib.loads((Path(hardware.__file__).parent / file).read_text())
-    assert list(rows) == (IDS if file == "gpus.toml" else CALIBRATED)
+def test_rows_have_the_same_fields() -> None:
+    rows = tomllib.loads((Path(hardware.__file__).parent / "gpus.toml").read_text())
+    assert list(rows) == IDS
     assert len({frozenset(row) for row in rows.values()}) == 1
 
 
-def test_a_row_without_calibration_says_that_it_is_estimated() -> None:
-    assert {gpu.id for gpu in all_gpus() if "estimated from its data sheet" in gpu.basis} == set(IDS) - set(CALIBRATED)
+def test_rows_of_what_was_measured_say_where_it_is_from() -> None:
+    rows = tomllib.loads((Path(hardware.__file__).parent / "calibration.toml").read_text())
+    assert set(rows) == {*FITTED, *NOT_MEASURED}
+    assert all(row["basis"] for row in rows.values())
+    assert {gpu_id for gpu_id, row in rows.items() if "fitted" in row} == set(FITTED)
+
+
+def test_a_row_without_a_fitted_rate_says_that_it_is_estimated() -> None:
+    assert {gpu.id for gpu in all_gpus() if gpu.is_estimated} == set(IDS) - set(FITTED)
+    assert find("rtx-4090").basis.endswith("host: not measured, a desktop's")
+
+
+def test_what_is_not_measured_is_that_of_gpus_alike() -> None:
+    card, served = find("a100-40gb-pcie"), find("a100-80gb-sxm")
+    assert (card.host_op_us.low, card.host_op_us.high) == (served.host_op_us.low, served.host_op_us.high)
+    assert card.sustained["fp16"] < served.sustained["fp16"]  # its power limit is lower
+    assert find("rtx-3060").host_op_us.expected == pytest.approx(find("rtx-4090").host_op_us.expected)
+    assert find("b200").host_op_us.low == find("h200").host_op_us.low
+    assert {gpu.launch_us for gpu in all_gpus()} == {find("h200").launch_us}
 
 
 @pytest.mark.parametrize(("gpu_id", "precision"), [("a100-80gb-pcie", "fp32"), ("v100-pcie", "fp32"), ("h200", "fp16")])
 def test_the_estimate_is_near_what_was_measured(gpu_id: str, precision: str) -> None:
-    gpu, others = find(gpu_id), [gpu for gpu in all_gpus() if gpu.id in CALIBRATED and gpu.id != gpu_id]
-    assert completed(gpu, others).sustained[precision] == pytest.approx(gpu.sustained[precision], rel=0.1)
+    gpu, others = find(gpu_id), [gpu for gpu in measured() if gpu.id != gpu_id]
+    fitted = {(other.id, each) for other in others for each in other.fitted}
+    estimate = by_data_sheet(gpu, others, fitted).sustained[precision]
+    assert estimate == pytest.approx(gpu.sustained[precision], rel=0.1)
 
 
 @pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.id)

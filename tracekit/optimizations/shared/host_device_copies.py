@@ -6,8 +6,7 @@ import pandas as pd
 
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.by_cost import Rows
-
-_NOTABLE = 0.01
+from tracekit.optimizations.shared.host_work import NOTABLE
 
 
 def copies(base: Baseline, pattern: str) -> Rows:
@@ -22,7 +21,7 @@ def copied_bytes(base: Baseline) -> npt.NDArray[np.float64]:
 
 def gains(base: Baseline, rows: Rows) -> bool:
     """Return whether these copies take a notable fraction of the step."""
-    return float(base.ops.kernel_ns[rows].sum()) > _NOTABLE * base.unprofiled_ns
+    return float(base.ops.kernel_ns[rows].sum()) > NOTABLE * base.unprofiled_ns
 
 
 def together(ops: pd.DataFrame, rows: Rows, hidden: float) -> pd.DataFrame:
