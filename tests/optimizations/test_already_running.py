@@ -38,7 +38,7 @@ def test_a_graph_is_not_advised_to_what_replays_one() -> None:
     for name in ("cuda-graphs", "max-autotune"):
         assert find(name).objection(base("h200")) is None
         assert "1 graph launch a step replay its kernels already" in str(find(name).objection(graphed))
-    assert find("compile").objection(replace(graphed, running=Running(compiled=True))) == "The run is compiled already."
+    assert find("compile").objection(replace(graphed, running=Running(compiled=True))) == "The run is already compiled."
 
 
 def test_training_gets_autocast_and_no_formats_of_weights() -> None:
@@ -154,7 +154,7 @@ def test_an_objection_about_shapes_is_no_answer_where_none_are_recorded() -> Non
     run = base("a100")
     unknown = replace(run, ops=run.ops.assign(cost=None))
     for name in ("half-precision", "tf32", "nf4", "sdpa", "int8-dynamic", "pad-shapes"):
-        assert find(name).obstacle(unknown) == "The trace does not say the shapes and types of most of its work."
+        assert find(name).obstacle(unknown) == "The trace does not record shapes and types of most of its work."
     assert "16 bits" in str(find("tf32").obstacle(run)) or "fp32" in str(find("tf32").obstacle(run))
 
 

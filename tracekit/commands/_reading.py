@@ -25,7 +25,7 @@ def _gigabytes(value: float) -> float:
     return min(value, _MOST_GIB)
 
 
-GPU_FILE = "A TOML file that describes a GPU which tracekit does not know; its section is the GPU's name."
+GPU_FILE = "A TOML file that describes GPUs which tracekit does not know; each section is named after its GPU."
 LATENCY = click.option(
     "--latency-ms",
     type=click.FloatRange(min=0, min_open=True),

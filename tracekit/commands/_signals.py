@@ -13,7 +13,7 @@ _ASKED_BY_SIGNAL = 128
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that files are cleaned up.
+    """Make SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that files are cleaned up.
 
     A signal that is ignored (as under nohup) stays ignored.
     """
@@ -30,5 +30,5 @@ def ending_in_order() -> Iterator[None]:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)  # A second one must not interrupt the cleaning up.
+    signal.signal(number, signal.SIG_IGN)  # A second signal must not interrupt the cleaning up.
     raise SystemExit(_ASKED_BY_SIGNAL + number)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
 
 
-@click.command(cls=Reading, short_help="Say what bounds a trace, where its time goes, what to do.")
+@click.command(cls=Reading, short_help="Show what bounds a trace, where its time goes, what to do.")
 @reading
 @click.option(
     "--format",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     required=True,
     help="The trace to write, .json or .json.gz. It may be TRACE itself.",
 )
-@click.option("--keep-metadata", is_flag=True, help="Keep what identifies the machine, and call stacks.")
+@click.option("--keep-metadata", is_flag=True, help="Keep call stacks and data that identifies the machine.")
 @FORCE
 def command(trace: str, gpu: str | None, gpu_file: str | None, output: Path, keep_metadata: bool, force: bool) -> None:
     """Write a copy of TRACE with tracekit's findings, for Perfetto and Chrome's viewer.
@@ -50,7 +50,11 @@ def command(trace: str, gpu: str | None, gpu_file: str | None, output: Path, kee
     from tracekit.reports.replacing import check_trace, is_same_file, mark_of
 
     if trace == "-":
-        raise InputError("Standard input cannot be annotated.", "It would have to be read twice.", "Name a file.")
+        raise InputError(
+            "Standard input cannot be annotated.",
+            "It can be read only once, and annotating reads it twice.",
+            "Name a file.",
+        )
     if Path(trace).is_fifo():
         raise InputError(f"{trace} cannot be annotated.", "A pipe can be read only once.", "Name a file.")
     check_writable(output)

@@ -15,7 +15,7 @@ _FORMATS = ("text", "json", "csv", "markdown", "html")
 _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown", ".html": "html"}
 
 
-@click.command(cls=Reading, short_help="Say what takes more or less time in one run than another.")
+@click.command(cls=Reading, short_help="Show what takes more or less time in one run than another.")
 @click.argument("a")
 @click.argument("b")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="Default: by the extension of FILE, else text.")

@@ -7,14 +7,14 @@ import click
 from tracekit.commands._output import FORCE
 
 
-@click.command(short_help="Show who holds device memory at its peak, and over time.")
+@click.command(short_help="Show what holds device memory at its peak, and over time.")
 @click.argument("file", type=Path)
 @click.option("--gpu", help="The GPU of the run, if the trace does not state it.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Also write a page of memory over time (.html).")
 @FORCE
 def command(file: Path, gpu: str | None, form: str, output: Path | None, force: bool) -> None:
-    """Show who holds device memory at its peak, and over time, in FILE.
+    """Show what holds device memory at its peak, and over time, in FILE.
 
     \b
     FILE is one of:

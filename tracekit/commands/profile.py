@@ -24,7 +24,7 @@ _STEPS = click.IntRange(1, 10_000)
 @click.option(
     "--seq-len", type=_POSITIVE, default=None, help="Tokens of the prompt or cache.  [default: 512, if they fit]"
 )
-@click.option("--new-tokens", type=_POSITIVE, default=32, show_default=True, help="Tokens that generate makes.")
+@click.option("--new-tokens", type=_POSITIVE, default=32, show_default=True, help="Tokens that generate produces.")
 @click.option(
     "--dtype",
     type=click.Choice(DTYPES),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _FORMATS = ("text", "json", "csv")
 
 
-@click.command(cls=Reading, short_help="Find the rank that holds up a distributed job, and why.")
+@click.command(cls=Reading, short_help="Find the rank that delays a distributed job, and why.")
 @click.argument("traces", nargs=-1, required=True)
 @click.option("--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
 @click.option(
@@ -29,7 +29,7 @@ _FORMATS = ("text", "json", "csv")
 @click.option(
     "--cluster",
     metavar="local:N|tcp://…",
-    help="Dask workers read traces: N processes here, or those of a scheduler, which see the same paths.",
+    help="Dask workers read traces: N processes here, or those of a scheduler, with access to the same paths.",
 )
 @click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
 @click.option(
@@ -51,7 +51,7 @@ def command(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Find the rank that holds up a distributed job: which, why, what it costs, and what mending it gives.
+    """Find the rank that delays a distributed job, why, what it costs, and what fixing it gains.
 
     TRACES is a folder with one trace a rank (or one run folder a rank), a pattern in quotes, a URL, or the files.
     Collectives are matched across ranks, and clocks are aligned on their ends.

@@ -44,7 +44,7 @@ PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
     type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
-    help="Time of a pass outside the model, as measured of an engine: scheduling, page tables, sampling.",
+    help="Measured time of an engine's pass outside the model: scheduling, page tables, sampling.",
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)

@@ -59,12 +59,12 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     default=600,
     show_default=True,
     metavar="S",
-    help="Time limit for all measurements; what it does not reach is modelled only.",
+    help="Time limit for all measurements; points that are not reached are only modelled.",
 )
 @click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("sweep"), show_default=True)
 @FORCE
 def command(output: Path, measure: bool, device: Device, **options: Any) -> None:
-    """Predict a model over a grid of GPUs, batch sizes, lengths and optimizations, and name where it flips.
+    """Predict a model over a grid of GPUs, batch sizes, lengths and optimizations, and name its crossovers.
 
     Each GPU, batch size and length is modelled, and each combination of optimizations is predicted from it; nothing
     runs. --attention eager lets fused attention be one of the optimizations.
@@ -80,7 +80,7 @@ def command(output: Path, measure: bool, device: Device, **options: Any) -> None
     Example: tracekit sweep --model gpt2 --gpu t4,a100 --attention eager --seq-len 128,512 --apply none,sdpa,nf4
     """
     if not measure and device != "auto":
-        raise click.UsageError("--device says where to measure: add --measure.")
+        raise click.UsageError("--device selects where to measure: add --measure.")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.reports.sweep_words import to_text
     from tracekit.sweeps.run_sweep import PAGE, TABLE, sweep

@@ -1,4 +1,4 @@
-"""Properties of each template that its proof and its timing need."""
+"""Defines the properties of each template that its proof and its timing need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Template:
 
     pattern: str
     odd: tuple[Sizes, ...]
-    """Arguments of the template's `example` for small inputs whose sizes no tile divides."""
+    """Arguments of the template's `example` for small inputs, whose sizes no tile divides."""
     gradients: tuple[int, ...] = ()
     """Positions of the inputs with gradients; (): the kernel has no backward pass."""
     activations: tuple[int, ...] = (0,)

@@ -37,7 +37,7 @@ class Check:
 
 
 def interpret() -> None:
-    """Let Triton run kernels on the CPU. Must be called before a kernel's file is imported."""
+    """Make Triton interpret kernels on the CPU. Must be called before a kernel's file is imported."""
     os.environ["TRITON_INTERPRET"] = "1"
 
 

@@ -30,7 +30,7 @@ _DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat1
 _OLDEST = (7, 0)
 """Lowest compute capability at which Triton's kernels run."""
 _SINCE = {"bf16": (8, 0)}
-"""The same for types that need a later one."""
+"""The same for types that need a later capability."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def check_graph(folder: Path) -> None:
     if folder.exists() and not (folder / GRAPH).is_file():
         raise InputError(
             f"{folder} holds no graph of its ops.",
-            "Kernels are written from the data between ops. A trace tells shapes and the order of launches, and no "
+            "Kernels are written from the data flow between ops. A trace records shapes and launch order, but no "
             "tensors.",
             "Profile the model: tracekit profile --model NAME, or tracekit.profile(model, inputs) for one of your own, "
             "keeps its graph. Or give the trace's execution trace: --execution-trace FILE.",
@@ -126,7 +126,7 @@ def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path
 def obstacle(planned: Planned, gpu: GPU) -> str:
     """Return why no kernel can be written for a row; "": one can."""
     if not planned.template:
-        return "no template does this group" + (f": {planned.elsewhere}" if planned.elsewhere else "")
+        return "no template fits this group" + (f": {planned.elsewhere}" if planned.elsewhere else "")
     dtype = _DTYPES.get(planned.dtype)
     if dtype is None:
         return f"its type, {planned.dtype or 'unknown'}, is not supported: profile the model in bf16, fp16 or fp32"
@@ -167,7 +167,7 @@ def _described(number: int, planned: Planned, gpu: GPU, timed: TimedKernel | Non
 
 
 def _use(planned: Planned) -> str:
-    by_hand = "Use: call fused(...) where the model computes what reference(...) does"
+    by_hand = "Use: call fused(...) where the model computes the same as reference(...)"
     if planned.template in BY_HAND:
         return f"{by_hand}."
     if _is_named(planned):
@@ -206,7 +206,7 @@ def _body(planned: Planned) -> str:
 
 
 def _projections(planned: Planned) -> tuple[str, ...]:
-    """Return which input of the group is the gate, and which is multiplied with its activation."""
+    """Return which input of the group is the gate, and which is multiplied by the activated gate."""
     group = planned.first.group
     graph = group.graph
     if not graph.named:
@@ -230,21 +230,22 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _timed(kernel: ModuleType, planned: Planned, gpu: GPU, trains: bool) -> TimedKernel | None:
-    """Return the times of one group; None if the GPU is not in this machine."""
+    """Return the times of one group; None if this machine does not have the GPU."""
     from tracekit.fusion.timing import is_here, time_of
 
     return time_of(kernel, planned, trains=trains) if is_here(gpu) else None
 
 
 def put_in(model: Any, paths: Sequence[Path]) -> list[str]:
-    """Apply written kernels to a model, and return which were refused and why. Raises TracekitError if all were."""
+    """Apply written kernels to a model, and return the refused ones with the reasons. Raises TracekitError if all were
+    refused."""
     refused = []
     for number, path in enumerate(paths):
         kernel = load(path, f"tracekit_applied_{number}")
         apply: Callable[[Any], Any] | None = getattr(kernel, "apply", None)
         try:
             if apply is None:
-                raise ValueError("It is not put in place of modules: call its fused(...) in the model's code.")
+                raise ValueError("It does not replace modules: call its fused(...) in the model's code.")
             apply(model)
         except ValueError as error:
             refused.append(f"{path.name}: {error}")

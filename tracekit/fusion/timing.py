@@ -63,7 +63,7 @@ def _roof_fraction(planned: Planned, after_ns: float, device: str) -> float:
 
 
 def _beside_ns(kernel: ModuleType, planned: Planned, places: Sequence[int], sets: Sequence[Any]) -> float:
-    """Return the time of products that the kernel calls and that are not in its group."""
+    """Return the time of products that the kernel calls but that are not in its group."""
     apart = hasattr(kernel, "products") and not planned.first.has_product
     return _ns(_passes(kernel.products, places), sets) if apart else 0.0
 
@@ -89,7 +89,7 @@ def _passes(function: Function, places: Sequence[int]) -> Function:
         leaves = [each.detach().requires_grad_() if i in places else each for i, each in enumerate(inputs)]
         outputs = function(*leaves)
         outputs = [each for each in _several(outputs) if each.requires_grad]
-        given = [each.detach() for each in outputs]  # as good a gradient as any, and no launch
+        given = [each.detach() for each in outputs]  # this gradient is as good as any, and needs no launch
         return torch.autograd.grad(outputs, [leaves[i] for i in places if i < len(leaves)], given, allow_unused=True)
 
     return both if places else forward
@@ -116,7 +116,7 @@ def _with_launch(kernel: ModuleType, launch: dict[str, int], function: Function,
     except Exception as error:
         if type(error).__name__ != "OutOfResources":
             raise
-        return float("inf")  # the launch needs more shared memory or registers than there are
+        return float("inf")  # the launch needs more shared memory or registers than the GPU has
 
 
 def _ns(function: Function, sets: Sequence[Any]) -> float:

@@ -62,7 +62,7 @@ def load(path: Path, name: str = "") -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "triton":
             raise
-        why = "Kernels are written in it, and proved by its interpreter where there is no GPU."
+        why = "Kernels are written in Triton, and proved by its interpreter if there is no GPU."
         raise TracekitError("Triton is not installed.", why, "Install it with: pip install 'tracekit[fuse]'") from error
     return module
 

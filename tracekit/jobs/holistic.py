@@ -1,4 +1,4 @@
-"""HolisticTraceAnalysis on traces that tracekit has read: its own objects, filled from our tables."""
+"""Opens traces in HolisticTraceAnalysis: creates its own objects from tracekit's tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +33,9 @@ _TEXTS = {"input_dims": "shapes", "input_type": "dtypes", "input_strides": "stri
 def hta(where: str | Path | Sequence[str | Path], *, include_last_profiler_step: bool = False) -> "TraceAnalysis":
     """Return HolisticTraceAnalysis's `TraceAnalysis` of the traces of a job's ranks, read by tracekit.
 
-    `where` is what `tracekit.ranks` takes. Times are whole microseconds, rounded as it rounds them; of arguments, those
-    that tracekit reads are there, input shapes and types as text. Needs the extra `hta`.
+    `where` is the same as for `tracekit.ranks`. Times are whole microseconds, rounded as HolisticTraceAnalysis rounds
+    them. Of the arguments, only those that tracekit reads are present; input shapes and types are text. Needs the extra
+    `hta`.
     """
     try:
         from hta.trace_analysis import TraceAnalysis
@@ -80,7 +81,7 @@ def _metadata(trace: Trace, symbols: dict[str, int]) -> dict[str, Any]:
 
 
 def _events(trace: Trace) -> pd.DataFrame:
-    """Host rows, then device rows, with names and categories as text."""
+    """Return host rows, then device rows, with names and categories as text."""
     host, device = trace.host, trace.device
     on_host = pd.DataFrame(
         {
@@ -110,7 +111,8 @@ def _events(trace: Trace) -> pd.DataFrame:
 
 
 def _shared(table: pd.DataFrame, base_ns: int) -> dict[str, npt.NDArray]:
-    """Starts are rounded up and ends down to microseconds, so that what is nested stays so."""
+    """Return the columns that both tables have. Starts are rounded up and ends down to microseconds, which preserves
+    nesting."""
     begin = table["start_ns"].to_numpy(np.int64) + base_ns
     start, end = -(-begin // 1000), (begin + table["duration_ns"].to_numpy(np.int64)) // 1000
     category = table["category"].astype(object)
@@ -126,7 +128,8 @@ def _shared(table: pd.DataFrame, base_ns: int) -> dict[str, npt.NDArray]:
 
 
 def _linked(events: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """The row that launched device work, and the row that a call launched; 0: it is not there, -1: none is linked."""
+    """Return the row that launched device work, and the row that a call launched; 0: that row is missing, -1: none is
+    linked."""
     correlation, on_device = events["correlation"].to_numpy(np.int64), (events["stream"] >= 0).to_numpy()
     linked = np.minimum(correlation, 0)
     for mine in (on_device, ~on_device):
@@ -137,7 +140,8 @@ def _linked(events: pd.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def _iterations(events: pd.DataFrame, linked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The profiler's step of each event, -1: none. Device work is of the step in which it was launched."""
+    """Return the profiler's step of each event; -1 for none. Device work belongs to the step in which it was
+    launched."""
     number = events["name"].str.extract(_STEP, expand=False)
     marks = events[number.notna() & (events["stream"] < 0)]
     steps = pd.DataFrame({"ts": marks["ts"], "end": marks["end"], "step": number[marks.index].astype(np.int64)})

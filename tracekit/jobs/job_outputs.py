@@ -55,7 +55,7 @@ def links_to_reports(answer: RankFiles, folder: Path) -> dict[int, str]:
 
 
 def _write_traces(answer: RankFiles, target: Path) -> int:
-    """Write the traces of the slow, the fast and the median rank, without what identifies machines; return their
+    """Write the traces of the slow, the fast and the median rank, without data that identifies machines; return their
     number."""
     copied = 0
     with tarfile.open(target, "w") as archive, tempfile.TemporaryDirectory(dir=target.parent) as folder:

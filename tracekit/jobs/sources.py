@@ -86,14 +86,14 @@ def _is_trace(name: str) -> bool:
 
 
 def _natural(path: str) -> list[Any]:
-    """Sort key that puts rank-2 before rank-10."""
+    """Return a sort key that puts rank-2 before rank-10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
 
 
 def rank_numbers(said: Sequence[int | None], names: Sequence[str]) -> tuple[list[int], bool]:
     """Return the ranks' numbers, and whether they had to be taken from the order of the files.
 
-    The traces state them. If some do not, or two state the same, the names of the files decide.
+    The traces state the numbers. If some do not, or two state the same, the names of the files decide.
     """
     for numbers in (list(said), _named(names, _RANK), _named(names, _NUMBER)):
         if all(number is not None for number in numbers) and len(set(numbers)) == len(numbers):

@@ -24,7 +24,7 @@ class Answer:
 
 
 def summary_of(path: str, use_cache: bool = True) -> Answer:
-    """Summarize a trace; an error of reading it is an answer too."""
+    """Summarize a trace. An error of reading it is returned as an answer."""
     try:
         if not use_cache:
             return Answer(path, summarize(readers.load(path)))

@@ -69,7 +69,7 @@ def ready(subject: Subject, optimizer: Any = None) -> Ready:
 
 
 def warm(subject: Subject, optimizer: Any = None) -> Ready:
-    """Prepare the subject's step and run it once, so that the state of an optimizer is allocated."""
+    """Prepare the subject's step and run it once, so that an optimizer allocates its state."""
     prepared = ready(subject, optimizer)
     prepared.output()
     return prepared
@@ -89,7 +89,7 @@ def measure(
 def beside(
     before: Ready, after: Ready, *, resident_bytes: int, budget_s: float = BUDGET_S, wall_s: float = WALL_S
 ) -> Measured:
-    """Measure as `measure` does, but a subject whose step was prepared just before.
+    """Do the same as `measure` for a subject whose step was prepared just before.
 
     If its step is a CUDA graph, capturing it has reset the peak of device memory.
     """

@@ -71,7 +71,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     SpeculativeDecoding(),
     PagedKV(),
 )
-"""The order is that in which optimizations are applied together, whatever order they are named in: host work, copies
+"""Optimizations in the order in which they are applied together, independent of how they are named: host work, copies
 and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, formats of weights,
 fusing, compiling, the graph that captures the result, and last what is built around a decoding step."""
 

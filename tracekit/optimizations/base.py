@@ -23,8 +23,9 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 _LITTLE = 0.5
-"""Fraction of the kernel time with known shapes and types below which an objection about them is no answer."""
-_UNDESCRIBED = "The trace does not say the shapes and types of most of its work."
+"""Fraction of the kernel time with known shapes and types below which an objection about shapes or types is not
+meaningful."""
+_UNDESCRIBED = "The trace does not record shapes and types of most of its work."
 _BY_HAND = "Change the script, record it again, and measure with: tracekit compare BEFORE AFTER."
 
 
@@ -43,7 +44,7 @@ class Optimization(ABC):
     work_factor: float = 1.0
     """Work of a step afterwards, relative to the baseline (see `work`)."""
     of_a_pass: bool = False
-    """Whether its op list has the costs of a whole pass, but the time of a part of it, so that no rates follow from
+    """Whether its op list has the costs of a whole pass, but the time of a part of a pass, so that no rates follow from
     them."""
     throughput: bool = False
     """Whether it makes a step longer and do more work, which never counts as a gain in latency."""
@@ -54,16 +55,16 @@ class Optimization(ABC):
     switches: Mapping[str, str] = {}
     """Serving engine (vllm, sglang) -> how to enable it there. An engine that is missing has no such switch."""
     contains: tuple[str, ...] = ()
-    """Ids of optimizations that are part of it. It is recommended only if it promises notably more than each one."""
+    """Ids of optimizations that it includes. It is recommended only if it promises notably more than each of them."""
     mends_mistake: bool = False
-    """Whether it removes work that the script need not do. Then its expected gain decides, and it comes before changes
-    of the workload."""
+    """Whether it removes work that the script does not need. Then its expected gain decides, and it comes before
+    changes of the workload."""
     reads_costs: bool = False
-    """Whether its objection speaks of shapes and types of ops, which a trace may lack."""
+    """Whether its objection is about shapes and types of ops, which a trace may lack."""
     after: tuple[str, ...] = ()
-    """Ids of mends of mistakes that come before it in a plan, whatever they gain."""
+    """Ids of fixes of mistakes that come before it in a plan, independent of their gain."""
     excludes: Mapping[str, str] = {}
-    """Ids of optimizations that it cannot be combined with -> the reason. Naming it in one of the two is enough."""
+    """Ids of optimizations that it cannot be combined with -> the reason. One of the two has to name the other."""
 
     @property
     def name(self) -> str:
@@ -111,7 +112,7 @@ class Optimization(ABC):
         """
 
     def evidence(self, base: Baseline) -> Statements:
-        """Return what in the trace led to it."""
+        """Return the evidence for it in the trace."""
         return ()
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
@@ -189,11 +190,11 @@ def _memory_after(optimization: Optimization, base: Baseline) -> Memory | None:
 
 @remembered
 def run_after(optimization: Optimization, base: Baseline, outcome: Outcome) -> Baseline:
-    """Return `optimization.applied(base, outcome)`, which whoever asks again gets again."""
+    """Return `optimization.applied(base, outcome)`, computed once for all callers."""
     return optimization.applied(base, outcome)
 
 
 def refused(optimization: Optimization, why: str) -> TracekitError:
-    """Return the error that `apply` raises. What mends a mistake of a script is measured by two traces of it."""
+    """Return the error that `apply` raises. A fix of a script's mistake is measured by two traces of the script."""
     hint = _BY_HAND if optimization.mends_mistake else ""
     return TracekitError(f"{optimization.title} cannot be applied here.", why, hint)

@@ -68,7 +68,7 @@ class Batching(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         if not base.batch_size and not base.running.is_graphed:
-            return "Neither the trace nor the shapes of its ops say what its batch is."
+            return "Neither the trace nor the shapes of its ops tell its batch."
         if self.batch and self.batch == base.batch_size:
             return f"The batch is {self.batch} already."
         batch, largest = self.batch_after(base), largest_that_fits(base)
@@ -117,28 +117,28 @@ class Batching(Optimization):
 
     def apply(self, subject: Subject) -> Subject:
         if subject.inputs is not None:
-            raise refused(self, "Inputs of one's own are of one batch size: give others.")
+            raise refused(self, "The inputs of your own model have one batch size: give other inputs.")
         batch = self.batch or FACTOR * subject.settings.batch_size
         return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
 
 
 def _beside(ops: pd.DataFrame) -> "pd.Series[float]":
-    """Return the host time of each op beyond a launch, which nothing explains; an optimizer's is known."""
+    """Return the host time of each op beyond a launch, which nothing explains. For an optimizer's op it is known."""
     return (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0).mask(optimizes(ops), 0.0)
 
 
 def _unexplained(base: Baseline) -> Interval:
-    """Return the exponent of the growth of host time that nothing explains, relative to that of the batch.
+    """Return the exponent of the growth of unexplained host time, relative to that of the batch.
 
-    It is work for each sequence at worst, such as loading it, and a pause at best. The more of a step it takes, the
-    less it is a pause: as expected, the exponent is its fraction of the step.
+    At worst it is work for each sequence, such as loading it, and at best a pause. The more of a step it takes, the
+    less likely it is a pause, so as expected the exponent is its fraction of the step.
     """
     time = float(_beside(base.ops).sum()) + base.outside.total(("unexplained",))
     return Interval(1.0, min(1.0, time / max(base.latency_ns, 1.0)), 0.0)
 
 
 def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDArray[np.float64]:
-    """Return the growth of the time of kernels that are known by their grids only, as those of a CUDA graph.
+    """Return the growth of the time of kernels whose grid alone is known, such as those of a CUDA graph.
 
     At best none takes longer. At worst the number of blocks grows with the batch, and they run in waves on the
     multiprocessors.
@@ -151,7 +151,7 @@ def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDAr
 
 
 def _paid_once(base: Baseline) -> Statements:
-    """Return what a step takes once, however large its batch is: idle time, weights and collectives."""
+    """Return the times that a step pays once for any batch: idle time, weights and collectives."""
     reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))
     collectives = share_of(base, base.ops.message.notna().to_numpy() | is_communication(base.ops.name))
     parts = {"batching-idle": idle(base), "batching-weights": share_of(base, reading), "batching-links": collectives}

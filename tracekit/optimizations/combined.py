@@ -14,7 +14,7 @@ from tracekit.subjects.subject import Subject
 
 
 class Combined(Optimization):
-    """Several optimizations as one. Each step starts from the run as the steps before it made it."""
+    """Several optimizations as one. Each step is applied to the run that results from the steps before it."""
 
     def __init__(self, steps: tuple[Optimization, ...]) -> None:
         self.steps = steps
@@ -81,7 +81,7 @@ class Combined(Optimization):
 
 
 def steps_of(optimization: Optimization) -> tuple[Optimization, ...]:
-    """Return the optimizations that one consists of: itself, unless it combines several."""
+    """Return the optimizations that an optimization consists of: itself, unless it combines several."""
     return optimization.steps if isinstance(optimization, Combined) else (optimization,)
 
 

@@ -37,9 +37,9 @@ from tracekit.optimizations.static_cache import WRITTEN, appended
 from tracekit.subjects.subject import Subject
 
 LAUNCH = Interval(3.3, 2.65, 2.1)
-"""Host time of a launch in generated code, in plain launches of the run's host, whatever its eager code does around
-each. Of 36 compiled rows of blind rounds 02 to 05, told how fast their host was when they were measured, as many are
-too fast at 2.65 as are too slow; their errors are 11 % on average."""
+"""Host time of a launch in generated code, in plain launches of the run's host, independent of the host's eager code.
+Of 36 compiled rows of blind rounds 02 to 05, with the host's speed measured at their time, as many are too fast at 2.65
+as are too slow; their errors are 11 % on average."""
 BREAK = Interval(200.0, 90.0, 45.0)
 """Host time of a graph that breaks where Python branches on a tensor in the host's memory, in plain launches. Training
 UniSpeech-SAT (twelve breaks, an H100): 199; BART-large (24, an H200): 46."""
@@ -58,7 +58,7 @@ UNWRAPPED = Interval(8.0, 4.5, 2.5)
 Llama-1B and 3B in fp8 and int8 (prefill, host of an H200) take 20 to 39 us."""
 _NARROW = ("fp8", "int8")
 _APART = (WIDENING, REPEATED, WRITTEN, STATISTICS)
-"""Names of ops whose tensors their neighbours do not read: each is a kernel of its own."""
+"""Names of ops whose tensors their neighbours do not read: each is a separate kernel."""
 _NUMBER = 8
 """Largest size of a single number in bytes."""
 ALIGNED = 8
@@ -114,9 +114,9 @@ class Compile(Optimization):
         if not base.gpu.supports("compile"):
             return f"Triton does not generate code for {base.gpu.name}."
         if is_compiled(base):
-            return "The run is compiled already."
+            return "The run is already compiled."
         if base.running.is_graphed:
-            return "The run replays CUDA graphs already: their kernels were recorded, and no Python is left to remove."
+            return "The run already replays CUDA graphs: their kernels were recorded, and no Python is left to remove."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
@@ -147,7 +147,7 @@ class Compile(Optimization):
 
 @remembered
 def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Return the op list of generated code and the kernels that it calls."""
+    """Return the op list of generated code and of the kernels that it calls."""
     entry_ns = entering_ns(base, outcome)
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | traced_masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))

@@ -47,7 +47,7 @@ class Graphed(Optimization):
 
     after = ("avoid-syncs",)  # a graph cannot record a wait
     keeps_streams = True
-    """Whether the step's work stays on its streams, so that they come to run side by side."""
+    """Whether the step's work stays on its streams, so that they run side by side."""
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)
@@ -161,8 +161,8 @@ def _recorded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 def _waited_for(base: Baseline) -> Rows:
     """Select the copies between host and device between the kernels of a step.
 
-    Inputs before and results after the kernels are not part of a graph, nor are the decisions between passes while
-    generating.
+    Inputs before the kernels and results after them are not part of a graph. Neither are the decisions between passes
+    while generating.
     """
     capture, ops = base.source.capture, base.ops
     category, row = ops.category.to_numpy(), np.arange(len(ops))

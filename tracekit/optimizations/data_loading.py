@@ -11,7 +11,7 @@ from tracekit.optimizations.pinned_copies import PinnedCopies
 from tracekit.optimizations.shared.host_work import LessHostWork
 
 WORKERS = {"low": 2, "expected": 8, "high": 1_000_000}
-"""Number of workers that share the loading: at least two; at best so many that nothing remains."""
+"""Number of workers that share the loading: at least two; at best enough that no time remains."""
 MORE_WORKERS = {"low": 1.25, "expected": 2.0, "high": 1_000_000}
 """Factor by which a loader that already has workers becomes faster."""
 _PINNED = PinnedCopies()
@@ -44,7 +44,7 @@ class DataLoading(LessHostWork):
         return max(0.0, loading / faster[outcome] - without.simulate(self.transform(base, outcome))) / loading
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        """The loader pins its batches."""
+        """Pin the batches that the loader makes."""
         return base.ops if _PINNED.objection(base) else _PINNED.transform(base, outcome)
 
     def how_to(self, base: Baseline) -> str:
@@ -54,7 +54,7 @@ class DataLoading(LessHostWork):
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
         if _loader(base, _IN_PROCESS):
-            return ("The DataLoader has no workers: it makes each batch while the GPU waits.",)
+            return ("The DataLoader has no workers, so it makes each batch while the GPU waits.",)
         return ()
 
 

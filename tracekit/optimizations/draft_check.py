@@ -1,4 +1,4 @@
-"""The check of drafted tokens, which is the part of speculative decoding that can be measured without a draft model."""
+"""The check of drafted tokens, the part of speculative decoding that can be measured without a draft model."""
 
 from dataclasses import replace
 

@@ -23,7 +23,7 @@ TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
 it uses cuBLASLt's, whose tiles are inefficient for few rows. From a published decode of Llama-3.1-8B on an H100."""
 
 _CONFIG = "Float8DynamicActivationFloat8WeightConfig"
-_FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or take fp8-dynamic:per-tensor."
+_FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or use fp8-dynamic:per-tensor."
 
 
 class FP8Dynamic(DynamicQuantization):

@@ -47,9 +47,9 @@ _WHY: dict[Cause, str] = {
     "grouped-heads": "keys have fewer heads than queries, which its fused kernels do not take here",
     "mixed-types": "queries, keys and values are of different types",
     "layout": "the last dimension is not contiguous",
-    "head-dim": "the head size is no multiple of 16 bytes",
-    "mask": "the rows of the mask are no multiple of 16 bytes",
-    "unknown": "a reason that the trace does not hold",
+    "head-dim": "the head size is not a multiple of 16 bytes",
+    "mask": "the rows of the mask are not a multiple of 16 bytes",
+    "unknown": "a reason that the trace does not record",
 }
 
 
@@ -82,13 +82,13 @@ class FusedAttentionFallback(Optimization):
         return with_extras(replace(base, ops=fused), self._copies(base, fused, outcome), {})
 
     def _as_mended(self, base: Baseline) -> Precision | None:
-        """Return the dtype after the correction, because the math path widens 16-bit operands; None for no change."""
+        """Return the dtype after the fix, because the math path widens 16-bit operands; None for no change."""
         if base.fallback is None or base.fallback.cause == "bf16":
             return "fp16"
         return base.fallback.precision
 
     def _copies(self, base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> dict[int, list[Extra]]:
-        """Return the copies of the mend: keys and values for each query head, or operands in another layout."""
+        """Return the copies that the fix adds: keys and values for each query head, or operands in another layout."""
         assert base.fallback is not None
         fused = {row: cost for row, cost in enumerate(ops.cost) if cost and isinstance(cost.work, Attention)}
         if base.fallback.cause == "grouped-heads":
@@ -111,11 +111,11 @@ class FusedAttentionFallback(Optimization):
         return _MENDS[base.fallback.cause if base.fallback else "unknown"]
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "The call stands in the model's own code.")
+        raise refused(self, "The call is in the model's own code.")
 
 
 def fused_in_half(base: Baseline, outcome: Outcome) -> Baseline:
-    """Return the run with one op for each call that falls back in 32 bits, and would not in 16."""
+    """Return the run with one op for each call that falls back in 32 bits, but would not in 16."""
     if base.fallback is None or not base.fallback.mended_by_half:
         return base
     return replace(base, ops=SDPA().joined(base, outcome, _math_path(base)), fallback=None)
@@ -156,7 +156,7 @@ def _repeat(cost: Cost, group: int) -> Extra:
 
 
 def _turn(cost: Cost, outcome: Outcome) -> Extra:
-    """Return a copy that changes the order of the last dimensions; at best it is as fast as one that does not."""
+    """Return a copy that changes the order of the last dimensions; at best it is as fast as a plain copy."""
     size = _keys_bytes(cost)
     access: Access = "linear" if outcome == "high" else "transposed"
     return Extra(_COPY, replace(moving(size, size, cost.precision, "copy"), access=access))

@@ -39,10 +39,11 @@ LIBRARY_LAUNCH = Interval(6.0, 4.5, 3.0)
 """The same for a group that calls the library's product: 21 to 28 us alone in a loop where a plain launch took 5 to 7
 us (hosts of an H200 and an H100)."""
 CALLED = Interval(1.0, 0.5, 0.0)
-"""Fraction of the host time of a chain's first op beyond a plain launch that the call of the module keeps."""
+"""Fraction of the host time of a chain's first op beyond a plain launch that remains, because the module is still
+called."""
 
 
-_WRITTEN_CAVEATS = ("A Triton kernel is launched through Python: a run that waits for its host may lose.",)
+_WRITTEN_CAVEATS = ("A Triton kernel is launched through Python: a run that waits for its host may become slower.",)
 _SLOWER = (
     "The step waits for its host, which takes longer to launch the kernels of these groups than the ops that they "
     "replace: {groups}. Leave their files out."
@@ -50,7 +51,7 @@ _SLOWER = (
 _NO_GRAPH = "No graph of its ops is kept beside the trace, and a trace does not tell which op reads what another wrote."
 _TITLES = {"": "Fused kernels", "all": "Fused kernels of the run's own plan"}
 _NAMED = 3
-"""Number of types of layers that the evidence names."""
+"""Number of types of layers in the evidence."""
 
 
 class FusedKernels(Optimization):
@@ -73,7 +74,7 @@ class FusedKernels(Optimization):
         "less: no results in between", "rounding of the last digits", "a patch for each family of models"
     )
     caveats: tuple[str, ...] = (
-        "A run that waits for its host loses: a kernel of liger-kernel is launched through Python.",
+        "A run that waits for its host becomes slower: a kernel of liger-kernel is launched through Python.",
         "Each family of models needs its own patch; check the outputs once.",
     )
 
@@ -138,7 +139,7 @@ class FusedKernels(Optimization):
         return ops.assign(host_ns=ops.host_ns.where(length == 1, entered + launch))
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        """Say which groups take the host longer than the ops that they replace, where the step waits for the host."""
+        """Name the groups that take the host longer than the ops that they replace, if the step waits for the host."""
         host_ns = base.ops.host_ns.sum()
         if self.groups != "all" or host_ns < base.ops.kernel_ns.sum():
             return ()

@@ -1,4 +1,4 @@
-"""CUDA graphs that were asked for, and are replayed."""
+"""Makes CUDA graphs that the run requests replay."""
 
 from collections.abc import Mapping
 
@@ -72,4 +72,4 @@ class GraphNotReplaying(CUDAGraphs):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It is a change of what the graph reads and writes.")
+        raise refused(self, "It changes what the graph reads and writes.")

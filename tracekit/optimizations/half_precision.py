@@ -130,7 +130,7 @@ class HalfPrecision(Optimization):
         return subject.with_dtype(self.dtype or subject.half_type)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        """Halve everything except what the model computes in 32 bits whatever its dtype."""
+        """Halve everything except the tensors that the model computes in 32 bits in any dtype."""
         if _emulates(base):
             return before
         half = Memory(*(size // 2 for size in astuple(before)))
@@ -162,9 +162,9 @@ def _is_wide_attention(cost: Cost | None) -> bool:
 
 @remembered
 def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Return the op list with 32-bit ops in 16 bits, which formats of weights start from.
+    """Return the op list with 32-bit ops in 16 bits, from which formats of weights start.
 
-    Where attention in 16 bits falls back to the math path, which computes in 32 bits, it still does.
+    Attention that falls back to the math path in 16 bits still computes in 32 bits.
     """
     if base.fallback and base.fallback.precision in ("bf16", "fp16"):
         return base.ops

@@ -23,7 +23,7 @@ from tracekit.optimizations.shared.weight_formats import other_formats
 from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
 
-_WAITS = "every layer waits for the device, which a graph cannot."
+_WAITS = "every layer waits for the device, which a graph cannot do."
 OUTLIERS = Interval(0.01, 0.002, 0.0)
 """Fraction of columns of a layer's input that contain an outlier (above 6.0); without any, that branch is not taken.
 Dettmers et al. 2022 found about 0.1 % of the features, in every layer of large models."""

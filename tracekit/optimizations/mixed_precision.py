@@ -104,7 +104,7 @@ class MixedPrecision(Optimization):
         return replace(before, activations=kept + before.weights // 2)
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "Autocast stands around the forward pass of the training loop: add it there.")
+        raise refused(self, "Autocast belongs around the forward pass of the training loop: add it there.")
 
 
 def _wide_products(base: Baseline) -> Rows:

@@ -43,7 +43,7 @@ class OffloadOverlap(Optimization):
     title = "Copies while the GPU computes"
     mends_mistake = True
     costs = Costs("what is copied twice on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
-    caveats = ("The link stays the bound: weights that fit on the GPU, if need be quantized, need no copies at all.",)
+    caveats = ("The link remains the bound: weights that fit on the GPU, quantized if necessary, need no copies.",)
 
     def objection(self, base: Baseline) -> str | None:
         if base.ops.kernel_ns[_waited_for(base)].sum() < NOTABLE * base.busy_ns:
@@ -84,7 +84,7 @@ class OffloadOverlap(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It is a change of how the model is offloaded.")
+        raise refused(self, "It changes how the model is offloaded.")
 
 
 def _waited_for(base: Baseline) -> Rows:

@@ -25,7 +25,9 @@ class OtherGPU(Optimization):
     def __init__(self, gpu: GPU) -> None:
         self.gpu, self.argument = gpu, gpu.id
         self.title = f"On {gpu.name}"
-        self.caveats = (f"Kernel times on {gpu.name} are modelled from those here; its host is taken to be this one.",)
+        self.caveats = (
+            f"Kernel times on {gpu.name} are modelled from those here; its host is assumed to be the same.",
+        )
 
     def objection(self, base: Baseline) -> str | None:
         return None

@@ -37,7 +37,7 @@ class OverlapCommunication(Optimization):
     costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")
     caveats = (
         "Collectives take SMs and bandwidth from the kernels that they run beside.",
-        "A collective that waits for a slower rank is mended on that rank: compare the ranks' traces.",
+        "A collective that waits for a slower rank is fixed on that rank: compare the ranks' traces.",
     )
 
     def objection(self, base: Baseline) -> str | None:
@@ -66,7 +66,7 @@ class OverlapCommunication(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It is a change of how the model is distributed.")
+        raise refused(self, "It changes how the model is distributed.")
 
 
 def _collectives(base: Baseline) -> Rows:

@@ -42,7 +42,7 @@ class PadShapes(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         if not _unaligned(base).any():
-            return "Every product on tensor units has rows of whole 16 bytes."
+            return "All products on tensor cores have rows that are multiples of 16 bytes."
         if base.running.unaligned is not None and base.running.unaligned < _NOTABLE:
             return "The kernels of its products load whole vectors."
         return None
@@ -78,7 +78,7 @@ class PadShapes(Optimization):
         return f"inputs = F.pad(inputs, (0, 0, 0, {even - side}))  # a length of {even}, not {side}; mask the rest"
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "Sizes are of the model's own code: change them there, and compare the two traces.")
+        raise refused(self, "Sizes are set in the model's own code: change them there, and compare the two traces.")
 
 
 def _unaligned(base: Baseline) -> Rows:

@@ -91,7 +91,7 @@ class PagedKV(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It needs a serving engine and many requests, which a step of one model has not.")
+        raise refused(self, "It needs a serving engine and many requests, which a step of one model does not have.")
 
 
 def _attends(base: Baseline) -> Rows:

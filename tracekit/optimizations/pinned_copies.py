@@ -24,7 +24,7 @@ HIDDEN = Interval(0.0, 0.0, 1.0)
 UNKNOWN = Interval(0.8, 0.5, 0.2)
 """Ratio of pinned to pageable time of a copy with unknown size."""
 _MAPPED = 32 << 20
-"""Bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
+"""Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 
 _OFFLOADED = {"offload-overlap": "it pins what it copies ahead."}
 
@@ -81,7 +81,7 @@ class PinnedCopies(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It is a change of the code that makes the inputs.")
+        raise refused(self, "It changes the code that makes the inputs.")
 
 
 def _pageable(base: Baseline) -> Rows:

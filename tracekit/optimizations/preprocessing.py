@@ -10,7 +10,7 @@ MOVED = {"low": 0.9, "expected": 0.97, "high": 1.0}
 """Fraction of a function's time that disappears once it runs on the GPU: 0.95, 0.96, 0.97 and all of it in four scripts
 on an H100."""
 UNNAMED = 0.25
-"""Fraction of a step from which on time in which the host recorded nothing counts as code outside the model. The
+"""Fraction of a step above which time in which the host recorded nothing counts as code outside the model. The
 recording itself and unnamed pauses took up to 0.08 of a step in sixty traces."""
 _PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
 _UNNAMED_CAUSE = ("unexplained",)

@@ -28,10 +28,10 @@ from tracekit.optimizations.shared.reasons import largest, of_step, say, share_o
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.8, 0.45, 0.2)
-"""Host time of the fused call (its checks, its choice of a backend, the Python code before it), relative to that of
-the ops that it replaces without additional copies: 0.41 to 0.49 in traces of GPT-2, BERT, Llama-1B and Mistral-7B
-with and without it on hosts of H200s. By the time that such runs saved without a profiler it is 0.15 to 0.35, and
-0.5 for GPT-2-large as transformers published it."""
+"""Host time of the fused call (its checks, its choice of a backend, the Python code before it), relative to that of the
+ops that it replaces without additional copies. It is 0.41 to 0.49 in traces of GPT-2, BERT, Llama-1B and Mistral-7B
+with and without it on hosts of H200s. From the time that such runs saved without a profiler, it is 0.15 to 0.35, and
+0.5 for GPT-2-large as published by transformers."""
 KERNEL_ERROR = Interval(1.3, 1.0, 0.8)
 _FUSED = "aten::scaled_dot_product_attention"
 
@@ -85,12 +85,12 @@ class SDPA(Optimization):
         if self.backend == "efficient" and _grouped(base):
             return f"{beginning(EFFICIENT)} takes no grouped heads."
         if base.fallback is not None and written_out(base):
-            return "It is called already, and fell back to its math path: fused-attention-fallback mends that."
+            return "It is already called, and fell back to its math path: see fused-attention-fallback."
         if written_out(base):
             return None
         if not self.backend or not _fused(base).any():
-            return "Attention is fused already, or there is none."
-        return "Attention runs on these kernels already." if self._runs_already(base) else None
+            return "Attention is already fused, or there is none."
+        return "Attention already runs on these kernels." if self._runs_already(base) else None
 
     def _runs_already(self, base: Baseline) -> bool:
         if not self.backend or self.backend == PACKAGE:
@@ -171,7 +171,7 @@ class SDPA(Optimization):
         """Switch attention; a named backend is then the only one that is allowed."""
         written = subject.settings.attention == "eager"
         if not written and not self.backend:
-            raise refused(self, "Attention is fused already.")
+            raise refused(self, "Attention is already fused.")
         exchanged = written or self.backend == PACKAGE
         changed = self._exchanged(subject) if exchanged else subject.with_own_weights()
         settings = replace(changed.settings, attention="sdpa")

@@ -31,7 +31,7 @@ ACCEPTANCE = Interval(0.5, 0.7, 0.85)
 DRAFT_LAYERS = Interval(0.6, 0.4, 0.25)
 """Host time of a draft's pass relative to the large model's: its layers, and the loop around it."""
 DRAFT_BYTES = 0.1
-"""Kernel time of a draft's pass relative to the large model's, of whose weights it has a tenth."""
+"""Kernel time of a draft's pass relative to the large model's. The draft has a tenth of the large model's weights."""
 CHECK_NS = 150_000.0
 """Host time per pass to compare drafted with computed tokens, and to truncate the cache."""
 MOST_DRAFTED = 8
@@ -166,7 +166,7 @@ def tokens_a_pass(acceptance: float, drafted: int) -> float:
 
 
 def acceptance_of(tokens: float, drafted: int) -> float:
-    """Return the acceptance rate at which a pass yields so many tokens; below 1."""
+    """Return the acceptance rate at which a pass yields this many tokens; below 1."""
     low, high = 0.0, 0.999
     for _ in range(40):
         middle = (low + high) / 2

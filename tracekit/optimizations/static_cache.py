@@ -27,7 +27,7 @@ LENGTH = Interval(1.5, 1.0, 1.0)
 """Positions of the cache relative to those in use, because attention reads and masks all of them. At best it is just
 long enough."""
 INDEXING = Interval(1.8, 1.0, 0.5)
-"""Host time of each op that finds the place to write, in plain launches: with attention written out, which has a mask
+"""Host time of each op that finds the place to write, in plain launches. With unfused attention, which has a mask
 anyway, layers of four models on hosts of H200s take 0 to 54 µs more than with a growing cache."""
 PREPARING = Interval(5.0, 3.5, 2.2)
 """Host time of each op that prepares a mask, keys or values, in plain launches."""
@@ -127,10 +127,9 @@ def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 
 
 def _with_indices(base: Baseline, host: float) -> pd.DataFrame:
-    """Add the ops that compute the position to write, per layer, and those that build the mask of a pass, which
-    attention that is written out has already.
+    """Add the ops that compute the position to write, per layer, and those that build the mask of a pass.
 
-    Generated code has them in the kernels that write.
+    Unfused attention already has a mask. Generated code has these ops in the kernels that write.
     """
     places = (base.ops.name == WRITTEN).to_numpy().nonzero()[0]
     if not len(places) or is_compiled(base):

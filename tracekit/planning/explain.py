@@ -18,10 +18,10 @@ def change(before: Baseline, after: Baseline, work: float) -> Change:
 
 
 def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]:
-    """Return busy times by family of op, longest first, then that of the host; each column sums to the step's latency.
+    """Return busy times by family of op, longest first, then the host's time. Each column sums to the step's latency.
 
-    The latency before is the stated one. Its part that the simulation of the unmodified step does not explain is scaled
-    like the simulated latency.
+    The latency before is the stated one. The part of it that the simulation of the unmodified step does not explain is
+    scaled like the simulated latency.
     """
     old, new = _by_class(before.ops), _by_class(after.ops)
     names = sorted(old.keys() | new.keys(), key=lambda name: (-old.get(name, 0), -new.get(name, 0), name))

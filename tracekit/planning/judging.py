@@ -11,7 +11,7 @@ from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import WORTHWHILE, Search, worthwhile
 
 _ENOUGH = 0.95
-"""Fraction of a gain, in the logarithm, from which on the part that gives it is advised without the rest."""
+"""Fraction of a gain, in the logarithm, above which a part of an optimization is recommended without the rest."""
 
 
 def judge(optimization: Optimization, search: Search) -> Considered:
@@ -44,8 +44,8 @@ def refused(optimization: Optimization, objection: str) -> Considered:
 
 
 def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
-    """Return the reason for one part of the optimization alone; empty if the whole gains notably more than each part,
-    at its lower end, or it has no parts."""
+    """Return the reason to prefer one part of the optimization alone; empty if the whole gains notably more than each
+    part, at its lower end, or it has no parts."""
     for part in map(find, optimization.contains):
         alone = 0.0 if part.obstacle(search.base) else search.gain((part,)).low
         if alone >= WORTHWHILE and alone > min(gain.low / WORTHWHILE, gain.low**_ENOUGH):

@@ -1,4 +1,4 @@
-"""Whether a run fits in its GPU's memory, and what makes it fit. This comes before any speed-up."""
+"""Finds whether a run fits in its GPU's memory, and what makes it fit. This comes before any speed-up."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +29,7 @@ def does_not_fit(base: Baseline) -> bool:
 def memory_fit(search: Search) -> tuple[MemoryFit | None, Steps]:
     """Return the peak, the memory and remedies, and the steps of the best remedy.
 
-    None if the run fits, or its peak is not known.
+    None if the run fits, or its peak is unknown.
     """
     base = search.base
     if base.memory is None or not does_not_fit(base):
@@ -48,7 +48,7 @@ def memory_fit(search: Search) -> tuple[MemoryFit | None, Steps]:
 
 
 def saving_remedies(search: Search) -> tuple[Remedy, ...]:
-    """Return single optimizations that lower the peak, the lowest peak first, whether the run fits or not."""
+    """Return single optimizations that lower the peak, lowest peak first, whether or not the run fits."""
     alone = [_remedy(search, steps) for steps in _candidates(search)]
     return tuple(sorted((each for each in alone if each.saves), key=lambda each: each.peak_bytes))
 
@@ -98,7 +98,7 @@ def _remedy(search: Search, steps: Steps) -> Remedy:
 
 
 def _rank(steps: Steps, remedy: Remedy) -> tuple[bool, bool, float]:
-    """Sort key of remedies: those that fit by speed, with a smaller batch last; then the others by their peak."""
+    """Return a sort key of remedies: those that fit by speed, with a smaller batch last; then the others by peak."""
     gain = remedy.speedup.low if remedy.fits else -float(remedy.peak_bytes)
     return not remedy.fits, _is_smaller_batch(steps), -gain
 
@@ -106,7 +106,7 @@ def _rank(steps: Steps, remedy: Remedy) -> tuple[bool, bool, float]:
 def fitting_first(
     judged: list[tuple[Optimization, Considered]], fit: MemoryFit, first: Steps, search: Search
 ) -> list[tuple[Optimization, Considered]]:
-    """Return the judged optimizations of a run that does not fit: only those that make it fit are recommended."""
+    """Return the judged optimizations of a run that does not fit. Only those that make it fit are recommended."""
     by_name = {remedy.name: remedy for remedy in fit.remedies}
     chosen = {step.id: step for step in first}
     result = []

@@ -85,8 +85,8 @@ def simulated(
     work: float,
     host_logs: Sequence[float] = (),
 ) -> Scenarios:
-    """Simulate each outcome and, for the expected one, other hosts: by default, those that such evidence leaves
-    possible."""
+    """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence
+    leaves possible."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     known = evidence(base)
     width = widths(known).host

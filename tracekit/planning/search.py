@@ -12,28 +12,28 @@ from tracekit.optimizations.combined import conflict
 from tracekit.planning.scenarios import OUTCOMES, Scenarios, simulated, to_decide, too_large
 
 WORTHWHILE = 1.03
-"""Lower end from which on a gain is sure. An optimization that mends a mistake of the script costs nothing, so its
-expected gain must reach this."""
+"""Lower end above which a gain counts as sure. An optimization that fixes a mistake of the script costs nothing, so its
+expected gain must reach this value."""
 _LARGE, _UNLIKELY = 1.1, 0.8
 """Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
 _OF_THE_MOST = 0.5
-"""Fraction of the largest gain of a step, in the logarithm, from which on the mend of a mistake comes before it."""
+"""Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
 LONGEST = 4
 """Most steps of a plan, not counting the one for throughput."""
 _TO_RANK: tuple[Outcome, ...] = ("low", "expected")
-"""The outcomes that the lower end and the expected value of a speed-up follow from."""
+"""The outcomes from which the lower end and the expected value of a speed-up follow."""
 _KEPT = 2
 """Number of partial plans that the search continues from."""
 _PROMISING = 0.8
-"""It continues from those whose gain is at least this fraction of the best one's."""
+"""It continues from the plans whose gain is at least this fraction of the best plan's gain."""
 
 Steps = tuple[Optimization, ...]
 
 
 def pays(gain: Interval) -> bool:
-    """Return whether a gain is sure, or large where a loss is unlikely.
+    """Return whether a gain is sure, or large with an unlikely loss.
 
-    A loss is unlikely, about one in ten, if no gain at all is at least 0.8 times as far from the expected gain (in the
+    A loss is unlikely (about one in ten) if a speed-up of 1 is at least 0.8 times as far from the expected gain (in the
     logarithm) as the lower end, below which one measurement in sixteen falls.
     """
     if gain.low >= WORTHWHILE:
@@ -60,10 +60,10 @@ class Search:
     def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS, start: Steps = ()) -> Steps:
         """Return the best plan: at most `LONGEST` steps for latency, then at most one for throughput.
 
-        The plan begins with the steps in `start`, whatever their gain. Then come mends of mistakes that gain at least
-        half as much alone, in the logarithm, as the best step, or that another step waits for, and the others, the best
-        one first. Each gains enough after those before it. An optimization that needs something the run does not have
-        is the only step, if there is no other.
+        The plan begins with the steps in `start`, independent of their gain. Then come fixes of mistakes that another
+        step waits for, or that gain at least half as much alone, in the logarithm, as the best step. The other steps
+        follow, best first. Each gains enough after those before it. An optimization that needs something the run does
+        not have is the only step, if there is no other.
         """
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
@@ -82,7 +82,7 @@ class Search:
         return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
 
     def _with_mends(self, steps: Steps, mends: Sequence[Optimization]) -> Steps:
-        """Add each mend of a mistake that gains enough after the steps before it."""
+        """Add each fix of a mistake that gains enough after the steps before it."""
         for mend in mends:
             more = (*steps, mend)
             if mend not in steps and self._allowed(more) and worthwhile(mend, self.gain(more, steps)):
@@ -90,10 +90,10 @@ class Search:
         return steps
 
     def _mends_first(self, steps: Steps, start: Steps) -> Steps:
-        """Return `start` and the steps, beginning with mends of mistakes that gain enough alone.
+        """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
 
-        Nobody wanted a mistake: it is mended before something else is done, unless that gains far more and does not
-        have to wait for it.
+        Nobody wants a mistake, so it is fixed before anything else, unless another step gains far more and does not
+        wait for it.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
         most = max(alone.values(), default=0.0)

@@ -6,7 +6,7 @@ from tracekit.analyzers.prediction.values import Check, PredictedBaseline
 
 _DOUBTFUL = (
     "Simulated without changes, the step takes {simulated:.0f} µs, {error:+.0f} % off the {stated:.0f} µs that it "
-    "took. This exceeds 5 %: the simulation misses something in the step."
+    "took. This exceeds 5 %: the simulation misses a part of the step."
 )
 _PROFILED = (
     "The trace times steps only under a profiler, whose overhead is estimated as {share:.0f} % of the latency "

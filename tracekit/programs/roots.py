@@ -29,8 +29,8 @@ class Roots:
     def path(self, text: str) -> Path:
         """Return an existing file or a run's folder inside the roots. Raises InputError for anything else.
 
-        Paths are relative to the first root. Links are followed before the path is judged, and so are those of the
-        files that a run's folder holds.
+        Paths are relative to the first root. Links, also those of the files in a run's folder, are followed before the
+        path is judged.
         """
         resolved = self._inside(text)
         if resolved.is_dir():
@@ -53,7 +53,7 @@ class Roots:
         """Return whether a path, its links followed, lies in one of the roots."""
         try:
             resolved = path.resolve()
-        except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is no text
+        except (OSError, RuntimeError, ValueError):  # a loop of links, or a name that is not text
             return False
         return any(resolved.is_relative_to(folder) for folder in self.folders)
 

@@ -1,4 +1,4 @@
-"""The skill file for coding agents."""
+"""Installs the skill file for coding agents."""
 
 from importlib.resources import files
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The sweep of the tools: a model that is bundled or lies in the roots, and a grid that is short enough to wait for."""
+"""The sweep of the tools, for a model that is bundled or lies in the roots, and a grid that is short enough to wait
+for."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ def _check_numbers(batch_sizes: Sequence[int], seq_lens: Sequence[int]) -> None:
 
 
 def _model(roots: Roots, model: str) -> str:
-    """Return a model that neither the network nor a file outside the roots is needed for."""
+    """Return a model that needs neither the network nor a file outside the roots."""
     from tracekit.capture.models import bundled
 
     if any(model.lower() in spec.names for spec in bundled()):

@@ -57,7 +57,7 @@ class Tools:
         return told(answer)
 
     def ranks(self, folder: str) -> Answer:
-        """Find the rank that holds up a distributed job, why, and what it costs, from a folder with a trace of each
+        """Find the rank that delays a distributed job, why, and what it costs, from a folder with a trace of each
         rank."""
         return told(ranks_export.to_dict(ranks(self._roots.folder(folder), workers=1)))
 
@@ -70,8 +70,8 @@ class Tools:
         apply: list[str] | None = None,
         workload: str = "prefill",
     ) -> Answer:
-        """Predict a model over GPUs, batch sizes, lengths and optimizations (ids joined with +), and name where it
-        flips. MODEL is one that tracekit bundles, such as gpt2, or a folder with a config.json. Nothing runs."""
+        """Predict a model over GPUs, batch sizes, lengths and optimizations (ids joined with +), and name its
+        crossovers. MODEL is one that tracekit bundles, such as gpt2, or a folder with a config.json. Nothing runs."""
         return told(sweep(self._roots, model, gpus, batch_sizes or [1, 8, 32], seq_lens or [0], apply or [], workload))
 
     def check(self, runs: list[str], against: list[str], counters_only: bool = False) -> Answer:
@@ -117,7 +117,7 @@ class Tools:
 
 
 def told(value: Any) -> Answer:
-    """Return an answer with short printable texts and short lists, and a warning about the names in it."""
+    """Return an answer with short printable texts and lists, and a warning about the names in it."""
     return {"untrusted": brief.UNTRUSTED, **_plain(value)}
 
 

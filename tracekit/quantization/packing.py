@@ -6,8 +6,8 @@ import torch
 def pack(weight: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
-    A run of 4 words holds 128 / bits inputs: word w has input 4 i + w in its i-th bits from below, plus half of the
-    range. Inputs are a multiple of the group.
+    A run of 4 words holds 128 / bits inputs. Word w has input 4 i + w, plus half of the range, in its i-th group of
+    bits from below. Inputs are a multiple of the group.
     """
     half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(len(weight), -1, group)

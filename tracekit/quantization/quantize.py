@@ -18,19 +18,20 @@ _TYPES = {"float32", "float16", "bfloat16"}
 SMALLEST_GROUP = 32
 """Inputs of the smallest group: those that a thread of the kernel reads at a time."""
 _LINEAR = ("Linear", "Conv1D")
-_SAME = "Load it into the model that was quantized, built anew: load quantizes it."
+_SAME = "Load it into a new instance of the original model, which load quantizes."
 _METADATA = "tracekit packed weights, 3"
-"""Names what a file says of its layers and the order in which weights are packed; another has another number."""
+"""Identifies the description of layers in a file, and the order in which weights are packed. Another order or
+description has another number."""
 
 
 def quantize(
     model: "nn.Module", to: Format, *, group_size: int = 64, trainable: Literal[False, "lora"] = False
 ) -> "nn.Module":
-    """Put weights of 4 or 8 bits in place of the model's linear layers, except its head, and return the model.
+    """Replace the model's linear layers, except its head, with layers of 4-bit or 8-bit weights, and return the model.
 
-    Each group of `group_size` inputs has a scale of its own. nf4 uses the layers of bitsandbytes. With
-    trainable="lora", a low-rank adapter beside each layer trains, and nothing else does. Layers whose inputs are no
-    multiple of the group stay as they are. Raises InputError if no layer can be quantized.
+    Each group of `group_size` inputs has its own scale. nf4 uses the layers of bitsandbytes. With trainable="lora",
+    only a low-rank adapter beside each layer trains. Layers whose inputs are not a multiple of the group are unchanged.
+    Raises InputError if no layer can be quantized.
     """
     _check(model, to, group_size, trainable)
     layers = [each for each in _layers(model) if to == "nf4" or _inputs(each[2]) % group_size == 0]
@@ -41,7 +42,7 @@ def quantize(
         model.requires_grad_(False)
     made: dict[nn.Module, nn.Module] = {}
     for parent, name, layer in layers:
-        if layer not in made:  # layers that share weights go on sharing them
+        if layer not in made:  # layers that share weights still share them
             made[layer] = _quantized(layer, to, group_size, bool(trainable))
         setattr(parent, name, made[layer])
     return model
@@ -54,7 +55,7 @@ def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
         raise InputError("quantize takes a torch.nn.Module.", why, "Build the model first, then quantize it.")
     if to not in (*_BITS, "nf4"):
         raise InputError(
-            f"{to!r} is no format.", "There are int4, int8 and nf4.", "Write: tracekit.quantize(model, 'int4')."
+            f"{to!r} is not a format.", "There are int4, int8 and nf4.", "Write: tracekit.quantize(model, 'int4')."
         )
     if trainable not in (False, "lora"):
         why = "Packed weights do not train; adapters beside them do."
@@ -80,7 +81,7 @@ def _why_nothing(model: "nn.Module", group_size: int) -> tuple[str, str]:
         counts = ", ".join(map(str, inputs[:4]))
         smaller = [size for size in (128, 64, 32) if size < group_size and any(each % size == 0 for each in inputs)]
         advice = f"Try group_size={smaller[0]}." if smaller else f"Inputs must be a multiple of {SMALLEST_GROUP}."
-        return f"Its linear layers have {counts} inputs, no multiple of a group of {group_size}.", advice
+        return f"Its linear layers have {counts} inputs, which are not multiples of a group of {group_size}.", advice
     if type(model).__name__ in _LINEAR:
         return "It is itself a linear layer, and layers inside a model are replaced.", "Put it into an nn.Sequential."
     if any(type(each).__name__ == "WeightOnlyLinear" for each in model.modules()):
@@ -114,7 +115,8 @@ def _made(layer: "nn.Module") -> tuple[str, int, bool] | None:
 
 
 def load(model: "nn.Module", path: str | Path) -> "nn.Module":
-    """Put what `save` wrote into a model of the same architecture, which is not quantized, and return it."""
+    """Load a file that `save` wrote into a model of the same architecture that is not quantized, and return the
+    model."""
     safetensors = require("safetensors")
     try:
         with safetensors.safe_open(str(path), framework="pt") as stored:
@@ -137,12 +139,12 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise InputError(f"{path} is of another model.", f"{error}"[:300], _SAME) from error
+        raise InputError(f"{path} belongs to another model.", f"{error}"[:300], _SAME) from error
     return model
 
 
 def _layer_named(model: "nn.Module", name: str, path: str) -> "nn.Module":
-    """Return a linear layer of the model. Raises InputError if there is none of this name."""
+    """Return a linear layer of the model. Raises InputError if it has none of this name."""
     layer = dict(model.named_modules(remove_duplicate=False)).get(name)
     if layer is None or type(layer).__name__ not in _LINEAR:
         why = "It is missing." if layer is None else f"It is a {type(layer).__name__}."
@@ -152,7 +154,7 @@ def _layer_named(model: "nn.Module", name: str, path: str) -> "nn.Module":
 
 def _layers(model: "nn.Module") -> Iterator[tuple["nn.Module", str, "nn.Module"]]:
     for parent in list(model.modules()):
-        for name, layer in list(parent._modules.items()):  # named_children leaves out a layer that another one shares
+        for name, layer in list(parent._modules.items()):  # named_children leaves out a layer that occurs twice
             if layer is not None and type(layer).__name__ in _LINEAR and name not in HEADS:
                 yield parent, name, layer
 

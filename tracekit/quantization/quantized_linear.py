@@ -16,7 +16,8 @@ RANK = 16
 class WeightOnlyLinear(nn.Module):
     """A linear layer whose weights are packed, with a scale for each group of inputs, and may have an adapter.
 
-    On a GPU with Triton, a product of few rows reads the packed weights in one kernel; else they are unpacked first.
+    On a GPU with Triton, one kernel reads the packed weights for a product of few rows. Otherwise they are unpacked
+    first.
     """
 
     packed: torch.Tensor
@@ -43,12 +44,12 @@ class WeightOnlyLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weights as they are multiplied."""
+        """The unpacked weights, as they are multiplied."""
         return unpack(self.packed, self.scale, self.bits)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         trains = torch.is_grad_enabled() and x.requires_grad
-        multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes the host longer
+        multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes more host time
         out: torch.Tensor = multiply(x, self.packed, self.scale, self.bias, self.bits)
         if self.lora_a is not None and self.lora_b is not None:
             out = out + x @ self.lora_a.t() @ self.lora_b.t()
@@ -56,7 +57,7 @@ class WeightOnlyLinear(nn.Module):
 
 
 class _Product(torch.autograd.Function):
-    """The product with packed weights, whose gradient goes to the input alone."""
+    """The product with packed weights. Only the input gets a gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:

@@ -13,11 +13,11 @@ from tracekit.runs.folders import TIMED
 
 
 class WrittenKernels(msgspec.Struct, frozen=True):
-    """What is known of a run's written kernels on one GPU."""
+    """Measurements and predictions of a run's written kernels on one GPU."""
 
     gpu: str
     kernels: dict[str, TimedKernel] = {}
-    """Those that were timed."""
+    """Times of the timed kernels."""
     speedup: tuple[float, float, float] | None = None
     """Predicted speed-up of the step with all kernels: low, expected, high. None: they were not written."""
 
@@ -27,7 +27,7 @@ class WrittenKernels(msgspec.Struct, frozen=True):
 
 
 def read(folder: Path, gpu: GPU) -> WrittenKernels:
-    """Return a run's kernels on this GPU; nothing is known if there are none, or another version wrote the file."""
+    """Return a run's kernels on this GPU; empty if there are none, or another version wrote the file."""
     try:
         stored = msgspec.json.decode((folder / TIMED).read_bytes(), type=WrittenKernels)
     except (OSError, msgspec.DecodeError):
@@ -36,7 +36,7 @@ def read(folder: Path, gpu: GPU) -> WrittenKernels:
 
 
 def add(folder: Path, gpu: GPU, kernels: Mapping[str, TimedKernel]) -> None:
-    """Write times beside those that the folder holds of other kernels on the same GPU."""
+    """Write times into the folder, beside those of other kernels on the same GPU."""
     if kernels:
         stored = read(folder, gpu)
         _write(folder, msgspec.structs.replace(stored, kernels={**stored.kernels, **kernels}))

@@ -40,9 +40,9 @@ def profile_own(
     force: bool = False,
     say: Say = silent,
 ) -> Analysis:
-    """Measure a module on this machine's GPU, or model it for the one named, and return the analysis.
+    """Measure a module on this machine's GPU, or model it for the named GPU, and return the analysis.
 
-    Where there is neither, it is measured on the CPU. `loss` takes what the model returns to the number to minimize.
+    Without either, it is measured on the CPU. `loss` maps the model's output to the number to minimize.
     """
     own = OwnModel(model, inputs, train, loss)
     own.check()
@@ -74,17 +74,17 @@ def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> Non
 
 
 def _keep_graph(own: OwnModel, gpu: "GPU", folder: Path, say: Say) -> None:
-    """Keep the graph of a measured step, for `fuse`, where fake tensors can run the model."""
+    """Keep the graph of a measured step, for `fuse`, if fake tensors can run the model."""
     from tracekit.capture.record_own_model import on_fake_tensors
 
     try:
         run_graph.keep(on_fake_tensors(own, gpu).recording, folder)
-    except Exception as error:  # code that meets tensors without values can raise anything
+    except Exception as error:  # code that gets tensors without values can raise any exception
         say(f"no graph of its ops was kept: fake tensors cannot run it ({type(error).__name__})")
 
 
 def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, steps: int) -> "GPU | None":
-    """Measure the module, and return the GPU that it ran on; None: it ran on the CPU, or the GPU is unknown."""
+    """Measure the module, and return the GPU that it ran on; None for the CPU or an unknown GPU."""
     torch = require("torch")
     place: Device = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     there = own.on(place)

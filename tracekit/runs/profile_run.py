@@ -38,7 +38,7 @@ def profile(model: "str | nn.Module", inputs: Any = None, *, force: bool = False
 def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analysis:
     """Capture a run with planned settings, write trace, report, analysis and settings, and return the analysis.
 
-    Several ranks on this host write a folder each, of which that of the first is analyzed.
+    Each of several ranks on this host writes its own folder; that of the first rank is analyzed.
     """
     folder = rank_folder(settings)
     check_writable(folder / TRACE)
@@ -50,7 +50,7 @@ def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analys
 
 
 def rank_folder(settings: Settings) -> Path:
-    """Return the folder of the first rank's files: that of the run, unless several ranks ran on this host."""
+    """Return the folder of the first rank's files, which is the run's folder unless several ranks ran on this host."""
     several = settings.split and settings.device != "model"
     return settings.folder / "rank-0" if several else settings.folder
 

@@ -29,7 +29,7 @@ def settings_of(folder: Path) -> Settings:
 
 
 def gpu_of_module(folder: Path) -> str:
-    """Return the GPU of a run of the user's own module; "": it is no such run, or no GPU was known."""
+    """Return the GPU of a run of the user's own module; "" if it is no such run, or the GPU is unknown."""
     try:
         stored = json.loads((folder / RUN).read_bytes())
         return str(stored["gpu"]) if "module" in stored else ""

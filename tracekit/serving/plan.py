@@ -88,7 +88,7 @@ def _check(question: Question, positions: int) -> None:
 
 
 def _where_it_applies(sweep: pd.DataFrame, change: str) -> pd.DataFrame:
-    """Return the points with a change; where it does not apply, the points without it."""
+    """Return the points with a change; points where the change does not apply stay as they are."""
     without = sweep[sweep["apply"] == NONE].reset_index(drop=True)
     changed = sweep[sweep["apply"] == change].reset_index(drop=True)
     applies = changed["refused"] == ""
@@ -118,7 +118,7 @@ def _contexts(question: Question) -> list[int]:
 
 
 def _prompts(question: Question, positions: int) -> list[int]:
-    """Return the lengths of modelled prompts; a pass over more tokens than the model has positions is extrapolated."""
+    """Return the lengths of modelled prompts. A pass over more tokens than the model has positions is extrapolated."""
     longest = max(each.prompt_tokens for each in question.requests)
     most = max(longest, min(question.most_tokens, sum(each.prompt_tokens for each in question.requests)))
     most = min(most, positions)

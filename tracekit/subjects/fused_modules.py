@@ -1,4 +1,4 @@
-"""Replaces chains of small kernels with fused kernels, from torch if it has one, else from liger-kernel."""
+"""Replaces chains of small kernels with fused kernels, from torch if it has them, else from liger-kernel."""
 
 import sys
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ class Replay:
     def __init__(self, function: Callable[[], Any]) -> None:
         """Capture the function.
 
-        The peak of device memory is reset before, and is then that of the function, because a replay allocates nothing.
+        Before, the peak of device memory is reset. It is then that of the function, because a replay allocates nothing.
         """
         self._function, cuda = function, require("torch.cuda")
         cuda.reset_peak_memory_stats()

@@ -38,7 +38,7 @@ class Subject:
     tokens_a_step: float = 1.0
     """Number of tokens that a decode step yields on average."""
     caveats: tuple[str, ...] = ()
-    """What was left out when an optimization was applied."""
+    """Parts of an optimization that were left out when it was applied."""
 
     @property
     def training(self) -> bool:

@@ -27,7 +27,7 @@ from tracekit.subjects.subject import Subject
 
 
 def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
-    """Return the subject with the kernels of these rows of its plan; (): of all rows that have one.
+    """Return the subject with the kernels of these rows of its plan; (): of all rows that have a kernel.
 
     Raises InputError for a run without a GPU, for code that fake tensors cannot run, or for rows without a kernel.
     """
@@ -76,6 +76,6 @@ def graph_of_subject(subject: Subject, gpu: GPU) -> Graph:
     own = OwnModel(subject.model, dict(subject.inputs))
     try:
         return graph_of(on_fake_tensors(own, gpu).recording)
-    except Exception as error:  # code that meets tensors without values can raise anything
+    except Exception as error:  # code that gets tensors without values can raise any exception
         why = f"{type(error).__name__}: {first_line(error)[:120]}"
         raise InputError("Fake tensors cannot run the model, so its graph is unknown.", why) from error

@@ -32,7 +32,7 @@ _LEAST_S = 1.0
 
 
 def device_here(device: Device) -> Device:
-    """Return the device to measure on. Raises InputError if it is to be a GPU and there is none."""
+    """Return the device to measure on. Raises InputError if a GPU is requested and there is none."""
     if device == "cpu" or require("torch.cuda").is_available():
         return "cpu" if device == "cpu" else "cuda"
     raise InputError(
@@ -43,7 +43,7 @@ def device_here(device: Device) -> Device:
 
 
 def with_gpu_here(gpus: Sequence[str], place: Device | None) -> Sequence[str]:
-    """Return the GPUs to model: those named and, if it is measured on, that of this machine."""
+    """Return the GPUs to model: the named ones and, if it is measured, this machine's GPU."""
     here = hardware.resolve(require("torch.cuda").get_device_name()) if place == "cuda" else None
     named = [hardware.find(name).id for name in gpus]
     return [*named, here.id] if here and here.id not in named else named
@@ -62,7 +62,7 @@ def sweep(grid: Grid, device: Device, wall_s: float, say: Say = silent) -> pd.Da
 
 @dataclass
 class _Limit:
-    """The time that is left, shared equally by the points that are left."""
+    """The remaining time, shared equally by the remaining points."""
 
     wall_s: float
     points: int
@@ -73,7 +73,7 @@ class _Limit:
         return time.monotonic() - self._began > self.wall_s
 
     def share_s(self) -> float:
-        """Return the seconds of the next point."""
+        """Return the seconds for the next point."""
         share = (self.wall_s - (time.monotonic() - self._began)) / max(1, self.points)
         self.points -= 1
         return max(_LEAST_S, share)
@@ -102,7 +102,7 @@ def _measured(settings: Settings, name: str, worker: Worker, seconds: float) -> 
 
 
 def alone(settings: Settings) -> Verified:
-    """Time the run as it is; a worker process calls this."""
+    """Time the unchanged run. A worker process calls this."""
     run = jobs.prepared(settings)
     with run.subject.numerics():
         for _ in range(WARM_UP_STEPS):
@@ -112,14 +112,14 @@ def alone(settings: Settings) -> Verified:
 
 
 def beside_none(settings: Settings, name: str, seconds: float) -> Verified:
-    """Measure an optimization in turn with the run as it is; a worker process calls this."""
+    """Measure an optimization in turn with the unchanged run. A worker process calls this."""
     expected, budget = Expected(None, None), min(BUDGET_S, seconds)
     return trial.verify(jobs.prepared(settings), name, expected, budget, wall_s=seconds)
 
 
 def _numbers(settings: Settings, result: Verified) -> Row:
     latency, gain, (items, _) = result.after, result.measured, trial.items_of(settings)
-    assert latency is not None and gain is not None  # it has no error
+    assert latency is not None and gain is not None  # measurements without an error have both
     return {
         "latency_ns": latency.median_us * 1e3,
         "latency_low_ns": latency.p10_us * 1e3,

@@ -33,7 +33,7 @@ _RANDOM_PROMPT = "The prompt is random tokens: acceptance depends on the text. G
 
 @dataclass(frozen=True)
 class Draft:
-    """The draft model and the prompt that were asked for."""
+    """The requested draft model and prompt."""
 
     model: str
     prompt: Path | None = None
@@ -46,7 +46,7 @@ class Drafted:
 
     measured: Measured
     acceptance: float
-    """Probability that a drafted token is accepted if those before it were, from the tokens of a pass."""
+    """Probability that a drafted token is accepted if the drafted tokens before it were, from the tokens per pass."""
     caveats: tuple[str, ...]
 
 
@@ -87,13 +87,15 @@ def _check(settings: Settings, target: "nn.Module", inputs: Any) -> None:
 
 
 def _draft_model(settings: Settings, name: str, target: "nn.Module") -> "nn.Module":
-    """Return the draft model on the run's device. Raises InputError if its vocabulary is another one."""
+    """Return the draft model on the run's device. Raises InputError if its vocabulary differs."""
     asked = replace(settings, model=name, name="", seq_len=0)
     model = models.build_for(complete(asked))
     sizes = [int(text_of(config_of(each)).vocab_size) for each in (target, model)]
     if sizes[0] != sizes[1]:
         why = f"The large model has {sizes[0]:,} tokens, {name} has {sizes[1]:,}."
-        raise InputError("The draft model has another vocabulary.", why, "Choose a smaller model of the same family.")
+        raise InputError(
+            "The draft model has a different vocabulary.", why, "Choose a smaller model of the same family."
+        )
     options: Any = model.generation_config
     options.num_assistant_tokens, options.num_assistant_tokens_schedule = CHECKED, "constant"
     options.assistant_confidence_threshold = 0.0
@@ -101,7 +103,7 @@ def _draft_model(settings: Settings, name: str, target: "nn.Module") -> "nn.Modu
 
 
 def _inputs(target: "nn.Module", settings: Settings, prompt: Path | None) -> dict[str, Any]:
-    """Return the tokens of the prompt, as many as the run's."""
+    """Return the tokens of the prompt, as many as the run has."""
     torch = require("torch")
     if prompt is None:
         tokens = prompt_inputs(target, settings)["input_ids"]
@@ -113,7 +115,7 @@ def _inputs(target: "nn.Module", settings: Settings, prompt: Path | None) -> dic
 
 
 def _generation(target: Any, inputs: Mapping[str, Any], new: int, draft: "nn.Module | None") -> Step:
-    """Return the step that generates `new` tokens greedily, and returns them."""
+    """Return the step that generates `new` tokens greedily and returns them."""
     torch, begins = require("torch"), int(inputs["input_ids"].shape[1])
     options = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "pad_token_id": 0}
 
@@ -126,7 +128,7 @@ def _generation(target: Any, inputs: Mapping[str, Any], new: int, draft: "nn.Mod
 
 @contextmanager
 def _counted(model: "nn.Module") -> Iterator[list[None]]:
-    """Count the forward passes of a model: the list gets an element for each."""
+    """Count the forward passes of a model: each of them adds an element to the list."""
     passes: list[None] = []
     hook = model.register_forward_pre_hook(lambda *_: passes.append(None))
     try:

@@ -32,7 +32,7 @@ ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
 """Optimizations to measure on a CPU, for which there are no predictions."""
 
 _ANOTHER_PACE = 1.1
-"""Ratio of two latencies of a run from which its host has another speed."""
+"""Ratio of two latencies of a run from which on its host counts as having another speed."""
 
 
 def verify_run(
@@ -74,7 +74,8 @@ def verify_run(
 
 
 def _wanted(apply: Sequence[str], draft: Draft | None) -> list[str]:
-    """Return the names of the optimizations to measure. Raises InputError for a draft model that none of them runs."""
+    """Return the names of the optimizations to measure. Raises InputError if none of them uses the given draft
+    model."""
     names = list(dict.fromkeys(parse(name).name for name in apply)) or [SpeculativeDecoding.id] * bool(draft)
     if draft and not any(map(_drafts, names)):
         what = f"{', '.join(names)}: no draft model is used."
@@ -87,7 +88,7 @@ def _drafts(name: str) -> bool:
 
 
 def _beside_acceptance(verification: Verification, predict: Callable[[str], Expected]) -> Verification:
-    """Say what is predicted for the acceptance that was measured last."""
+    """Add the prediction for the acceptance that was measured last."""
     last = verification.results[-1]
     if last.acceptance is None or not 0 < last.acceptance < 1:
         return verification
@@ -100,7 +101,7 @@ def _beside_acceptance(verification: Verification, predict: Callable[[str], Expe
 
 
 def _at_its_pace(verification: Verification, recorded_us: float | None, trace: Path) -> Verification:
-    """Predict the last result again if the unmodified run took another time than when it was recorded."""
+    """Predict the last result again if the latency of the unmodified run differs from the recorded one."""
     last = verification.results[-1]
     if not (last.predicted and last.before and recorded_us) or _same(last.before.median_us, recorded_us):
         return verification

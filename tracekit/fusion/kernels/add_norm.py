@@ -38,7 +38,7 @@ def _forward(
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
     x = tl.load(x_ptr + row * x_stride + column, mask=inside, other=0.0).to(tl.float32)
     x += tl.load(residual_ptr + row * residual_stride + column, mask=inside, other=0.0).to(tl.float32)
-    rounded = x.to(sum_ptr.dtype.element_ty)  # as the addition alone rounds it
+    rounded = x.to(sum_ptr.dtype.element_ty)  # rounded like the result of the separate addition
     tl.store(sum_ptr + row * COLUMNS + column, rounded, mask=inside)
     x = rounded.to(tl.float32)
     if CENTERED:
@@ -62,7 +62,8 @@ def _backward(
     out_grad_ptr, sum_grad_ptr, sum_ptr, weight_ptr, mean_ptr, rstd_ptr, x_grad_ptr, weight_grad_ptr, bias_grad_ptr,
     rows, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, CENTERED: tl.constexpr,
 ):  # fmt: skip
-    """Each program processes every n-th row, and sums its part of the weights' gradients in registers."""
+    """Compute gradients: each program processes every n-th row, and sums its part of the weights' gradients in
+    registers."""
     column = tl.arange(0, BLOCK)
     inside = column < COLUMNS
     weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
@@ -163,9 +164,10 @@ def moved_bytes(x, residual, weight, bias=None):
 
 
 def apply(model):
-    """Fuse each residual of a layer with the norm after it: that after the attention, and that of the next layer.
+    """Fuse each residual of a layer with the next norm: the attention's with the second norm, the MLP's with the next
+    layer's.
 
-    Raises ValueError if no layers fit. Layers must return their hidden states alone.
+    Raises ValueError if no layers fit. Layers must return only their hidden states.
     """
     changed = 0
     for parent in model.modules():

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 LAYERS = ("LlamaForCausalLM",)
-"""Classes of the models with a base model and a head."""
+"""Classes of the models that consist of a base model and a head."""
 HEAD = "lm_head"
 CHUNK_BYTES = 1 << 28
 """Largest size of the logits that are in memory at a time."""
@@ -32,8 +32,8 @@ def _loss_and_gradient(
     logits_ptr, label_ptr, loss_ptr, count_ptr, vocabulary, width,
     IGNORED: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The first pass computes the maximum and the sum of exponentials; the second overwrites the logits with the
-    gradient, which is zero in the padding."""
+    """Compute the maximum and the sum of exponentials in the first pass. Overwrite the logits with the gradient, which
+    is zero in the padding, in the second."""
     row = tl.program_id(0).to(tl.int64)
     logits_ptr += row * width
     label = tl.load(label_ptr + row)
@@ -86,7 +86,7 @@ def _run(hidden, weight, labels, gradient):
 
 
 def _padded(weight):
-    """Return the weights with zeros for further tokens up to a whole vector."""
+    """Return the weights with zeros for additional tokens up to a whole vector."""
     missing = -len(weight) % (VECTOR_BYTES // weight.element_size())
     return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
 
@@ -122,7 +122,7 @@ def reference(hidden, weight, labels):
 
 
 def products(hidden, weight, labels):
-    """Return the head's logits: products of the library, which are no part of the group that the kernel replaces."""
+    """Return the head's logits: products of the library, which are not part of the group that the kernel replaces."""
     return hidden @ weight.t()
 
 
@@ -140,7 +140,7 @@ def moved_bytes(hidden, weight, labels):
 
 
 def apply(model):
-    """Let each model compute its loss without storing all logits. Without labels, the model is unchanged.
+    """Replace each model's loss with one that does not store all logits. Without labels, the model is unchanged.
 
     Raises ValueError if there is no such model.
     """

@@ -107,7 +107,7 @@ def moved_bytes(x, residual, bias=None, p=0.1, seed=0):
 
 
 def apply(model):
-    """Let each layer drop and add its residuals in one kernel; the model's dropouts become the identity.
+    """Fuse the dropout and the residual addition of each layer in one kernel. The model's dropouts become the identity.
 
     Raises ValueError if there is no such layer.
     """

@@ -125,7 +125,7 @@ def moved_bytes(gate, up):
 
 
 def apply(model):
-    """Let each MLP compute its activation and its gate in one kernel. Raises ValueError if there is none."""
+    """Compute the activation and the gate of each MLP in one kernel. Raises ValueError if there is no such MLP."""
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
     if not modules:
         raise ValueError(f"The model has no {' or '.join(LAYERS)}.")

@@ -40,7 +40,7 @@ def moved_bytes(x, weight, bias):
 
 
 def apply(model):
-    """Let each MLP compute its first GEMM and its activation in one kernel.
+    """Compute the first GEMM and the activation of each MLP in one kernel.
 
     Raises ValueError for a model in training, and if it has no such MLP.
     """

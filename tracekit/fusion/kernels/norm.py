@@ -12,7 +12,7 @@ import triton.language as tl
 LAYERS = ("Qwen3RMSNorm",)
 """Classes of the norms."""
 EPSILON = 1e-6
-"""What the norm adds to the mean square."""
+"""Value that the norm adds to the mean square."""
 LONGEST = 512
 """Longest row in elements. Longer rows use the kernel that adds the residual."""
 CONFIGS = (
@@ -29,8 +29,8 @@ def _forward(
     x_ptr, weight_ptr, out_ptr, rstd_ptr, rows, inner, outer_stride, inner_stride, eps,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, SAVE: tl.constexpr,
 ):  # fmt: skip
-    """Row r belongs to token r // inner and is its row r % inner, because the heads of a packed projection are not
-    adjacent."""
+    """Normalize rows. Row r belongs to token r // inner and is its row r % inner, because the heads of a packed
+    projection are not adjacent."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows)[:, None] & (column < COLUMNS)
@@ -49,7 +49,8 @@ def _backward(
     grad_ptr, x_ptr, weight_ptr, rstd_ptr, x_grad_ptr, weight_grad_ptr, rows,
     COLUMNS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Each program processes every n-th block of rows, and sums its part of the weight's gradient."""
+    """Compute gradients: each program processes every n-th block of rows, and sums its part of the weight's
+    gradient."""
     column = tl.arange(0, BLOCK)[None, :]
     weight = tl.load(weight_ptr + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
     weight_grad = tl.zeros([ROWS, BLOCK], tl.float32)
@@ -145,7 +146,7 @@ def moved_bytes(x, weight):
 
 
 def apply(model):
-    """Let each norm of short rows run in one kernel. Raises ValueError if there is none."""
+    """Run each norm of short rows in one kernel. Raises ValueError if there is no such norm."""
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS and each.weight.numel() <= LONGEST]
     if not modules:
         raise ValueError(f"The model has no {' or '.join(LAYERS)} of at most {LONGEST} elements.")

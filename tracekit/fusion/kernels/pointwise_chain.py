@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 LAYERS = ("NewGELUActivation",)
-"""Classes of the modules that consist of the chain alone."""
+"""Classes of the modules that consist only of the chain."""
 CONFIGS = (
     {"BLOCK": 1024, "num_warps": 4},
     {"BLOCK": 2048, "num_warps": 8},
@@ -108,7 +108,7 @@ def moved_bytes(x):
 
 
 def apply(model):
-    """Let each module that consists of the chain compute it in one kernel. Raises ValueError if there is none."""
+    """Compute each module that consists of the chain in one kernel. Raises ValueError if there is no such module."""
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
     if not modules:
         raise ValueError(f"The model has no {' or '.join(LAYERS)}.")

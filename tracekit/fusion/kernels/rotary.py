@@ -73,7 +73,8 @@ def _rotate(
 
 
 def _run(q, k, cos, sin, backward=False):
-    """Shapes: (batch, heads, tokens, head size); cos and sin: (batch or 1, tokens, head size)."""
+    """Rotate queries and keys. Shapes: (batch, heads, tokens, head size); cos and sin: (batch or 1, tokens, head
+    size)."""
     q, k = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k))
     cos, sin = cos.contiguous(), sin.contiguous()
     batch, q_heads, tokens, size = q.shape
@@ -133,7 +134,7 @@ def moved_bytes(q, k, cos, sin):
 
 
 def apply(model):
-    """Let each attention layer call the kernel. Other models of the same Python module keep the original function.
+    """Make each attention layer call the kernel. Other models of the same Python module keep the original function.
 
     Raises ValueError if no layer calls such a function.
     """
@@ -162,7 +163,8 @@ def remove(model):
 
 
 def _called(plain, q, k, cos, sin, *others, **options):
-    """Rotate (batch, heads, tokens, size) by the kernel, or the first part of each head. Leave other layouts alone."""
+    """Rotate (batch, heads, tokens, size) by the kernel, or only the first part of each head. Leave other layouts
+    unchanged."""
     size = cos.shape[-1]
     usual = q.ndim == 4 and cos.ndim == 3 and cos.shape[-2] == q.shape[2] and size <= q.shape[3]
     if not usual or options.get("unsqueeze_dim", 1) != 1 or any(each not in (None, 1) for each in others):

@@ -28,10 +28,10 @@ _MAGIC = 0x4B000000
 
 @triton.jit
 def _value(words, magic, i: tl.constexpr, BITS: tl.constexpr):
-    """Return value i of each word, in two instructions or three.
+    """Return value i of each word, in two or three instructions.
 
     Its bits become the mantissa of a float without a conversion: 2 ** 23 plus the value, shifted by its place. `magic`
-    is 2 ** 23, not a constant, so that AND and OR are one instruction.
+    is 2 ** 23 as an argument, not a constant, so that AND and OR are one instruction.
     """
     VALUES: tl.constexpr = 32 // BITS
     FIRST: tl.constexpr = 20 // BITS
@@ -50,7 +50,8 @@ def _product(
     K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr,
     ROWS: tl.constexpr, RUNS: tl.constexpr,
 ):  # fmt: skip
-    """Multiply a row by the weights of ROWS outputs. A thread reads a run, the 4 words of `pack`, of each."""
+    """Multiply a row by the weights of ROWS outputs. A thread reads one run (the 4 words of `pack`) of each output at a
+    time."""
     run_length: tl.constexpr = 128 // BITS
     runs: tl.constexpr = K // run_length
     column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -104,7 +105,7 @@ def pack(weight, bits=4, group=64):
     rows, columns = weight.shape
     if columns % group or group & (group - 1) or group < 32:
         raise ValueError(
-            f"{columns} inputs are no multiple of a group of {group}, or it is no power of two from 32 on."
+            f"{columns} inputs are not a multiple of a group of {group}, or the group is not a power of two from 32 on."
         )
     half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(rows, -1, group)

@@ -20,7 +20,7 @@ _GATHER = 3.0
 def with_package(base: Baseline, fused: Rows, outcome: Outcome) -> pd.DataFrame:
     """Add transformers' code around the package to the ops that `fused` selects.
 
-    It is an op in Python, and for padded sequences (before version 5 for all) their packing.
+    The code is an op in Python, and for padded sequences (before version 5 for all) the packing of the sequences.
     """
     batch_size = base.source.capture.batch_size if base.source.capture else 0
     called = Extra("flash_attn (Python)", moving(8, 8), host=1 + 2 * pick(PYTHON_OP, outcome))

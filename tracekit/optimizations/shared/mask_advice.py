@@ -7,7 +7,8 @@ from tracekit.optimizations.base import Optimization
 
 
 def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
-    """Return a line with the version that fixes it and the speed-up then; empty if attention stays fused."""
+    """Return a line with the version that fixes it and the speed-up with that version; empty if attention stays
+    fused."""
     if not unfused(base).any():
         return ()
     gain = optimization.expected_speedup(mended(base))
