@@ -91,7 +91,7 @@ def test_the_kernel_packs_alike():
 
 
 def test_errors_say_what_to_do(tmp_path):
-    with pytest.raises(InputError, match="no format"):
+    with pytest.raises(InputError, match="is not a format"):
         tracekit.quantize(model(), "int3")
     with pytest.raises(InputError, match="group of 48"):
         tracekit.quantize(model(), "int4", group_size=48)
