@@ -125,7 +125,7 @@ def test_files_of_other_models_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         load(model(), path)
     save(tracekit.quantize(model(), "int4", group_size=32), path)
-    with pytest.raises(InputError, match="of another model"):
+    with pytest.raises(InputError, match="belongs to another model"):
         load(torch.nn.Sequential(torch.nn.Linear(64, 8)), path)
     with pytest.raises(TracekitError, match="cannot be written"):
         save(tracekit.quantize(model(), "int4", group_size=32), tmp_path / "none" / "model.safetensors")

@@ -148,7 +148,7 @@ def _layer_named(model: "nn.Module", name: str, path: str) -> "nn.Module":
     layer = dict(model.named_modules(remove_duplicate=False)).get(name)
     if layer is None or type(layer).__name__ not in _LINEAR:
         why = "It is missing." if layer is None else f"It is a {type(layer).__name__}."
-        raise InputError(f"{path} is of another model: {name} is no linear layer here.", why, _SAME)
+        raise InputError(f"{path} belongs to another model: {name} is not a linear layer here.", why, _SAME)
     return layer
 
 

@@ -93,9 +93,7 @@ def _draft_model(settings: Settings, name: str, target: "nn.Module") -> "nn.Modu
     sizes = [int(text_of(config_of(each)).vocab_size) for each in (target, model)]
     if sizes[0] != sizes[1]:
         why = f"The large model has {sizes[0]:,} tokens, {name} has {sizes[1]:,}."
-        raise InputError(
-            "The draft model has a different vocabulary.", why, "Choose a smaller model of the same family."
-        )
+        raise InputError("The draft model has another vocabulary.", why, "Choose a smaller model of the same family.")
     options: Any = model.generation_config
     options.num_assistant_tokens, options.num_assistant_tokens_schedule = CHECKED, "constant"
     options.assistant_confidence_threshold = 0.0
