@@ -65,8 +65,17 @@ def _rotation_first(group: OpGroup) -> list[OpGroup]:
     end = names.index("add") + 1 if "add" in names else 0
     while end < len(names) and names[end] in CASTS and sizes[end] == sizes[end - 1]:  # larger: repeated keys
         end += 1
-    first, rest = OpGroup(group.graph, group.nodes[:end]), OpGroup(group.graph, group.nodes[end:])
-    return [first, rest] if is_rotation(first) else [group]
+    if not is_rotation(OpGroup(group.graph, group.nodes[:end])):
+        return [group]
+    if names[end - 1] in CASTS and not _is_cast_back(group, end - 1):
+        end = names.index("add") + 1
+    return [OpGroup(group.graph, group.nodes[:end]), OpGroup(group.graph, group.nodes[end:])]
+
+
+def _is_cast_back(group: OpGroup, last: int) -> bool:
+    """Return whether a cast gives the type that the group reads: it undoes one of the group's own."""
+    graph, nodes = group.graph, group.nodes
+    return graph.tensors[graph.nodes[nodes[last]].outputs[0]].dtype == graph.tensors[group.inputs[0]].dtype
 
 
 def _elements(group: OpGroup, node: int) -> int:

@@ -52,7 +52,51 @@ def test_other_types_and_old_gpus_are_refused_with_advice(planned):
     pascal = replace(H100, name="P100", compute_capability=(6, 0))
     assert "another --gpu" in run_kernels.obstacle(replace(planned, dtype="float"), pascal)
     assert "NVIDIA" in run_kernels.obstacle(planned, hardware.find("mi300x"))
-    assert "torch.compile" in run_kernels.obstacle(replace(planned, template="", library=""), H100)
+    refused = run_kernels.obstacle(replace(planned, template="", library=""), H100)
+    assert "layers that are x + a(norm(x))" in refused
+    assert "torch.compile" in refused
+    chain = replace(planned, template="", library="", pattern="pointwise chain", ops="add, atan2")
+    assert "code is not generated for atan2" in run_kernels.obstacle(chain, H100)
+
+
+def test_what_cannot_be_written_is_said_before_anything_is_proved(run, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.touch()
+    told = fuse(run, "--all", "-o", blocked)
+    assert told.exit_code == 1
+    assert "is no folder" in told.output
+    assert "residual + norm" not in told.output
+
+
+def test_groups_that_are_not_there_and_contrary_options_are_refused(run, tmp_path):
+    wrong = fuse(run, "--group", 99, "-o", tmp_path)
+    assert wrong.exit_code == 1
+    assert "no group 99" in wrong.output
+    assert "--all" in wrong.output
+    assert fuse(run, "--all", "--group", 1).exit_code == 2
+
+
+def test_a_group_that_was_asked_for_and_has_no_kernel_ends_with_status_1(run, llama, tmp_path):
+    number = next(n for n, row in enumerate(plan(llama[1], H100), 1) if not row.template)
+    told = fuse(run, "--group", number, "-o", tmp_path)
+    assert told.exit_code == 1
+    assert "no template fits this group: " in told.output
+
+
+def test_a_broken_triton_is_no_bug_of_tracekit(tmp_path, monkeypatch):
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text("raise ImportError('no libcuda')")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "norm.py"
+    path.write_text(text(Written("norm")))
+    with pytest.raises(TracekitError, match="no libcuda"):
+        load(path, "broken_triton")
+
+
+def fuse(*arguments):
+    return CliRunner().invoke(main, ["fuse", *map(str, arguments)])
 
 
 def test_the_plan_says_who_is_faster(planned):

@@ -32,6 +32,7 @@ _NEEDED_FOR = {
     "measure": "Readings of the GPU and Parquet files need it.",
     "notebook": "The notebook magics need it.",
     "mcp": "The server for programs needs it.",
+    "fuse": "Kernels are written in Triton, and proved by its interpreter if there is no GPU.",
 }
 _OPTIMIZATION = "This optimization is applied with it."
 

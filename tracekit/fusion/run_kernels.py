@@ -20,8 +20,9 @@ from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Dtype
 from tracekit.fusion import pointwise, proof
+from tracekit.fusion.refusals import refusal
 from tracekit.fusion.writing import Written, load, placeholders, text
-from tracekit.reports.files import write_atomically
+from tracekit.reports.files import check_writable, write_atomically
 from tracekit.reports.numbers import percent
 from tracekit.runs import kernel_times
 from tracekit.runs.folders import GRAPH, TRACE
@@ -84,6 +85,7 @@ def write_rows(
 ) -> list[Result]:
     """Check and write the kernels of these rows of a plan; without numbers, of all rows that have a kernel."""
     _check_numbers(numbers, rows)
+    check_writable(target / "kernel.py")
     proof.check_interpreter()
     results = []
     for number, planned in enumerate(rows, 1):
@@ -99,7 +101,9 @@ def _check_numbers(numbers: Sequence[int], rows: Sequence[Planned]) -> None:
     wrong = [number for number in numbers if not 1 <= number <= len(rows)]
     if wrong:
         raise InputError(
-            f"The plan has no group {wrong[0]}.", f"It has {len(rows)}.", "Leave out --group to write all of them."
+            f"The plan has no group {wrong[0]}.",
+            f"It has {len(rows)}.",
+            "Leave out --group to see them, or write all of them with --all.",
         )
 
 
@@ -126,7 +130,7 @@ def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path
 def obstacle(planned: Planned, gpu: GPU) -> str:
     """Return why no kernel can be written for a row; "": one can."""
     if not planned.template:
-        return "no template fits this group" + (f": {planned.elsewhere}" if planned.elsewhere else "")
+        return f"{refusal(planned)} ({planned.elsewhere})" if planned.elsewhere else refusal(planned)
     dtype = _DTYPES.get(planned.dtype)
     if dtype is None:
         return f"its type, {planned.dtype or 'unknown'}, is not supported: profile the model in bf16, fp16 or fp32"

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tracekit.analyzers.errors import TracekitError
+from tracekit.capture.packages import require
 
 _BODY = re.compile(r"(?<=# body: written from the ops of the run\n).*?(?=\n+# end of the body)", re.DOTALL)
 
@@ -53,17 +53,12 @@ def text(written: Written) -> str:
 
 
 def load(path: Path, name: str = "") -> ModuleType:
-    """Import a kernel's file. Raises TracekitError if Triton is missing."""
+    """Import a kernel's file. Raises MissingPackageError if Triton cannot be imported."""
     spec = util.spec_from_file_location(name or path.stem, path)
     assert spec is not None and spec.loader is not None
     module = util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != "triton":
-            raise
-        why = "Kernels are written in Triton, and proved by its interpreter if there is no GPU."
-        raise TracekitError("Triton is not installed.", why, "Install it with: pip install 'tracekit[fuse]'") from error
+    require("triton")
+    spec.loader.exec_module(module)
     return module
 
 
