@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from tracekit.analyzers.fusion.graph import Tensor
 from tracekit.analyzers.readers.execution_trace import TensorValue
 
-Place = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""Offset, shape and strides within a storage."""
+Place = tuple[int, tuple[int, ...], tuple[int, ...], str]
+"""Offset, shape, strides and type within a storage."""
 
 
 @dataclass
@@ -15,6 +15,8 @@ class _Storage:
     """Place -> the number of its tensor, and the write after which it was made."""
     written: tuple[int, int] = (-1, 0)
     """The tensor that was last written, and the number of that write."""
+    kind: tuple[str, str] = ("", "")
+    """Device and type of the tensor that was first seen in it."""
     empty: bool = False
     """Whether it was allocated, and nothing recorded has written to it."""
 
@@ -29,6 +31,8 @@ class TensorVersions:
     def read(self, value: TensorValue) -> int:
         """Return the number of a tensor; of one whose storage was written since, that of what was written."""
         storage = self._storages.setdefault(value.storage, _Storage())
+        if _place(value) not in storage.known and storage.kind not in (("", ""), _kind(value)):
+            self._storages[value.storage] = storage = _Storage()  # memory of a number, which no op allocates
         number, after = storage.known.get(_place(value), (-1, -1))
         if number >= 0 and after >= storage.written[1]:
             return number
@@ -59,8 +63,13 @@ class TensorVersions:
         number = len(self.tensors)
         self.tensors[number] = Tensor(value.shape, value.dtype)
         storage.known[_place(value)] = number, storage.written[1]
+        storage.kind = storage.kind if any(storage.kind) else _kind(value)
         return number
 
 
+def _kind(value: TensorValue) -> tuple[str, str]:
+    return value.device, value.dtype
+
+
 def _place(value: TensorValue) -> Place:
-    return value.offset, value.shape, value.strides
+    return value.offset, value.shape, value.strides, value.dtype

@@ -74,6 +74,7 @@ class TensorValue(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+    device: str = ""
 
 
 class ExecutedCall(msgspec.Struct, frozen=True):
@@ -179,7 +180,8 @@ def _tensor(value: Any, of_type: Any, shape: Any, strides: Any) -> TensorValue |
         return None
     dtype = of_type.removeprefix("Tensor(").removesuffix(")")
     known = tuple(strides) if _are_sizes(strides) and len(strides) == len(shape) else _contiguous(shape)
-    return TensorValue(value[0], value[1], value[2], tuple(shape), known, dtype)
+    device = value[-1] if isinstance(value[-1], str) else ""
+    return TensorValue(value[0], value[1], value[2], tuple(shape), known, dtype, device)
 
 
 def _are_sizes(shape: Any) -> bool:

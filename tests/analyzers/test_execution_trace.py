@@ -72,6 +72,17 @@ def test_memory_that_is_used_again_is_another_tensor(tmp_path):
     ]
 
 
+def test_memory_of_a_number_is_not_that_of_an_earlier_tensor(tmp_path):
+    number = [5, 4, 0, 1, 8, "cpu"]
+    found = graph(
+        tmp_path,
+        chakra(10, "aten::neg", [tensor(1, 2)], [tensor(3, 4)]),
+        chakra(11, "aten::mul", [tensor(1, 2), number], [tensor(7, 8)], types=[FLOAT, "Tensor(double)"]),
+    )
+    assert not set(found.nodes[0].outputs) & set(found.nodes[1].inputs)
+    assert find(found) == []
+
+
 def test_what_is_written_in_place_is_read_through_views(tmp_path):
     found = graph(
         tmp_path,

@@ -17,8 +17,8 @@ SAMPLES = Path(__file__).parents[2] / "examples" / "execution_traces"
 H100 = hardware.find("h100")
 
 
-def pair(name):
-    return SAMPLES / f"cpu_llama_{name}.trace.json.gz", SAMPLES / f"cpu_llama_{name}.et.json.gz"
+def pair(name, where="cpu"):
+    return SAMPLES / f"{where}_llama_{name}.trace.json.gz", SAMPLES / f"{where}_llama_{name}.et.json.gz"
 
 
 def with_kernels(path, folder):
@@ -76,20 +76,29 @@ def test_kernel_times_of_the_trace_are_those_before(tmp_path):
 
 def test_kernels_are_written_and_say_what_the_trace_does_not_tell(tmp_path):
     pytest.importorskip("triton")
-    trace, beside = pair("prefill")
-    templates = [row.template for row in executed_plan(trace, beside, H100).rows]
-    groups = [part for name in ("add_norm", "rotary") for part in ("--group", templates.index(name) + 1)]
-    told = fuse(trace, "--execution-trace", beside, "--gpu", "h100", *groups, "-o", tmp_path)
-    assert told.exit_code == 0, told.output
-    norm, rotary = (next(tmp_path.glob(f"*{name}.py")).read_text() for name in ("norm", "rotary"))
-    assert 'LAYERS = ("<class of the module>",)' in norm
-    assert "set\nEPSILON" in norm
-    assert "names no modules" in " ".join(rotary.split())
     from tracekit.fusion.writing import load
 
-    kernel = load(next(tmp_path.glob("*_rotary.py")), "of_execution_trace")
+    trace, beside = pair("prefill")
+    told = fuse(trace, "--execution-trace", beside, "--gpu", "h100", "--all", "-o", tmp_path)
+    assert told.exit_code == 0, told.output
+    (norm,), (rotary,) = (list(tmp_path.glob(f"*_{name}.py")) for name in ("add_norm", "rotary"))
+    norm, kernel = norm.read_text(), load(rotary, "of_execution_trace")
+    assert 'LAYERS = ("<class of the module>",)' in norm
+    assert "set\nEPSILON" in norm
+    assert "names no modules" in " ".join(rotary.read_text().split())
     with pytest.raises(ValueError, match="class of the module"):
         kernel.apply(__import__("torch").nn.Linear(2, 2))
+
+
+def test_the_pair_of_a_gpu_has_the_groups_of_that_of_a_cpu_and_their_times():
+    for workload in ("prefill", "train"):
+        there, here = (executed_plan(*pair(workload, where), H100) for where in ("cuda", "cpu"))
+        assert there.measured
+        rows, others = ({(row.template, row.groups) for row in each.rows if row.template} for each in (there, here))
+        assert rows == others
+    norm = next(row for row in there.rows if row.template == "add_norm")
+    assert norm.each.launches_before == 26  # with casts between bf16 and fp32, and gradients
+    assert 150e3 < norm.before_ns < 260e3
 
 
 def test_a_trace_of_another_run_is_refused():

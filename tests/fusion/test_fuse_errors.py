@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -104,6 +106,25 @@ def test_the_plan_says_who_is_faster(planned):
     assert "is as fast" in beside_compile("gated_activation", training=True)
     assert "faster than" in beside_compile("cross_entropy", training=True)
     assert beside_compile("cross_entropy", training=False) == ""
+
+
+def test_who_is_faster_is_what_was_measured():
+    """Each range spans the rows of the benchmarks; those of an own module are among them."""
+    data = Path(__file__).parents[2] / "benchmarks" / "data"
+    ratios = defaultdict(list)
+    for gpu in ("h100", "h200"):
+        for row in json.loads((data / f"{gpu}_fused/kernels.json").read_text())["rows"]:
+            if row.get("compiled_us"):
+                ratios[row["template"], row["run"].endswith("train")].append(row["after_us"] / row["compiled_us"])
+    for step in json.loads((data / "fused_steps_h100/own_module_kernels.json").read_text()).values():
+        templates = {"residual + norm": "add_norm", "gated activation": "gated_activation"}
+        for row in (row for row in step["plan"] if row["measured_ns"] > 0):
+            template = templates.get(row["pattern"], "packed_projections")
+            ratios[template, False].append(row["measured_ns"] / row["compiled_ns"])
+    for (template, training), values in ratios.items():
+        if (template, training) != ("dropout_residual", False):  # is planned in training alone
+            span = f"{min(values):.2f} to {max(values):.2f} of torch.compile's time"
+            assert span in beside_compile(template, training=training), template
 
 
 def test_a_trace_without_a_graph_has_guesses_and_no_kernels(tmp_path):
