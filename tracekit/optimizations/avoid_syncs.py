@@ -94,8 +94,10 @@ def waits_for_nothing(base: Baseline) -> int:
 
 
 def _amid(base: Baseline) -> Rows:
-    """Return the waits that are followed by kernels in the step."""
-    kernels = np.flatnonzero(base.ops.category.to_numpy() == "kernel")
+    """Return the waits that are followed by kernels of the trace in the step; added kernels do not count."""
+    recorded = base.recorded.launched_ns.index
+    traced = base.ops.index.isin(recorded) if len(recorded) else np.ones(len(base.ops), dtype=bool)
+    kernels = np.flatnonzero((base.ops.category.to_numpy() == "kernel") & traced)
     before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
     return np.asarray(base.ops.sync.to_numpy() & before_last)
 

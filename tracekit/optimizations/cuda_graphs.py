@@ -108,7 +108,8 @@ class CUDAGraphs(Graphed):
             return f"{shapes} times a step shapes depend on values, which no graph records: see avoid-syncs."
         stops = waits_for_nothing(base)
         if stops:
-            return f"{stops} times amid a step the host waits for the device, which no graph records: see avoid-syncs."
+            often = "Once" if stops == 1 else f"{stops} times"
+            return f"{often} amid a step the host waits for the device, which no graph records: see avoid-syncs."
         if traced_masks.from_the_host(base):
             return (
                 "While a step is recorded, the model makes its attention mask from a number of the host's, which no "
