@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from tracekit.capture.cuda_attention import AttentionChoice
-from tracekit.capture.cuda_functions import HostTensors
 from tracekit.capture.cuda_ops import aten
+from tracekit.capture.host_tensors import HostTensors
 from tracekit.capture.op_calls import tensors_in
 from tracekit.capture.op_recorder import OpRecorder
 from tracekit.capture.recordable import check

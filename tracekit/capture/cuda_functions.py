@@ -1,42 +1,24 @@
 """Sends functions of torch.nn.functional that differ between the CPU and CUDA down the CUDA path."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakIdKeyDictionary
 
 from tracekit.capture.cuda_attention import AttentionChoice
 from tracekit.capture.cuda_norm import rms_norm
 from tracekit.capture.cuda_recurrent import recurrent_calls
-
-if TYPE_CHECKING:
-    from tracekit.capture.op_recorder import OpRecorder
-
-
-class HostTensors:
-    """Tracks the tensors that a program creates on the host, as opposed to those in a GPU's memory."""
-
-    def __init__(self) -> None:
-        self._made = WeakIdKeyDictionary()
-
-    def add(self, tensor: torch.Tensor) -> None:
-        self._made[tensor] = True
-
-    def discard(self, tensor: torch.Tensor) -> None:
-        self._made.pop(tensor, None)
-
-    def __contains__(self, tensor: torch.Tensor) -> bool:
-        return tensor in self._made
+from tracekit.capture.host_tensors import HostTensors
+from tracekit.capture.op_recorder import OpRecorder
 
 
 class CudaFunctions(TorchFunctionMode):
     """Makes calls on CPU tensors decompose as on CUDA, so that the recorded ops are those of a GPU."""
 
-    def __init__(self, attention: AttentionChoice, host_tensors: HostTensors, recorder: "OpRecorder") -> None:
+    def __init__(self, attention: AttentionChoice, host_tensors: HostTensors, recorder: OpRecorder) -> None:
         super().__init__()
         self._choice, self._host_tensors = attention, host_tensors
         self._paths: dict[Any, Callable[..., Any]] = {

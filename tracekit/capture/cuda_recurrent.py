@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tracekit.analyzers.costs.recurrent import GATES
-
-if TYPE_CHECKING:
-    from tracekit.capture.op_recorder import OpRecorder
+from tracekit.capture.op_recorder import OpRecorder
 
 aten = torch.ops.aten
 
@@ -19,13 +17,13 @@ _KEPT = 2
 """Values per step that training keeps for the backward pass besides the gates: the cell and its activation."""
 
 
-def recurrent_calls(recorder: "OpRecorder") -> dict[Any, Callable[..., Any]]:
+def recurrent_calls(recorder: OpRecorder) -> dict[Any, Callable[..., Any]]:
     """Return a function for each recurrent function of torch, which records it as cuDNN's op."""
     return {func: _Recorded(recorder, func) for func in _MODES}
 
 
 class _Recorded:
-    def __init__(self, recorder: "OpRecorder", func: Any) -> None:
+    def __init__(self, recorder: OpRecorder, func: Any) -> None:
         self._recorder, self._func = recorder, func
 
     def __call__(self, *args: Any) -> Any:
@@ -43,7 +41,7 @@ class _Recorded:
 class _Layer:
     """One call: (input, hx, weights, ...) or, packed, (data, batch_sizes, hx, weights, ...)."""
 
-    recorder: "OpRecorder"
+    recorder: OpRecorder
     func: Any
     args: tuple[Any, ...]
 

@@ -11,7 +11,8 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.capture import models, workloads
 from tracekit.capture.annotate import NoRanges, annotate
 from tracekit.capture.cuda_attention import AttentionChoice
-from tracekit.capture.cuda_functions import CudaFunctions, HostTensors
+from tracekit.capture.cuda_functions import CudaFunctions
+from tracekit.capture.host_tensors import HostTensors
 from tracekit.capture.model_errors import model_errors
 from tracekit.capture.models import ModelSpec
 from tracekit.capture.numerics import torch_dtype

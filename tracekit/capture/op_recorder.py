@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tracekit.capture import cuda_norm
 from tracekit.capture.annotate import Emitter
 from tracekit.capture.cuda_attention import AttentionChoice
-from tracekit.capture.cuda_functions import HostTensors
 from tracekit.capture.cuda_ops import aten, is_recorded, reads_back
 from tracekit.capture.fake_results import as_real
+from tracekit.capture.host_tensors import HostTensors
 from tracekit.capture.inner_ops import decomposed, workspace
 from tracekit.capture.live_memory import LiveMemory
 from tracekit.capture.op_calls import element_type, op_call, tensors_in

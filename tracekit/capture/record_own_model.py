@@ -13,8 +13,9 @@ from tracekit.capture.annotate import NoRanges, annotate
 from tracekit.capture.cpu_functions import CpuFunctions, as_on_a_gpu
 from tracekit.capture.cpu_recorder import OPTIMIZER, CpuRecorder, Placement
 from tracekit.capture.cuda_attention import AttentionChoice
-from tracekit.capture.cuda_functions import CudaFunctions, HostTensors
+from tracekit.capture.cuda_functions import CudaFunctions
 from tracekit.capture.fake_run import FakeRun
+from tracekit.capture.host_tensors import HostTensors
 from tracekit.capture.model_errors import first_line
 from tracekit.capture.op_graph import note_results
 from tracekit.capture.op_recorder import OpRecorder
