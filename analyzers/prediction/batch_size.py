@@ -1,6 +1,7 @@
 """Derives the number of sequences, images or samples per step from the shapes of its ops."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -20,6 +21,19 @@ _BATCH_FIRST = {
     "aten::batch_norm": 4,
 }
 """Ops whose first input has the batch as its first dimension -> rank of that input."""
+_LAYERS = (
+    "aten::linear",
+    "aten::relu",
+    "aten::gelu",
+    "aten::silu",
+    "aten::tanh",
+    "aten::sigmoid",
+    "aten::leaky_relu",
+    "aten::elu",
+    "aten::dropout",
+    "aten::layer_norm",
+)
+"""Ops of layers without a fixed rank. Their first input has the batch as its first dimension, unless it is a vector."""
 _HANDLING = ("aten::copy_", "aten::clone")
 _FILLING = ("aten::normal_", "aten::uniform_", "aten::random_")
 _CHOOSING = ("aten::topk", "aten::argmax", "aten::multinomial", "aten::sort")
@@ -36,15 +50,27 @@ entries. Tables of positions or distances have fewer, and lookups in them have o
 
 def batch_by_shapes(host: pd.DataFrame) -> int:
     """Return the batch size of a step; 0 if the shapes do not determine it or disagree."""
-    calls = host[host["name"].isin(list(_BATCH_FIRST)).to_numpy()]
-    counted = Counter(zip(calls["name"].astype(str), calls["shapes"].astype(str), strict=True))
+    votes = _votes(host, {name: range(rank, rank + 1) for name, rank in _BATCH_FIRST.items()})
+    if votes:
+        return _majority(votes)
+    return _of_tokens(host) or _beside_graphs(host) or _majority(_votes(host, dict.fromkeys(_LAYERS, _OF_A_BATCH)))
+
+
+def _votes(host: pd.DataFrame, ranks: Mapping[str, range]) -> Counter[int]:
+    """Count the calls of these ops by the first dimension of their first input, if it has one of the op's ranks."""
+    calls = host[host["name"].isin(list(ranks)).to_numpy()]
     votes: Counter[int] = Counter()
+    counted = Counter(zip(calls["name"].astype(str), calls["shapes"].astype(str), strict=True))
     for (name, shapes), count in counted.items():
-        if size := _first_dimension(name, shapes):
-            votes[size] += count
-    if not votes:
-        return _of_tokens(host) or _beside_graphs(host)
-    size, most = votes.most_common(1)[0]
+        dims = recorded_dims(shapes, 0)
+        if len(dims) in ranks[name] and dims[0] > 0:
+            votes[dims[0]] += count
+    return votes
+
+
+def _majority(votes: Counter[int]) -> int:
+    """Return the size that more than half of the calls have, or 0."""
+    size, most = votes.most_common(1)[0] if votes else (0, 0)
     return size if 2 * most > votes.total() else 0
 
 
@@ -91,9 +117,3 @@ def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], 
 def _rows(shapes: str, types: str, dtypes: tuple[str, ...], ranks: range) -> int:
     dims = recorded_dims(shapes, 0)
     return dims[0] if len(dims) in ranks and recorded_type(types) in dtypes else 0
-
-
-def _first_dimension(name: str, shapes: str) -> int:
-    """Return the first dimension of an op's first input; 0 if the input has another rank."""
-    dims = recorded_dims(shapes, 0)
-    return max(dims[0], 0) if len(dims) == _BATCH_FIRST[name] else 0

@@ -84,6 +84,10 @@ def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
         ([("aten::copy_", "[[2,3,8,8],[]]", '["float"]')], 0),
         ([("cudaGraphLaunch", ""), ("aten::normal_", "[[2,3,8,8],[],[]]", '["float"]')], 2),
         ([("cudaGraphLaunch", ""), ("aten::copy_", "[[4],[4],[]]"), ("aten::copy_", "[[1],[1],[]]")], 0),
+        ([("aten::linear", "[[32,64],[8,64],[8]]"), ("aten::relu", "[[32,8]]")], 32),
+        ([("aten::linear", "[[32,64],[8,64],[8]]"), ("aten::relu", "[[16,8]]")], 0),
+        ([("aten::relu", "[[64]]")], 0),
+        ([("aten::relu", "[[9,8]]"), ("aten::embedding", "[[50257,768],[4,128]]")], 4),
         ([], 0),
     ],
 )
