@@ -65,6 +65,8 @@ def _as_column(values: Any, dtype: str) -> Any:
         values = values.array
     if dtype == "category":
         return values if isinstance(values, pd.Categorical) else pd.Categorical(values)
+    if dtype == "object" and isinstance(values, np.ndarray) and values.dtype == object:
+        return pd.arrays.NumpyExtensionArray(values)  # as below, without a Series for each column
     if dtype == "object":
         return pd.Series(values, dtype=object).array
     declared, held = np.dtype(dtype), getattr(values, "dtype", None)

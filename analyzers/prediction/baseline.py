@@ -194,8 +194,8 @@ class Baseline:
         self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0
     ) -> tuple[Floats, Floats, Floats]:
         """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
-        kernel = ops.kernel_ns.to_numpy() + (ops.launches.to_numpy() - 1) * self.gap_ns
-        host, sync = ops.host_ns.to_numpy() * host_factor, ops.sync.to_numpy()
+        host, kernel, launches, sync = (ops[name].to_numpy() for name in ("host_ns", "kernel_ns", "launches", "sync"))
+        host, kernel = host * host_factor, kernel + (launches - 1) * self.gap_ns
         beside = self.outside.scaled(unexplained, ("unexplained",))
         outside = beside.before_each(len(ops), host_factor if self.profiler_share else 1.0)
         host = host + outside[:-1]

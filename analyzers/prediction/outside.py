@@ -46,6 +46,8 @@ class Outside:
 
     def scaled(self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL) -> "Outside":
         """Return a copy in which the time of these causes is multiplied by `factor`."""
+        if factor == 1.0:
+            return self
         return replace(self, ns=np.where(np.isin(self.cause, list(causes)), self.ns * factor, self.ns))
 
     def grown(self, work: float, exponent: float) -> "Outside":

@@ -38,6 +38,8 @@ MENDED = (5, 18)
 """The first version of transformers that builds no such masks."""
 _LAYERS = ("gemm", "convolution", "attention")
 _PRODUCTS = re.compile(r"aten::(?:linear|addmm|mm|b?addbmm|bmm|matmul|einsum|conv|scaled_dot_product)")
+_ALL_TRUE = (("aten::all",), ("aten::sum", "aten::eq"))
+"""Calls before the read of whether a mask is all true."""
 _CLASSES = Path(__file__).parent / "mask_classes.toml"
 KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
 """Real time of the math backend's kernels, relative to the modelled one. ViT-large (batch 8) on an H200: 187 µs per
@@ -74,13 +76,13 @@ def asked(ops: pd.DataFrame) -> Rows:
     It reads it before a model's layers. A read after a product returns a result, not a mask. Some versions ask whether
     the sum is the number of elements, which is faster.
     """
-    return _reads_after(ops, {("aten::all",), ("aten::sum", "aten::eq")})
+    return _reads_after(ops, _ALL_TRUE)
 
 
 def skipped(ops: pd.DataFrame) -> Rows:
     """Select the reads that compiled code leaves out: those of `asked`, and transformers' search for padding in tokens
     without a mask, `pad in tokens`."""
-    return asked(ops) | _reads_after(ops, {("aten::eq", "aten::any")})
+    return _reads_after(ops, (*_ALL_TRUE, ("aten::eq", "aten::any")))
 
 
 def _reads_after(ops: pd.DataFrame, calls: Collection[tuple[str, ...]]) -> Rows:

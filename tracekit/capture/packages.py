@@ -1,7 +1,6 @@
 """Imports optional packages when they are used."""
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tracekit.analyzers.errors import MissingPackageError
@@ -79,6 +78,8 @@ def _install(package: str, *, again: bool = False) -> str:
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 7 ms, only for this message
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -75,6 +75,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
 and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, formats of weights,
 fusing, compiling, the graph that captures the result, and last what is built around a decoding step."""
 
+_RANKS = {each.id: rank for rank, each in enumerate(OPTIMIZATIONS)}
+
 
 def find(name: str) -> Optimization:
     """Return the optimization of an id or an alias, with its argument: "half-precision", "graphs", "batching:32".
@@ -115,5 +117,4 @@ def combined(steps: Iterable[Optimization]) -> Optimization:
 
 def in_order(steps: Iterable[Optimization]) -> tuple[Optimization, ...]:
     """Return the steps in the registry's order. Steps that are not in it, such as another GPU, come first."""
-    ranks = {each.id: rank for rank, each in enumerate(OPTIMIZATIONS)}
-    return tuple(sorted(steps, key=lambda step: ranks.get(step.id, -1)))
+    return tuple(sorted(steps, key=lambda step: _RANKS.get(step.id, -1)))

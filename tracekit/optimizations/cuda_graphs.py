@@ -171,10 +171,12 @@ def _waited_for(base: Baseline) -> Rows:
     if not len(kernels) or (capture and capture.workload == "generate"):
         return np.zeros(len(ops), dtype=bool)
     amid = (row >= kernels[0]) & (row < kernels[-1])
-    return np.asarray(amid & (category == "memcpy") & ops.sync.to_numpy() & ~traced_masks.asked(ops))
+    waits: Rows = amid & (category == "memcpy") & ops.sync.to_numpy()
+    return waits & ~traced_masks.asked(ops) if waits.any() else waits
 
 
 def _between_parts(base: Baseline) -> Rows:
     """Select the copies to the device around which compiled code divides its graph. An unknown PyTorch is a new one."""
     divides = is_compiled(base) and (version_of(base, "torch") or DIVIDED) >= DIVIDED
-    return _waited_for(base) & base.recorded.copies_like(base.ops, "HtoD") & divides
+    waits = _waited_for(base) & divides
+    return waits & base.recorded.copies_like(base.ops, "HtoD") if waits.any() else waits
