@@ -83,13 +83,17 @@ def take(call: Arguments) -> Cost:
 
 @costs("aten::index", "aten::_unsafe_index")
 def index(call: Arguments) -> Cost:
-    """(self, indices). torch's profiler does not record the shapes of `indices`; the cost is then unknown."""
+    """(self, indices), where an index without dimensions takes the whole axis.
+
+    torch's profiler does not record the shapes of `indices`; the cost is then unknown.
+    """
     x, indices = call.tensor(0), [index.like(dtype=dtypes.INT64) for index in call.tensors(1)]
-    out = x.like((*broadcast(*(index.shape for index in indices)), *x.shape[len(indices) :]))
-    return moves("gather", 0, [_touched(x, out), *indices], [out], x.dtype)
+    whole = [size for size, index in zip(x.shape, indices, strict=False) if not index.shape]
+    out = x.like((*broadcast(*(index.shape for index in indices)), *whole, *x.shape[len(indices) :]))
+    return moves("gather", 0, [_touched(x, out), *(index for index in indices if index.shape)], [out], x.dtype)
 
 
-@costs("aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
+@costs("aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index_put")
 def index_put(call: Arguments) -> Cost:
     """(self, indices, values, accumulate): one element per value. A broadcast value does not determine the count."""
     values, accumulate = call.tensor(2), call.flag(3)

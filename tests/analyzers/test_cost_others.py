@@ -61,8 +61,14 @@ def test_index_whose_indices_are_not_recorded_has_no_cost() -> None:
     assert cost_of_signature("aten::index", "[[4,5,6],[]]", '["float",""]', '["",""]') is None
 
 
-def test_setting_by_index_moves_the_values() -> None:
-    op_cost = cost("index_put_", ([4, 5, 6], "float", ""), ([], "", ""), ([3, 5, 6], "float", ""), FLAGS)
+def test_an_index_that_is_missing_takes_the_whole_axis() -> None:
+    op_cost = cost("index", ([4, 5, 6], "float", ""), ([[], [3]], "TensorList", ""))
+    assert (op_cost.read_bytes, op_cost.write_bytes) == (4 * 72 + 8 * 3, 4 * 72)
+
+
+@pytest.mark.parametrize("name", ["index_put_", "index_put"])
+def test_setting_by_index_moves_the_values(name: str) -> None:
+    op_cost = cost(name, ([4, 5, 6], "float", ""), ([], "", ""), ([3, 5, 6], "float", ""), FLAGS)
     assert (op_cost.read_bytes, op_cost.write_bytes) == (4 * 90, 4 * 90)
 
 

@@ -1,5 +1,6 @@
 """Code with tensors that are not plain ones, modelled for a GPU: sparse, quantized, nested, torch.func."""
 
+import pandas as pd
 import pytest
 import torch
 from click.testing import CliRunner
@@ -33,6 +34,21 @@ def test_sparse_tensors_cost_what_they_store(tmp_path):
     assert {"aten::_embedding_bag", "aten::addmm"} <= set(work.op_name)
     assert work.duration_ns.max() < 200_000  # a dense matrix of that size is 1.6 GB
     assert not work.op_name.isin(["aten::is_coalesced", "aten::_nnz"]).any()
+
+
+def neighbours():
+    x, chosen = nn.Linear(8, 64)(torch.randn(1000, 8)), torch.randint(0, 1000, (5000,))
+    loss = x[chosen].sum() + x[:, torch.arange(16)].sum() + x[x.sum(1) > 0].sum()
+    loss.backward()
+
+
+def test_chosen_rows_are_counted_but_not_those_that_a_mask_chooses(tmp_path):
+    work = modelled(tmp_path, neighbours).work.set_index("op_name")
+    rows, columns, masked = work.loc["aten::index", "bytes"]
+    assert rows == 4 * (1000 + 5000) * 64 + 8 * 5000
+    assert columns == 2 * 4 * 1000 * 16 + 8 * 16
+    assert pd.isna(masked)
+    assert 3 * 4 * 5000 * 64 in set(work.loc["aten::index_put", "bytes"])
 
 
 def per_sample_gradients():

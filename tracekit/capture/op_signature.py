@@ -1,5 +1,6 @@
 """Describes an op call as the profiler does: shapes, types, strides and concrete inputs, by schema argument."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -56,6 +57,8 @@ _DTYPE_CODES = {
     torch.uint64: 29,
 }
 _FORMAT_CODES = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
+_LISTS = ("List[Tensor]", "List[Optional[Tensor]]")
+_MASKS = (torch.bool, torch.uint8)
 _NUMBER_TYPES = {bool: "bool", int: "long int", float: "double"}
 
 
@@ -81,7 +84,7 @@ class _Argument:
 @cache
 def _arguments(func: Any) -> tuple[_Argument, ...]:
     return tuple(
-        _Argument(a.name, str(a.type) in ("Tensor", "Optional[Tensor]"), str(a.type) == "List[Tensor]", a.default_value)
+        _Argument(a.name, str(a.type) in ("Tensor", "Optional[Tensor]"), str(a.type) in _LISTS, a.default_value)
         for a in func._schema.arguments
     )
 
@@ -100,17 +103,25 @@ def _json(value: Any) -> str:
 
 
 def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
-    """Return shape, type, stride and concrete value of one argument."""
+    """Return shape, type, stride and concrete value of one argument.
+
+    The profiler does not record indices, a list whose tensors are optional; here, they are recorded like any list of
+    tensors, with [] for a missing one, unless one is a mask, which does not tell how much it selects.
+    """
     if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
         return [], "Sparse", [], ""  # a cost by this shape would be that of a dense tensor
     if isinstance(value, torch.Tensor):
         return list(value.shape), TENSOR_TYPES[value.dtype], list(value.stride()), ""
-    if argument.is_tensors:
-        return [list(t.shape) for t in value], "TensorList", [list(t.stride()) for t in value], ""
+    if argument.is_tensors and not any(t is not None and t.dtype in _MASKS for t in value):
+        return _each(torch.Tensor.size, value), "TensorList", _each(torch.Tensor.stride, value), ""
     if argument.is_tensor and type(value) in _NUMBER_TYPES:
         return [], _NUMBER_TYPES[type(value)], [], ""
     kind, text = _scalar(value)
     return [], kind, [], text
+
+
+def _each(sizes: Callable[[torch.Tensor], Sequence[int]], tensors: Sequence[torch.Tensor | None]) -> list[list[int]]:
+    return [[] if tensor is None else list(sizes(tensor)) for tensor in tensors]
 
 
 def _scalar(value: Any) -> tuple[str, str]:
