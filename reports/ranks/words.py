@@ -178,10 +178,10 @@ def link(job: Job) -> str:
 
 
 def gain(what: WhatIf) -> str:
-    """Format a gain: mend rank 37, 1.13×."""
+    """Format a gain: fix rank 37, 1.13×."""
     words = {
-        "mend": f"mend rank {what.rank}",
-        "mend-link": "mend the slow link",
+        "mend": f"fix rank {what.rank}",
+        "mend-link": "fix the slow link",
         "larger-buckets": f"gradient buckets of {LARGER_BUCKETS} times the size (bucket_cap_mb)",
         IN_TIME: "hosts that are never late (data loading, CUDA graphs, torch.compile)",
         "accumulate": f"gradients accumulated over {ACCUMULATED} steps (no_sync; a larger batch)",
