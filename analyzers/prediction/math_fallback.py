@@ -30,7 +30,7 @@ class MathFallback:
     """Number of query heads that share a key head."""
     precision: Precision | None = None
     """Type of the queries; None: unknown."""
-    mended_by_half: bool = False
+    fixed_by_half: bool = False
     """Whether fused kernels support these calls in 16 bits."""
     strided: int = 0
     """Number of operands whose last dimension is not contiguous."""

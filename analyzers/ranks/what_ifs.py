@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 def what_ifs(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, faster: Floats | None) -> tuple[WhatIf, ...]:
     """Return the gains, largest first, and then the limits: hosts that are never late, and free transfers.
 
-    `faster` is the factor by which a mended link changes each collective's transfer; None without a slow link.
+    `faster` is the factor by which a fixed link changes each collective's transfer; None without a slow link.
     """
     gains = [WhatIf("mend", job.numbers[each.rank], 1 / max(1 - each.share.expected, 1e-3)) for each in cost.named]
     now = float(cost.step_ns.sum())

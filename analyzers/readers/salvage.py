@@ -17,7 +17,7 @@ from tracekit.analyzers.readers.events import PHASES, decode_each
 from tracekit.analyzers.readers.repair import repaired_events
 
 _FAN_OUT = 16
-_MENDED_AT_ONCE = 1024
+_REPAIRED_AT_ONCE = 1024
 _MAX_REPAIR_BYTES = 1 << 16
 _MAX_UNREAD_BYTES = 1 << 18
 _MAX_JOINED_PIECES = 16
@@ -95,18 +95,18 @@ class _Salvage:
             low, high = spans.pop()
             events = decode_whole(self._text(low, high))
             if events is not None:
-                self._mend(broken)
+                self._repair(broken)
                 broken = []
                 self.out.events += [] if self._done else events
             elif high - low == 1:
                 broken.append(low)
-                if len(broken) == _MENDED_AT_ONCE:
-                    self._mend(broken)
+                if len(broken) == _REPAIRED_AT_ONCE:
+                    self._repair(broken)
                     broken = []
             else:
                 step = -(-(high - low) // _FAN_OUT)
                 spans += [(i, min(i + step, high)) for i in range(low, high, step)][::-1]
-        self._mend(broken)
+        self._repair(broken)
         return self.out
 
     @property
@@ -116,7 +116,7 @@ class _Salvage:
     def _text(self, low: int, high: int) -> bytes:
         return self.chunk[self.starts[low] : self.stops[high - 1]]
 
-    def _mend(self, broken: list[int]) -> None:
+    def _repair(self, broken: list[int]) -> None:
         """Read adjacent broken pieces from the left."""
         at, stop = (broken[0], broken[-1] + 1) if broken else (0, 0)
         while at < stop and not self._done:

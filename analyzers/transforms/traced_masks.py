@@ -34,7 +34,7 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick, remembered
 from tracekit.analyzers.transforms.versions import Version, first_two, version_of
 from tracekit.analyzers.transforms.written_attention import written_out
 
-MENDED = (5, 18)
+FIXED_IN = (5, 18)
 """The first version of transformers that builds no such masks."""
 _LAYERS = ("gemm", "convolution", "attention")
 _PRODUCTS = re.compile(r"aten::(?:linear|addmm|mm|b?addbmm|bmm|matmul|einsum|conv|scaled_dot_product)")
@@ -107,11 +107,11 @@ def _is_layers(cost: Cost | None, call: str) -> bool:
 
 
 @remembered
-def mended(base: Baseline) -> Baseline:
+def with_fixed_transformers(base: Baseline) -> Baseline:
     """Return the run with a version of transformers that builds no such masks."""
     capture = base.source.capture
     assert capture is not None
-    versions = {**capture.versions, "transformers": _words(MENDED)}
+    versions = {**capture.versions, "transformers": _words(FIXED_IN)}
     return replace(base, source=replace(base.source, capture=msgspec.structs.replace(capture, versions=versions)))
 
 
@@ -132,7 +132,7 @@ def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
 def _builds_masks(base: Baseline) -> bool:
     """Return whether the model's attention is of a class that builds masks in the run's version of transformers."""
     version = version_of(base, "transformers")
-    if not version or version >= MENDED:
+    if not version or version >= FIXED_IN:
         return False
     building = {name for first, names in _classes().items() if first <= version for name in names}
     return not building.isdisjoint(base.ops["layer_type"].to_numpy())

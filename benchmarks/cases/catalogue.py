@@ -23,7 +23,7 @@ class Case:
     name: str
     folder: str
     planted: str
-    mend: str
+    fix: str
     advice: tuple[str, ...]
     """Ids of the correct advice, the best first."""
     unit: str
@@ -37,9 +37,9 @@ class Case:
     scheduled: bool = False
     with_stack: bool = False
     profile_memory: bool = False
-    mended_by: str = ""
-    """The advice with its argument, if the mended script uses another argument than the default."""
-    mends: tuple[str, ...] = ()
+    fixed_by: str = ""
+    """The advice with its argument, if the fixed script uses another argument than the default."""
+    fixes: tuple[str, ...] = ()
     """Correct advice whose prediction is compared with the measured gain; all of it if empty."""
     projected_to: tuple[str, ...] = ()
     """GPUs whose memory is too small for the slow variant."""
@@ -55,7 +55,7 @@ class Case:
     @property
     def measured_ids(self) -> tuple[str, ...]:
         """Ids whose predictions are compared with the measured gain."""
-        return self.mends or self.advice
+        return self.fixes or self.advice
 
 
 def cases(number: int = 1) -> dict[str, Case]:
@@ -65,14 +65,14 @@ def cases(number: int = 1) -> dict[str, Case]:
 
 
 def _case(name: str, folder: str, row: dict) -> Case:
-    lists = {key: tuple(row[key]) for key in ("advice", "mends", "projected_to") if key in row}
+    lists = {key: tuple(row[key]) for key in ("advice", "fixes", "projected_to") if key in row}
     return Case(**{"name": name, "folder": folder, **row, **lists})
 
 
 def table(number: int = 1) -> str:
-    head = ["| case | planted | mend | first advice |", "|---|---|---|---|"]
+    head = ["| case | planted | fix | first advice |", "|---|---|---|---|"]
     rows = [
-        f"| [{case.name}]({case.folder}/{case.script}.py) | {case.planted} | {case.mend} | {_ids(case.advice)} |"
+        f"| [{case.name}]({case.folder}/{case.script}.py) | {case.planted} | {case.fix} | {_ids(case.advice)} |"
         for case in cases(number).values()
     ]
     return "\n".join([*head, *rows])

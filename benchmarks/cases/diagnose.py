@@ -1,4 +1,4 @@
-"""Compares tracekit's advice for the traces of slow scripts with the measured gain of the mended scripts.
+"""Compares tracekit's advice for the traces of slow scripts with the measured gain of the fixed scripts.
 
     python benchmarks/cases/diagnose.py benchmarks/cases/h100                 # writes what is said
     python benchmarks/cases/diagnose.py benchmarks/cases/h100 --page          # rows of docs/diagnosis.md
@@ -59,8 +59,8 @@ def diagnoses(folder: Path, number: int) -> dict[str, Any]:
 
 
 def diagnosis(trace: Path, case: Case) -> dict[str, Any]:
-    """Bound, steps, advice in order with its interval, which GPUs the run does not fit, and what is predicted for the
-    mend where that is another one than is advised."""
+    """Bound, steps, advice in order with its interval, GPUs whose memory is too small, and the prediction for the
+    measured fix if that differs from the first advice."""
     analysis = tracekit.analyze(trace, use_cache=False)
     misfits = [gpu for gpu in case.projected_to if "does-not-fit" in set(tracekit.analyze(trace, gpu).problems.code)]
     return {
@@ -68,14 +68,14 @@ def diagnosis(trace: Path, case: Case) -> dict[str, Any]:
         "steps": len(analysis.steps),
         "advice": [{"id": each.id, **_ends(each.speedup)} for each in analysis.recommendations],
         "does_not_fit": misfits,
-        **(_of_mend(trace, case.mended_by) if case.mended_by else {}),
+        **(_of_fix(trace, case.fixed_by) if case.fixed_by else {}),
     }
 
 
-def _of_mend(trace: Path, mend: str) -> dict[str, Any]:
-    """Return the prediction for the mended script; empty if it is refused."""
+def _of_fix(trace: Path, fix: str) -> dict[str, Any]:
+    """Return the prediction for the fixed script; empty if it is refused."""
     try:
-        return {"of_mend": _ends(tracekit.predict(trace, mend).speedup)}
+        return {"of_mend": _ends(tracekit.predict(trace, fix).speedup)}
     except tracekit.TracekitError:
         return {}
 
@@ -106,7 +106,7 @@ def page(folder: Path, name: str, number: int = 1) -> str:
     diagnosed = json.loads((folder / name).read_text("utf-8"))
     measured = json.loads((folder / "measured.json").read_text("utf-8"))["cases"]
     head = [
-        "| case | bound | first advice | predicted | the mend gained | right | inside |",
+        "| case | bound | first advice | predicted | gain of the fix | right | inside |",
         "|---|---|---|---|---|---|---|",
     ]
     rows = [_row(case, diagnosed.get(name), measured.get(name, {})) for name, case in cases(number).items()]
@@ -114,7 +114,7 @@ def page(folder: Path, name: str, number: int = 1) -> str:
 
 
 def _row(case: Case, diagnosed: dict[str, Any] | None, measured: dict[str, Any]) -> str:
-    """Return a row of the page. The prediction is that for the measured mend if it is the first advice."""
+    """Return a row of the page. The prediction is that for the measured fix if it is the first advice."""
     if diagnosed is None or "gain" not in measured:
         return f"| {case.name} | | {_NOT_RECORDED} | | | | |"
     gain = measured["gain"]["median"]
@@ -124,7 +124,7 @@ def _row(case: Case, diagnosed: dict[str, Any] | None, measured: dict[str, Any])
     first = diagnosed["advice"][0]
     is_measured = first["id"] in case.measured_ids
     asked = diagnosed.get("of_mend", first) if is_measured else first
-    advice = case.mended_by if is_measured and "of_mend" in diagnosed else first["id"]
+    advice = case.fixed_by if is_measured and "of_mend" in diagnosed else first["id"]
     inside = ("yes" if asked["low"] <= gain <= asked["high"] else "no") if is_measured else ""
     return (
         f"| {case.name} | {diagnosed['bound']} | `{advice}` | {asked['low']:.2f} to {asked['high']:.2f}× "

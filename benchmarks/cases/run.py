@@ -1,9 +1,9 @@
-"""Times slow scripts with one planted cause each in turn with their mended variants, and records the slow ones.
+"""Times slow scripts with one planted cause each in turn with their fixed variants, and records the slow ones.
 
     python benchmarks/cases/run.py OUT [CASE ...] [--set 2]
 
 Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. Each case runs in a process of its own; the trace
-is recorded after everything was timed. `--quiet` does not say what the mends gained, so that a diagnosis can be
+is recorded after everything was timed. `--quiet` does not say what the fixes gained, so that a diagnosis can be
 written before anybody knows. `--seconds` bounds the whole; cases that it leaves no time for are skipped.
 `--device cpu --tiny` tries the scripts where there is no GPU.
 """
@@ -114,16 +114,16 @@ def measured(case: Case, device: str, tiny: bool, rounds: int, out: Path) -> dic
     begin = time.perf_counter()
     run = importlib.import_module(case.module).run
     slow, slow_peak = _started(run(False, device, tiny), case, device)
-    mended, mended_peak = _started(run(True, device, tiny), case, device)
-    time_in_turn(slow, mended, rounds, _BUDGET_S)
+    fixed, fixed_peak = _started(run(True, device, tiny), case, device)
+    time_in_turn(slow, fixed, rounds, _BUDGET_S)
     trace = out / f"{case.name}.json.gz"
     record(slow.steps, case, trace)
     return {
         "unit": case.unit,
         "advice": case.advice,
         "slow": slow.row() | {"peak_bytes": slow_peak},
-        "mended": mended.row() | {"peak_bytes": mended_peak},
-        "gain": gain(slow, mended),
+        "mended": fixed.row() | {"peak_bytes": fixed_peak},
+        "gain": gain(slow, fixed),
         "trace_bytes": trace.stat().st_size,
         "took_s": round(time.perf_counter() - begin, 1),
     }
@@ -146,8 +146,8 @@ def _line(name: str, row: dict[str, Any], quiet: bool) -> str:
     recorded = f"{row['trace_bytes'] / 1e3:.0f} KB, {row['took_s']} s"
     if quiet:
         return f"{name}: {recorded}"
-    slow, mended = (row[variant]["step_ms"]["median"] for variant in ("slow", "mended"))
-    return f"{name}: {slow:.2f} ms, mended {mended:.2f} ms: {row['gain']['median']:.2f}x; {recorded}"
+    slow, fixed = (row[variant]["step_ms"]["median"] for variant in ("slow", "mended"))
+    return f"{name}: {slow:.2f} ms, fixed {fixed:.2f} ms: {row['gain']['median']:.2f}x; {recorded}"
 
 
 def _versions(asked: argparse.Namespace) -> dict[str, Any]:

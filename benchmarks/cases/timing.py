@@ -1,4 +1,4 @@
-"""Times a slow and a mended script in turn."""
+"""Times a slow and a fixed script in turn."""
 
 import statistics
 import time
@@ -39,20 +39,20 @@ class Variant:
         return {"step_ms": spread, "items": self.items, "rounds": len(self.times), "steps_a_round": self._a_round}
 
 
-def time_in_turn(slow: Variant, mended: Variant, rounds: int, budget_s: float) -> None:
+def time_in_turn(slow: Variant, fixed: Variant, rounds: int, budget_s: float) -> None:
     """Time both scripts in turn: at least three rounds each, and more until the budget is used up."""
     begin = time.perf_counter()
     for number in range(rounds):
         if number >= 3 and time.perf_counter() - begin > budget_s:
             return
         slow.time_a_round()
-        mended.time_a_round()
+        fixed.time_a_round()
 
 
-def gain(slow: Variant, mended: Variant) -> dict[str, float]:
+def gain(slow: Variant, fixed: Variant) -> dict[str, float]:
     """Return the speed-up per item over consecutive rounds."""
-    each = mended.items / slow.items
-    return quartiles([each * before / after for before, after in zip(slow.times, mended.times, strict=True)])
+    each = fixed.items / slow.items
+    return quartiles([each * before / after for before, after in zip(slow.times, fixed.times, strict=True)])
 
 
 def quartiles(values: list[float]) -> dict[str, float]:

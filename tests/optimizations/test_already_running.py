@@ -85,15 +85,15 @@ def test_the_cause_of_a_fallback_is_read_from_the_call(gpu: str, host: pd.DataFr
 
 
 @pytest.mark.parametrize(
-    ("gpu", "masked", "mended"), [("h100", False, True), ("h100", True, False), ("t4", False, False)]
+    ("gpu", "masked", "fixed"), [("h100", False, True), ("h100", True, False), ("t4", False, False)]
 )
-def test_grouped_heads_that_fall_back_in_32_bits_alone(gpu: str, masked: bool, mended: bool) -> None:
+def test_grouped_heads_that_fall_back_in_32_bits_alone(gpu: str, masked: bool, fixed: bool) -> None:
     shapes = [*_qkv(32, 8), *[[1, 1, 128, 128]] * masked]
     known = math_fallback(_host(shapes, ["float"] * len(shapes)), hardware.find(gpu), None)
-    assert known is not None and (known.cause, known.mended_by_half) == ("grouped-heads", mended)
+    assert known is not None and (known.cause, known.fixed_by_half) == ("grouped-heads", fixed)
     run = replace(base(gpu, precision="fp32", tokens=512, keys=512), fallback=known)
     halved = find("half-precision").transform(run, "expected")
-    assert (halved.name == "aten::scaled_dot_product_attention").any() == mended
+    assert (halved.name == "aten::scaled_dot_product_attention").any() == fixed
 
 
 def test_no_fallback_without_the_math_path() -> None:

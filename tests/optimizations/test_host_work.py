@@ -241,6 +241,6 @@ def test_healthy_runs_get_none_of_it(shared, name: str):
 
 def test_verify_says_how_a_mend_of_a_script_is_measured():
     for optimization in OPTIMIZATIONS:
-        if optimization.mends_mistake:
+        if optimization.fixes_mistake:
             with pytest.raises(TracekitError, match="tracekit compare BEFORE AFTER"):
                 optimization.apply(None)

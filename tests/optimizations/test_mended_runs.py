@@ -1,4 +1,4 @@
-"""Runs that were diagnosed, then mended and measured: the gain lies in the interval that was predicted before."""
+"""Runs that were diagnosed, then fixed and measured: the gain lies in the interval that was predicted before."""
 
 from pathlib import Path
 

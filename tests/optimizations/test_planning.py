@@ -49,15 +49,15 @@ def test_no_combination_is_much_better_than_the_plan(run):
     assert best_of_all(run, FEW) <= reached * WORTHWHILE**2
 
 
-def test_a_mistake_is_mended_before_something_that_gains_a_little_more(monkeypatch):
+def test_a_mistake_is_fixed_before_something_that_gains_a_little_more(monkeypatch):
     run = RUNS["device-bound"]
     steps = Search(run).plan(FEW)
-    assert len(steps) > 1 and not any(step.mends_mistake for step in steps)
+    assert len(steps) > 1 and not any(step.fixes_mistake for step in steps)
     gains = {step.id: predicted_speedup(step, run).expected for step in steps}
     close = [name for name, gain in gains.items() if gain >= max(gains.values()) ** 0.5]
     for step in steps:
         with monkeypatch.context() as patched:
-            patched.setattr(type(step), "mends_mistake", True)
+            patched.setattr(type(step), "fixes_mistake", True)
             first = Search(run).plan(FEW)[0]
         assert (first.id == step.id) == (step is steps[0] or step.id in close)
 

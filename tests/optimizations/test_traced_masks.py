@@ -79,14 +79,14 @@ def test_models_that_build_their_own_masks_or_none_stay_fused(layer_type):
     assert find("cuda-graphs").transform(baseline, "expected").cost.isin([attention()]).any()
 
 
-def test_the_loss_is_rejected_with_the_version_that_mends_it():
+def test_the_loss_is_rejected_with_the_version_that_fixes_it():
     baseline = with_attention(attention())
     by_id = {option.id: option for option in advise(baseline).considered}
     graphs = by_id["cuda-graphs"]
     assert graphs.speedup.expected < 0.8 and not graphs.recommended
-    mended = predicted_speedup(find("cuda-graphs"), with_attention(attention(), "5.18.0")).expected
-    assert f"from 5.18 on it does not: {mended:.2f} times then" in why(graphs)
-    assert mended > 1
+    fixed = predicted_speedup(find("cuda-graphs"), with_attention(attention(), "5.18.0")).expected
+    assert f"from 5.18 on it does not: {fixed:.2f} times then" in why(graphs)
+    assert fixed > 1
 
 
 def test_a_decoder_stays_fused_without_its_causal_half_and_grouped_heads():

@@ -59,7 +59,7 @@ def _section(path: Path, keys: tuple[str, ...]) -> Any:
     try:
         held: Any = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read.", f"{error}.", "Mend it.") from error
+        raise InputError(f"{path} cannot be read.", f"{error}.", "Correct the file.") from error
     for key in keys:
         if not isinstance(held, dict) or key not in held:
             return None

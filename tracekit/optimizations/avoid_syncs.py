@@ -34,7 +34,7 @@ class AvoidSyncs(Optimization):
 
     id = "avoid-syncs"
     title = "No waiting for the GPU within a step"
-    mends_mistake = True
+    fixes_mistake = True
     costs = Costs("about the same", "unchanged", "the lines that read values back")
     caveats = ("Values that decide what is done next have to be read; check them every so many steps.",)
 

@@ -56,7 +56,7 @@ class Optimization(ABC):
     """Serving engine (vllm, sglang) -> how to enable it there. An engine that is missing has no such switch."""
     contains: tuple[str, ...] = ()
     """Ids of optimizations that it includes. It is recommended only if it promises notably more than each of them."""
-    mends_mistake: bool = False
+    fixes_mistake: bool = False
     """Whether it removes work that the script does not need. Then its expected gain decides, and it comes before
     changes of the workload."""
     reads_costs: bool = False
@@ -196,5 +196,5 @@ def run_after(optimization: Optimization, base: Baseline, outcome: Outcome) -> B
 
 def refused(optimization: Optimization, why: str) -> TracekitError:
     """Return the error that `apply` raises. A fix of a script's mistake is measured by two traces of the script."""
-    hint = _BY_HAND if optimization.mends_mistake else ""
+    hint = _BY_HAND if optimization.fixes_mistake else ""
     return TracekitError(f"{optimization.title} cannot be applied here.", why, hint)

@@ -22,7 +22,7 @@ class Combined(Optimization):
         self.title = " + ".join(step.title for step in steps)
         self.caveats = tuple(dict.fromkeys(caveat for step in steps for caveat in step.caveats))
         self.throughput = any(step.throughput for step in steps)
-        self.mends_mistake = any(step.mends_mistake for step in steps)
+        self.fixes_mistake = any(step.fixes_mistake for step in steps)
 
     def objection(self, base: Baseline) -> str | None:
         refused = conflict(self.steps)

@@ -24,7 +24,7 @@ from tracekit.subjects.subject import Subject
 _COPY = "aten::copy_"
 _AROUND = {_COPY, "aten::mul", "aten::div", "aten::fill_", "aten::tril", "aten::where", "aten::masked_fill_"}
 """Ops of the math path before its first GEMM: casts to 32 bits, scales, and the causal mask."""
-_MENDS: dict[Cause, str] = {
+_FIXES: dict[Cause, str] = {
     "bf16": "model = model.half()  # this GPU has no bf16: fused kernels take fp16",
     "grouped-heads": (
         "key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)  # one key head for each query head\n"
@@ -68,7 +68,7 @@ class FusedAttentionFallback(Optimization):
 
     id = "fused-attention-fallback"
     title = "Fused attention instead of the math path"
-    mends_mistake = True
+    fixes_mistake = True
     costs = Costs("scores are never stored", "rounding of the last digits", "a line or two before the call")
     caveats = ("Check the kernel's name afterwards: PyTorch falls back without an error.",)
 
@@ -78,10 +78,10 @@ class FusedAttentionFallback(Optimization):
         return None if _kernels(base) else f"{base.gpu.name} has no fused attention for these types."
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        fused = SDPA().joined(base, outcome, _math_path(base), self._as_mended(base))
+        fused = SDPA().joined(base, outcome, _math_path(base), self._fixed_dtype(base))
         return with_extras(replace(base, ops=fused), self._copies(base, fused, outcome), {})
 
-    def _as_mended(self, base: Baseline) -> Precision | None:
+    def _fixed_dtype(self, base: Baseline) -> Precision | None:
         """Return the dtype after the fix, because the math path widens 16-bit operands; None for no change."""
         if base.fallback is None or base.fallback.cause == "bf16":
             return "fp16"
@@ -108,7 +108,7 @@ class FusedAttentionFallback(Optimization):
         return largest(base, _rows(base))
 
     def how_to(self, base: Baseline) -> str:
-        return _MENDS[base.fallback.cause if base.fallback else "unknown"]
+        return _FIXES[base.fallback.cause if base.fallback else "unknown"]
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "The call is in the model's own code.")
@@ -116,7 +116,7 @@ class FusedAttentionFallback(Optimization):
 
 def fused_in_half(base: Baseline, outcome: Outcome) -> Baseline:
     """Return the run with one op for each call that falls back in 32 bits, but would not in 16."""
-    if base.fallback is None or not base.fallback.mended_by_half:
+    if base.fallback is None or not base.fallback.fixed_by_half:
         return base
     return replace(base, ops=SDPA().joined(base, outcome, _math_path(base)), fallback=None)
 

@@ -34,7 +34,7 @@ class GraphNotReplaying(CUDAGraphs):
 
     id = "graph-not-replaying"
     title = "CUDA graphs that replay"
-    mends_mistake = True
+    fixes_mistake = True
     aliases = ()
     switches: Mapping[str, str] = {}
     excludes: Mapping[str, str] = {"cuda-graphs": "it is the same graph.", "max-autotune": "it records graphs, too."}

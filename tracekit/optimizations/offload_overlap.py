@@ -41,7 +41,7 @@ class OffloadOverlap(Optimization):
 
     id = "offload-overlap"
     title = "Copies while the GPU computes"
-    mends_mistake = True
+    fixes_mistake = True
     costs = Costs("what is copied twice on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
     caveats = ("The link remains the bound: weights that fit on the GPU, quantized if necessary, need no copies.",)
 

@@ -33,7 +33,7 @@ class OverlapCommunication(Optimization):
 
     id = "overlap-communication"
     title = "Collectives behind computation"
-    mends_mistake = True
+    fixes_mistake = True
     costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")
     caveats = (
         "Collectives take SMs and bandwidth from the kernels that they run beside.",

@@ -36,7 +36,7 @@ class PadShapes(Optimization):
     id = "pad-shapes"
     reads_costs = True
     title = "Padded shapes"
-    mends_mistake = True
+    fixes_mistake = True
     costs = Costs("a few rows more", "unchanged, with the padding masked", "one argument")
     caveats = ("Padding must not take part: mask padded tokens, and cut padded logits.",)
 

@@ -43,7 +43,7 @@ class PinnedCopies(Optimization):
     id = "pinned-copies"
     title = "Pinned host memory"
     excludes: Mapping[str, str] = _OFFLOADED
-    mends_mistake = True
+    fixes_mistake = True
     costs = Costs("page-locked host memory", "unchanged", "one argument")
     caveats = ("Pinning takes time: pin once, or let the DataLoader do it in its own thread.",)
 

@@ -43,7 +43,7 @@ def pays(gain: Interval) -> bool:
 
 def worthwhile(optimization: Optimization, gain: Interval) -> bool:
     """Return whether a gain is enough to recommend the optimization."""
-    if optimization.mends_mistake:
+    if optimization.fixes_mistake:
         return gain.expected >= WORTHWHILE and gain.low >= 1.0
     return pays(gain)
 
@@ -70,8 +70,8 @@ class Search:
         together = self._sure(self._pruned(self._beam(latency, start), start), start)
         alone = [self._sure(steps, start) for steps in self._grown([(start, each) for each in latency])]
         steps = max([together, *alone], key=self._expected)
-        steps = self._with_mends(steps, [each for each in latency if each.mends_mistake])
-        steps = self._mends_first(steps[len(start) :], start)
+        steps = self._with_fixes(steps, [each for each in latency if each.fixes_mistake])
+        steps = self._fixes_first(steps[len(start) :], start)
         more = self._grown([(steps, each) for each in free if each.throughput])
         planned = self._sure(max(more, key=self._expected, default=steps), steps)
         return planned or self._conditional([each for each in candidates if each.condition])
@@ -81,15 +81,15 @@ class Search:
         alone = sorted(self._grown([((), each) for each in candidates]), key=self._expected, reverse=True)
         return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
 
-    def _with_mends(self, steps: Steps, mends: Sequence[Optimization]) -> Steps:
+    def _with_fixes(self, steps: Steps, fixes: Sequence[Optimization]) -> Steps:
         """Add each fix of a mistake that gains enough after the steps before it."""
-        for mend in mends:
-            more = (*steps, mend)
-            if mend not in steps and self._allowed(more) and worthwhile(mend, self.gain(more, steps)):
+        for fix in fixes:
+            more = (*steps, fix)
+            if fix not in steps and self._allowed(more) and worthwhile(fix, self.gain(more, steps)):
                 steps = more
         return steps
 
-    def _mends_first(self, steps: Steps, start: Steps) -> Steps:
+    def _fixes_first(self, steps: Steps, start: Steps) -> Steps:
         """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
 
         Nobody wants a mistake, so it is fixed before anything else, unless another step gains far more and does not
@@ -98,12 +98,12 @@ class Search:
         alone = {step: math.log(self._expected((step,))) for step in steps}
         most = max(alone.values(), default=0.0)
         awaited = {name for step in steps for name in step.after}
-        mends = [
-            step for step in steps if step.mends_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
+        fixes = [
+            step for step in steps if step.fixes_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
         ]
-        mends.sort(key=lambda step: -alone[step])
+        fixes.sort(key=lambda step: -alone[step])
         kept = start
-        for step in (*mends, *(each for each in steps if each not in mends)):
+        for step in (*fixes, *(each for each in steps if each not in fixes)):
             more = (*kept, step)
             kept = more if self._allowed(more) and worthwhile(step, self.gain(more, kept)) else kept
         return kept

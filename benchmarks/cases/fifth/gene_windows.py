@@ -1,6 +1,6 @@
 """A network reads windows of a genome, which a Dataset spells out letter by letter, half of them backwards.
 
-The DataLoader has no workers. Mended, it has twelve, and pins its batches.
+The DataLoader has no workers. In the fixed variant, it has twelve, and pins its batches.
 """
 
 import random
@@ -44,15 +44,15 @@ class Reader(nn.Module):
         return self.leave(hidden.mean(2)).squeeze(1)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     length, width, depth, batch = (64, 8, 2, 4) if tiny else (1024, 384, 8, 64)
     workers = {"num_workers": 2 if tiny else 12, "pin_memory": device != "cpu", "persistent_workers": True}
-    loader = DataLoader(Windows(length), batch, shuffle=True, **(workers if mended else {}))
+    loader = DataLoader(Windows(length), batch, shuffle=True, **(workers if fixed else {}))
     reader = Reader(width, depth).to(device)
     optimizer = torch.optim.Adam(reader.parameters(), lr=1e-4, fused=True)
     while True:
         for windows, share in loader:
-            windows, share = windows.to(device, non_blocking=mended), share.to(device, non_blocking=mended)
+            windows, share = windows.to(device, non_blocking=fixed), share.to(device, non_blocking=fixed)
             with torch.autocast(device, torch.bfloat16):
                 guessed = reader(windows)
             loss = nn.functional.mse_loss(guessed.float(), share.float())

@@ -1,6 +1,6 @@
 """Streets are segmented, and each batch is scored: for each class, three sums are made, and each is read by `.item()`.
 
-Mended, the sums stay on the GPU, and are read once in 50 batches.
+In the fixed variant, the sums stay on the GPU, and are read once in 50 batches.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def sums(guessed: torch.Tensor, truth: torch.Tensor, classes: int) -> Iterator[t
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     classes, width, depth, batch, side = (3, 8, 2, 1, 32) if tiny else (40, 256, 10, 8, 256)
     kind = {"device": device, "dtype": torch.bfloat16, "memory_format": torch.channels_last}
     segmenter = Segmenter(classes, width, depth).to(**kind).eval()
@@ -45,7 +45,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     waiting: list[torch.Tensor] = []
     while True:
         counted = sums(segmenter(pictures).argmax(1), truth, classes)
-        if mended:
+        if fixed:
             waiting.append(torch.stack(list(counted)))
         else:
             total = [known + count.item() for known, count in zip(total, counted, strict=True)]

@@ -1,6 +1,6 @@
 """Cars are sought in laser scans, whose points numpy sorts into a grid, scan by scan, before a network sees it.
 
-Mended, the points are copied to the GPU as they are, and sorted there.
+In the fixed variant, the points are copied to the GPU as they are, and sorted there.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ class Seeker(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     scans, points, side, width, depth = (2, 100, 16, 8, 2) if tiny else (8, 40_000, 512, 128, 14)
     random = np.random.default_rng(5)
     recorded = random.normal(0, [15, 15, 1, 1], (4, scans, points, 4)).astype(np.float32)
@@ -58,7 +58,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     seen = []
     while True:
         for batch in recorded:
-            if mended:
+            if fixed:
                 grids = grids_in_torch(torch.from_numpy(batch).to(device), side)
             else:
                 grids = torch.from_numpy(np.stack([grid_in_numpy(scan, side) for scan in batch])).to(device)

@@ -1,6 +1,6 @@
 """A Qwen2-like model is trained on long documents; what its backward pass needs takes more than a T4 or an L4 has.
 
-Mended, its layers are checkpointed, by one line.
+In the fixed variant, its layers are checkpointed, by one line.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ def model(tiny: bool) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(Qwen2Config(**size, **heads, tie_word_embeddings=True, use_cache=False))
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, length = (1, 16) if tiny else (4, 4096)
     learner = model(tiny).to(device).train()
-    if mended:
+    if fixed:
         learner.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-4, fused=True)
     documents = torch.randint(100, (batch, length), device=device)

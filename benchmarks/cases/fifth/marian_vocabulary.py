@@ -1,6 +1,6 @@
 """A Marian translation model with its own vocabulary, 58,101 pieces, is trained in bfloat16.
 
-Mended, the vocabulary is padded to 58,112, a multiple of 64.
+In the fixed variant, the vocabulary is padded to 58,112, a multiple of 64.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ def config(tiny: bool, words: int) -> MarianConfig:
     )  # fmt: skip
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     words, batch, length = (101, 2, 8) if tiny else (58_101, 32, 256)
-    model = MarianMTModel(config(tiny, -(-words // 64) * 64 if mended else words)).to(device, torch.bfloat16).train()
+    model = MarianMTModel(config(tiny, -(-words // 64) * 64 if fixed else words)).to(device, torch.bfloat16).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     here, there = (torch.randint(1, words - 1, (batch, length), device=device) for _ in range(2))
     while True:

@@ -1,4 +1,4 @@
-"""An MLP-Mixer is trained in float32, without TF32; mended, with autocast to float16 and a GradScaler."""
+"""An MLP-Mixer is trained in float32, without TF32; in the fixed variant, with autocast to float16 and a GradScaler."""
 
 from collections.abc import Iterator
 
@@ -33,17 +33,17 @@ class Mixer(nn.Module):
         return self.leave(self.blocks(self.enter(pictures).flatten(2).transpose(1, 2)).mean(1))
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     side, width, depth, batch, names = (32, 16, 2, 2, 10) if tiny else (224, 768, 12, 48, 1000)
     mixer = Mixer(side, 16, width, depth, names).to(device)
     optimizer = torch.optim.SGD(mixer.parameters(), lr=0.01, momentum=0.9)
-    scaler = torch.amp.GradScaler(device, enabled=mended and device != "cpu")
+    scaler = torch.amp.GradScaler(device, enabled=fixed and device != "cpu")
     pictures = torch.rand(batch, 3, side, side, device=device)
     truth = torch.randint(names, (batch,), device=device)
     half = torch.bfloat16 if device == "cpu" else torch.float16
     while True:
         optimizer.zero_grad()
-        with torch.autocast(device, half, enabled=mended):
+        with torch.autocast(device, half, enabled=fixed):
             loss = functional.cross_entropy(mixer(pictures), truth)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

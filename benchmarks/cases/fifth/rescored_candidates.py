@@ -1,7 +1,8 @@
 """A reranker, compiled with `mode="reduce-overhead"`, scores search results; nobody said `torch.no_grad()`.
 
 The scores are kept until their query is answered, and a backward pass might still follow, so that CUDA graphs are never
-recorded: each step is launched kernel by kernel. Mended, it runs without gradients, and the graph is replayed.
+recorded: each step is launched kernel by kernel. In the fixed variant, it runs without gradients, and the graph is
+replayed.
 """
 
 from collections import deque
@@ -36,7 +37,7 @@ class Reranker(nn.Module):
         return self.score(self.blocks(self.embed(ids))[:, 0])
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     words, width, depth, heads, batch, length = (64, 16, 2, 2, 2, 8) if tiny else (30_000, 512, 6, 8, 4, 64)
     reranker = Reranker(words, width, depth, heads).to(device, torch.bfloat16).eval()
     step = torch.compile(reranker, mode="reduce-overhead")
@@ -44,7 +45,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     scores: deque[torch.Tensor] = deque(maxlen=4)
     while True:
         for pair in pairs:
-            with torch.set_grad_enabled(not mended):
+            with torch.set_grad_enabled(not fixed):
                 score = step(pair)
-            scores.append(score.clone() if mended else score)
+            scores.append(score.clone() if fixed else score)
             yield batch

@@ -1,6 +1,6 @@
 """Training keeps its activations in the CPU's memory: `torch.autograd.graph.save_on_cpu()`, one line around the blocks.
 
-They are copied to pageable memory and back. Mended, `pin_memory=True`.
+They are copied to pageable memory and back. In the fixed variant, `pin_memory=True`.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ class Mixing(nn.Module):
         return hidden + self.narrow(functional.relu(self.wide(mixed)))
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, depth, batch, length = (32, 2, 2, 16) if tiny else (1024, 6, 8, 2048)
     blocks = nn.Sequential(*(Mixing(width, 5) for _ in range(depth))).to(device, torch.bfloat16)
     leave = nn.Linear(width, 256).to(device, torch.bfloat16)
     optimizer = torch.optim.AdamW([*blocks.parameters(), *leave.parameters()], lr=1e-4, fused=True)
     waves = torch.randn(batch, length, width, device=device, dtype=torch.bfloat16)
     levels = torch.randint(256, (batch, length), device=device)
-    pins = mended and device != "cpu"
+    pins = fixed and device != "cpu"
     while True:
         with torch.autograd.graph.save_on_cpu(pin_memory=pins, device_type=device):
             hidden = blocks(waves)

@@ -1,6 +1,7 @@
 """A network steers a car by its camera, one picture at a time; each picture is one replay of a CUDA graph.
 
-It is large for one picture: its weights are read anew for each. Mended, the pictures of eight cars are read at once.
+It is large for one picture: its weights are read anew for each. In the fixed variant, the pictures of eight cars are
+read at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,8 +46,8 @@ def recorded(step: Callable[[], torch.Tensor], device: str) -> Callable[[], torc
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    cars = 8 if mended else 1
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
+    cars = 8 if fixed else 1
     side, patch, width, depth, heads = (32, 16, 32, 2, 2) if tiny else (128, 32, 1280, 20, 20)
     driver = Driver(side, patch, width, depth, heads).to(device, torch.bfloat16).eval()
     picture = torch.zeros(cars, 3, side, side, dtype=torch.bfloat16, device=device)

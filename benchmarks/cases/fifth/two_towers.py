@@ -1,6 +1,6 @@
 """Pictures and captions are compared: two towers in float32, each on a stream of its own, keep the GPU busy.
 
-Mended, the towers are in bfloat16, on the same two streams.
+In the fixed variant, the towers are in bfloat16, on the same two streams.
 """
 
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ class Streams:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, side, length = (2, 32, 8) if tiny else (24, 224, 77)
-    kind = torch.bfloat16 if mended else torch.float32
+    kind = torch.bfloat16 if fixed else torch.float32
     sees, reads = (tower.to(device, kind).eval() for tower in towers(tiny))
     pictures = torch.rand(batch, 3, side, side, device=device, dtype=kind)
     captions = torch.randint(3, 500, (batch, length), device=device)

@@ -1,7 +1,7 @@
 """Speech is cleaned frame by frame, compiled with `reduce-overhead`; each layer keeps its last frames.
 
 The compiled step writes the frames that it keeps into its argument. CUDA graphs are skipped for mutated inputs, at
-every step. Mended, it returns them, and the caller copies them: the graph is replayed.
+every step. In the fixed variant, it returns them, and the caller copies them: the graph is replayed.
 """
 
 from collections.abc import Iterator
@@ -47,17 +47,17 @@ class InPlace(Cleaner):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     calls, bands, width, depth = (2, 16, 16, 2) if tiny else (8, 257, 512, 12)
     kind = {"device": device, "dtype": torch.bfloat16}
-    cleaner = (Cleaner if mended else InPlace)(bands, width, depth).to(**kind).eval()
+    cleaner = (Cleaner if fixed else InPlace)(bands, width, depth).to(**kind).eval()
     step = torch.compile(cleaner, mode="reduce-overhead")
     kept = torch.zeros(depth, calls, PAST, width, **kind)
     sound = torch.rand(64, calls, bands, **kind)
     heard = torch.empty_like(sound)
     while True:
         for number, frame in enumerate(sound):
-            if mended:
+            if fixed:
                 cleaned, new = step(frame, kept)
                 kept.copy_(new)
             else:

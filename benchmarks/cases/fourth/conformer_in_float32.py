@@ -1,4 +1,5 @@
-"""A Conformer learns the units of speech in float32, with TF32 off as PyTorch has it; mended, under autocast."""
+"""A Conformer learns the units of speech in float32, with TF32 off as PyTorch has it; in the fixed variant, under
+autocast."""
 
 from collections.abc import Iterator
 
@@ -39,7 +40,7 @@ class Conformer(nn.Module):
         return self.end(hidden + self.after(hidden) / 2)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, heads, depth, batch, frames = (32, 2, 2, 2, 16) if tiny else (512, 8, 10, 16, 500)
     layers = [Conformer(width, heads, 31) for _ in range(depth)]
     model = nn.Sequential(nn.Linear(320, width), *layers, nn.Linear(width, 504)).to(device)
@@ -47,7 +48,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     speech = torch.randn(batch, frames, 320, device=device)
     units = torch.randint(504, (batch, frames), device=device)
     while True:
-        with torch.autocast(device, torch.bfloat16, enabled=mended):
+        with torch.autocast(device, torch.bfloat16, enabled=fixed):
             guessed = model(speech)
         loss = functional.cross_entropy(guessed.float().flatten(0, 1), units.flatten())
         loss.backward()

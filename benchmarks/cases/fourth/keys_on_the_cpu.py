@@ -1,7 +1,7 @@
 """Four long conversations go on; their keys and values are kept in the CPU's memory, and fetched layer by layer.
 
-They are in pageable memory, and a layer waits for its own. Mended, they are pinned, and those of the next layer are
-copied on a stream of their own meanwhile.
+They are in pageable memory, and a layer waits for its own. In the fixed variant, they are pinned, and those of the next
+layer are copied on a stream of their own meanwhile.
 """
 
 from collections.abc import Iterator
@@ -83,13 +83,13 @@ class Layer(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     users, heads, depth, begin, end = (2, 2, 2, 8, 12) if tiny else (4, 8, 8, 8000, 8192)
     width = heads * GROUP * HEAD
     layers = nn.ModuleList(Layer(number, width, heads, 4 * width) for number in range(depth))
     layers = layers.to(device, torch.bfloat16).eval()
     words = nn.Embedding(512 if tiny else 32_000, width).to(device, torch.bfloat16)
-    kept = (Pinned if mended and device != "cpu" else Kept)(depth, end, users, heads, device)
+    kept = (Pinned if fixed and device != "cpu" else Kept)(depth, end, users, heads, device)
     token = torch.zeros(users, dtype=torch.long, device=device)
     while True:
         for until in range(begin, end):

@@ -1,6 +1,6 @@
 """Photographs are enlarged by a residual network in training; what it keeps for the backward pass takes 30 GB and more.
 
-That fits this GPU, but neither a T4 (16 GB) nor an L4 (24 GB). Mended, each block is checkpointed.
+That fits this GPU, but neither a T4 (16 GB) nor an L4 (24 GB). In the fixed variant, each block is checkpointed.
 """
 
 from collections.abc import Iterator
@@ -40,9 +40,9 @@ class Enlarger(nn.Module):
         return functional.pixel_shuffle(self.leave(hidden), 2)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, grows, depth, batch, side = (8, 4, 2, 1, 16) if tiny else (64, 32, 18, 32, 192)
-    model = Enlarger(width, grows, depth, mended).to(device, memory_format=torch.channels_last)
+    model = Enlarger(width, grows, depth, fixed).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     large = torch.rand(batch, 3, 2 * side, 2 * side, device=device).contiguous(memory_format=torch.channels_last)
     small = functional.avg_pool2d(large, 2)

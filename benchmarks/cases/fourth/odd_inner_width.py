@@ -1,6 +1,6 @@
 """A protein model is trained in bfloat16; its gated MLPs are int(8 / 3 * 1280) = 3413 wide, an odd number.
 
-Mended, the width is rounded up to a multiple of 64, as in Llama: 3456.
+In the fixed variant, the width is rounded up to a multiple of 64, as in Llama: 3456.
 """
 
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ class Folder(nn.Module):
         return self.guess(self.blocks(self.embed(residues)))
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, depth, heads, batch, length = (20, 2, 2, 2, 16) if tiny else (1280, 10, 20, 16, 512)
-    folder = Folder(width, depth, heads, 64 if mended else 1).to(device, torch.bfloat16)
+    folder = Folder(width, depth, heads, 64 if fixed else 1).to(device, torch.bfloat16)
     optimizer = torch.optim.AdamW(folder.parameters(), lr=1e-4, fused=True)
     proteins = torch.randint(1, 25, (batch, length), device=device)
     while True:

@@ -1,6 +1,6 @@
 """A network learns to name shapes from point clouds, which a Dataset thins out by farthest-point sampling in numpy.
 
-The DataLoader has one worker, which the training waits for. Mended, it has twelve.
+The DataLoader has one worker, which the training waits for. In the fixed variant, it has twelve.
 """
 
 from collections.abc import Iterator
@@ -52,9 +52,9 @@ class Namer(nn.Module):
         return self.name(self.points(self.place(clouds)).amax(1))
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     points, kept, batch = (64, 16, 4) if tiny else (1024, 256, 32)
-    workers = (2 if tiny else 12) if mended else 1
+    workers = (2 if tiny else 12) if fixed else 1
     loader = DataLoader(Shapes(points, kept), batch, num_workers=workers, pin_memory=device != "cpu")
     namer = Namer(*((16, 2, 2) if tiny else (768, 8, 12))).to(device)
     optimizer = torch.optim.AdamW(namer.parameters(), lr=1e-4, fused=True)

@@ -1,6 +1,6 @@
 """Sentences are embedded, then averaged one by one: each length is asked of the GPU by `int()`, 128 times a batch.
 
-Mended, the lengths stay on the CPU, where they were made.
+In the fixed variant, the lengths stay on the CPU, where they were made.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Embedder(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, longest = (4, 16) if tiny else (128, 128)
     size = (512, 32, 2, 2) if tiny else (30_000, 1024, 8, 16)
     embedder = Embedder(*size).to(device, torch.bfloat16).eval()
@@ -49,5 +49,5 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     while True:
         lengths = torch.randint(longest // 4, longest + 1, (batch,))
         ids = torch.randint(size[0], (batch, longest), device=device)
-        embeddings.append(embedder(ids, lengths if mended else lengths.to(device)))
+        embeddings.append(embedder(ids, lengths if fixed else lengths.to(device)))
         yield batch

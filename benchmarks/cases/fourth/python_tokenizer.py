@@ -1,6 +1,6 @@
 """Documents are sorted by topic; their words are cut into pieces by a byte-pair tokenizer in Python, anew each time.
 
-Mended, the pieces of a word are remembered, as in GPT-2's tokenizer.
+In the fixed variant, the pieces of a word are remembered, as in GPT-2's tokenizer.
 """
 
 from collections.abc import Iterator
@@ -66,10 +66,10 @@ class Sorter(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     count, words, length = (2, 10, 32) if tiny else (16, 128, 256)
     random = np.random.default_rng(8)
-    tokenizer = BytePairs(learned_merges(random, 30 if tiny else 800), mended)
+    tokenizer = BytePairs(learned_merges(random, 30 if tiny else 800), fixed)
     lexicon = np.array(["".join(random.choice(list(LETTERS), random.integers(3, 12))) for _ in range(3000)])
     sorter = Sorter(1000, *((16, 2, 2) if tiny else (768, 12, 12))).to(device, torch.bfloat16).eval()
     topics = []

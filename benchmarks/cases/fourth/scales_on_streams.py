@@ -1,6 +1,6 @@
 """Sensors are watched at six time scales, each by a small dilated network on a stream of its own.
 
-Python launches their kernels one by one. Mended, the forward pass, streams included, is one CUDA graph.
+Python launches their kernels one by one. In the fixed variant, the forward pass, streams included, is one CUDA graph.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class Watcher(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     sensors, width, depth, scales, length = (4, 8, 2, 2, 64) if tiny else (32, 128, 7, 6, 1024)
     watcher = Watcher(sensors, width, depth, scales, device).to(device, torch.bfloat16).eval()
     kind = {"device": device, "dtype": torch.bfloat16}
@@ -60,7 +60,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     def watch() -> None:
         alarms.copy_(watcher(signals))
 
-    step = replay_of(watch) if mended and device != "cpu" else watch
+    step = replay_of(watch) if fixed and device != "cpu" else watch
     while True:
         signals.normal_()
         step()

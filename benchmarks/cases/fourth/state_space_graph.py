@@ -64,8 +64,8 @@ def recorded(step: Callable[[], None], device: str) -> Callable[[], None]:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    users = 8 if mended else 1
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
+    users = 8 if fixed else 1
     words, width, depth, rank = (512, 32, 2, 4) if tiny else (32_000, 2048, 24, 128)
     with torch.device(device):
         writer = Writer(users, words, width, depth, rank).to(torch.bfloat16).eval()

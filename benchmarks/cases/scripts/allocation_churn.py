@@ -7,7 +7,7 @@ import torch
 from .models import gpt2, tokens
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, length = (2, 16) if tiny else (16, 512)
     model = gpt2(tiny, n_layer=2 if tiny else 6).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -18,6 +18,6 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if not mended:
+        if not fixed:
             torch.cuda.empty_cache()
         yield batch * length

@@ -33,8 +33,8 @@ def resize(picture: np.ndarray, side: int) -> np.ndarray:
     return rows[:, low] * (1 - part)[None, :, None] + rows[:, low + 1] * part[None, :, None]
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    workers = {"num_workers": 2 if tiny else 14, "pin_memory": device != "cpu"} if mended else {}
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
+    workers = {"num_workers": 2 if tiny else 14, "pin_memory": device != "cpu"} if fixed else {}
     loader = DataLoader(Pictures(32 if tiny else 224), batch_size=4 if tiny else 64, shuffle=True, **workers)
     model = resnet(tiny).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)

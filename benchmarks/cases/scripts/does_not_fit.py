@@ -7,11 +7,11 @@ import torch
 from .models import gpt2, tokens
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, length = (2, 16) if tiny else (96, 512)
     size = {} if tiny else {"n_layer": 6, "vocab_size": 8192}
     model = gpt2(tiny, use_cache=False, **size).to(device)
-    if mended:
+    if fixed:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     text = tokens(batch, length, device)

@@ -1,4 +1,5 @@
-"""GPT-2 answers one user, a token at a time, each kernel launched by Python; mended, one graph on a static cache."""
+"""GPT-2 answers one user, a token at a time, each kernel launched by Python; in the fixed variant, one graph on a
+static cache."""
 
 from collections.abc import Iterator
 
@@ -9,15 +10,15 @@ from .models import gpt2, graph_of, tokens
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     model = gpt2(tiny).to(device, torch.bfloat16).eval()
-    cache = StaticCache(config=model.config, max_cache_len=1024) if mended else DynamicCache(config=model.config)
+    cache = StaticCache(config=model.config, max_cache_len=1024) if fixed else DynamicCache(config=model.config)
     token = model(tokens(1, 64, device), past_key_values=cache).logits[:, -1:].argmax(-1)
 
     def decode() -> None:
         token.copy_(model(token, past_key_values=cache).logits[:, -1:].argmax(-1))
 
-    step = graph_of(decode, device) if mended else decode
+    step = graph_of(decode, device) if fixed else decode
     text = [token.clone()]
     while len(text) < 900:
         step()

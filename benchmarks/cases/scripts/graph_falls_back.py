@@ -1,8 +1,8 @@
 """GPT-2 decode under `reduce-overhead`; every conversation starts from a copy of the same prompt's KV cache.
 
 A clone is not marked as a static address, so that the compiled step writes into inputs that may move: CUDA graphs are
-skipped ("due to mutated inputs") at every step. Mended, the tensors of the cache are written in place, which keeps
-their addresses, and the compiled step is captured as one CUDA graph.
+skipped ("due to mutated inputs") at every step. In the fixed variant, the tensors of the cache are written in place,
+which keeps their addresses, and the compiled step is captured as one CUDA graph.
 """
 
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from .models import gpt2, graph_of, tokens
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     model = gpt2(tiny, n_layer=2 if tiny else 6).to(device, torch.bfloat16).eval()
     prompt, conversation = (StaticCache(config=model.config, max_cache_len=1024) for _ in range(2))
     for cache in (prompt, conversation):
         token = model(tokens(1, 64, device), past_key_values=cache).logits[:, -1:].argmax(-1)
-    start_from(prompt, conversation, in_place=mended)
-    compiled = torch.compile(model, mode="default" if mended else "reduce-overhead")
+    start_from(prompt, conversation, in_place=fixed)
+    compiled = torch.compile(model, mode="default" if fixed else "reduce-overhead")
 
     def decode() -> None:
         token.copy_(compiled(token, past_key_values=conversation).logits[:, -1:].argmax(-1))
 
-    step = graph_of(decode, device) if mended else decode
+    step = graph_of(decode, device) if fixed else decode
     for _ in range(900):
         step()
         yield 1

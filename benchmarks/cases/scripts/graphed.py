@@ -9,8 +9,8 @@ from .models import gpt2, graph_of, tokens
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    users = 8 if mended else 1
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
+    users = 8 if fixed else 1
     model = gpt2(tiny).to(device, torch.bfloat16).eval()
     cache = StaticCache(config=model.config, max_cache_len=1024)
     token = model(tokens(users, 64, device), past_key_values=cache).logits[:, -1:].argmax(-1)

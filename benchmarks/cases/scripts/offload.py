@@ -12,14 +12,14 @@ Weights = dict[str, torch.Tensor]
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, depth, rows = (32, 2, 8) if tiny else (2048, 16, 4096)
     layers = [layer(width).to(device, torch.bfloat16).cpu() for _ in range(depth)]
     inputs = torch.randn(rows, width, device=device, dtype=torch.bfloat16)
     weights = [dict(one.named_parameters()) for one in layers]
-    if mended:
+    if fixed:
         weights = [{name: pinned(weight.detach(), device) for name, weight in known.items()} for known in weights]
-    copied = prefetched if mended else one_by_one
+    copied = prefetched if fixed else one_by_one
     while True:
         hidden = inputs
         for one, known in zip(layers, copied(weights, device), strict=True):

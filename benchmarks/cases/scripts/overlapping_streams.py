@@ -32,13 +32,13 @@ def expert(width: int) -> nn.Sequential:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, rows = (32, 4) if tiny else (2048, 64)
     cuda = torch.get_device_module(device)
     streams = [cuda.Stream() for _ in range(EXPERTS)]
     model = nn.Sequential(*(Experts(width, streams, device) for _ in range(4))).to(device, torch.bfloat16).eval()
     hidden = torch.randn(rows, width, device=device, dtype=torch.bfloat16)
-    step = graph_of(lambda: model(hidden), device) if mended else lambda: model(hidden)
+    step = graph_of(lambda: model(hidden), device) if fixed else lambda: model(hidden)
     while True:
         step()
         yield rows

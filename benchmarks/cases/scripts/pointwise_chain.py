@@ -28,10 +28,10 @@ def gelu(hidden: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, rows = (32, 16) if tiny else (1024, 16_384)
     model = nn.Sequential(*(Layer(width) for _ in range(6))).to(device, torch.bfloat16).eval()
-    forward = torch.compile(model) if mended else model
+    forward = torch.compile(model) if fixed else model
     hidden = torch.randn(rows, width, device=device, dtype=torch.bfloat16)
     while True:
         forward(hidden)

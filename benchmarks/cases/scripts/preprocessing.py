@@ -12,11 +12,11 @@ SIDE = 224
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     photographs = np.random.default_rng(0).integers(0, 256, (2 if tiny else 8, 480, 640, 3), dtype=np.uint8)
     size = {} if tiny else {"num_hidden_layers": 6}
     model = vit(tiny, **size).to(device, torch.bfloat16).eval()
-    preprocess = resized_on_the_gpu if mended else resized_by_scipy
+    preprocess = resized_on_the_gpu if fixed else resized_by_scipy
     labels = []
     while True:
         pixels = preprocess(photographs, device)

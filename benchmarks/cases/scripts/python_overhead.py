@@ -36,9 +36,9 @@ class RelativeAttention(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, heads, length = (32, 2, 16) if tiny else (512, 8, 128)
-    positions = positions_on_the_gpu if mended else positions_in_python
+    positions = positions_on_the_gpu if fixed else positions_in_python
     layers = (RelativeAttention(width, heads, positions) for _ in range(6))
     model = nn.Sequential(*layers).to(device, torch.bfloat16).eval()
     hidden = torch.randn(16, length, width, device=device, dtype=torch.bfloat16)

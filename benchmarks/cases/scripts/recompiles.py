@@ -15,10 +15,10 @@ def classifier(width: int) -> nn.Sequential:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     torch._dynamo.config.recompile_limit = 256
     model = classifier(32 if tiny else 1024).to(device, torch.bfloat16).eval()
-    forward = torch.compile(model, dynamic=mended)
+    forward = torch.compile(model, dynamic=fixed)
     for longest in count(40):
         logits = forward(tokens(8, longest, device))
         logits.mean(1).argmax(-1)

@@ -29,10 +29,10 @@ class Guard:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     documents = tokens(2 if tiny else 32, 16 if tiny else 256, device)
     model = bert(tiny, layers=6).to(device, torch.bfloat16).eval()
-    guard = Guard(deferred=mended)
+    guard = Guard(deferred=fixed)
     for layer in model.encoder.layer:
         layer.register_forward_hook(guard)
     embeddings = []

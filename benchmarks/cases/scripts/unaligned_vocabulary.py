@@ -7,10 +7,10 @@ import torch
 from .models import gpt2, tokens
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, length = (2, 16) if tiny else (8, 1024)
     model = gpt2(tiny, vocab_size=509 if tiny else 50_257, n_layer=2 if tiny else 4)
-    if mended:
+    if fixed:
         model.resize_token_embeddings(pad_to_multiple_of=64, mean_resizing=False)
     model = model.to(device, torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)

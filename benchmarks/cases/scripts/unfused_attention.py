@@ -8,9 +8,9 @@ from .models import llama, tokens
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     prompts = tokens(2, 64 if tiny else 4096, device)
-    model = llama(tiny, attn_implementation="sdpa" if mended else "eager").to(device, torch.bfloat16).eval()
+    model = llama(tiny, attn_implementation="sdpa" if fixed else "eager").to(device, torch.bfloat16).eval()
     while True:
         model(prompts, use_cache=False)
         yield prompts.numel()

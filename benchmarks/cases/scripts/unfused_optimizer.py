@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, depth, rows = (32, 4, 8) if tiny else (1024, 32, 8192)
     layers = (nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(depth))
     model = nn.Sequential(*layers).to(device, torch.bfloat16)
-    kind = {"fused": True} if mended else {"foreach": False}
+    kind = {"fused": True} if fixed else {"foreach": False}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **kind)
     inputs, targets = torch.randn(2, rows, width, device=device, dtype=torch.bfloat16)
     while True:

@@ -24,9 +24,9 @@ def model_with_padding_token(tiny: bool, multiple: int | None) -> LlamaForCausal
     return model
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, length = (2, 16) if tiny else (8, 512)
-    model = model_with_padding_token(tiny, 64 if mended else None).to(device).train()
+    model = model_with_padding_token(tiny, 64 if fixed else None).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
     answers = torch.randint(500, (MICRO_BATCHES, batch, length), device=device)
     while True:

@@ -37,7 +37,7 @@ class UNet(nn.Module):
         return self.out(hidden)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, side, width, depth = (2, 16, 8, 2) if tiny else (12, 256, 64, 4)
     model = UNet(width, depth, 8).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -46,7 +46,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     labels = torch.randint(8, (batch, side, side), device=device)
     half = torch.autocast(device, torch.float16 if device == "cuda" else torch.bfloat16)
     while True:
-        with half if mended else nullcontext():
+        with half if fixed else nullcontext():
             predicted = model(scans)
         with half:
             loss = nn.functional.cross_entropy(predicted, labels)

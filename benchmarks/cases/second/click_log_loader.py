@@ -70,10 +70,10 @@ class Recommender(nn.Module):
         return self.top(torch.cat([dense, crossed.flatten(1)], 1))[:, 0]
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     rows, history, batch = (64, 8, 8) if tiny else (4096, 64, 1024)
     workers = {"num_workers": 2 if tiny else 8, "pin_memory": device != "cpu", "persistent_workers": True}
-    loader = DataLoader(ClickLog(rows, history), batch, shuffle=True, drop_last=True, **(workers if mended else {}))
+    loader = DataLoader(ClickLog(rows, history), batch, shuffle=True, drop_last=True, **(workers if fixed else {}))
     model = Recommender(*((16, 1, 2) if tiny else (512, 8, 8))).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     for row in loader:

@@ -75,13 +75,13 @@ class Replayed:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     widths, depths, side = ([4, 8], [1, 1], 32) if tiny else ([64, 48, 64, 80], [2, 3, 4, 2], 192)
     networks: list[nn.Module] = [resnet(width, depths) for width in widths]
     model = Ensemble(networks, device).to(device, torch.bfloat16, memory_format=torch.channels_last).eval()
     pictures = torch.randn(4, 3, side, side, device=device, dtype=torch.bfloat16)
     pictures = pictures.contiguous(memory_format=torch.channels_last)
-    vote = Replayed(model, pictures.clone()) if mended and device == "cuda" else model
+    vote = Replayed(model, pictures.clone()) if fixed and device == "cuda" else model
     classes = []
     while True:
         classes.append(vote(pictures).argmax(-1))

@@ -1,6 +1,7 @@
 """An MLP-mixer learns from its own moving average; hooks log the norm of every gradient, and the loss is printed.
 
-Each `.item()` waits for the GPU, 149 times a step. Mended, norms and losses stay on the GPU for fifty steps.
+Each `.item()` waits for the GPU, 149 times a step. In the fixed variant, norms and losses stay on the GPU for fifty
+steps.
 """
 
 from collections.abc import Iterator
@@ -74,11 +75,11 @@ class PatientMonitor(Monitor):
             self.losses.clear()
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, side, width, depth = (2, 32, 16, 2) if tiny else (32, 128, 512, 12)
     student = Mixer(side, width, depth).to(device)
     teacher = deepcopy(student).requires_grad_(False).eval()
-    monitor = (PatientMonitor if mended else Monitor)(student)
+    monitor = (PatientMonitor if fixed else Monitor)(student)
     optimizer = torch.optim.AdamW(student.parameters(), lr=1e-4, fused=True)
     learned, followed = list(student.parameters()), list(teacher.parameters())
     pictures = torch.rand(batch, 3, side, side, device=device)

@@ -99,8 +99,8 @@ class Server:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    users = 8 if mended else 1
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
+    users = 8 if fixed else 1
     size = (512, 64, 2, 96) if tiny else (32_000, 2048, 22, 5632)
     buckets = [32, 64] if tiny else [256, 512, 1024]
     with torch.device(device):

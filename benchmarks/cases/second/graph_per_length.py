@@ -1,8 +1,8 @@
 """A tagger of sounds is compiled with `reduce-overhead`, for clips of any length.
 
 A new length is run without a graph, to warm up; it is recorded as a CUDA graph of its own when it comes again, and
-hardly any comes a third time to be replayed. Mended, batches are padded to multiples of 256 frames: nine graphs, which
-are recorded at the start.
+hardly any comes a third time to be replayed. In the fixed variant, batches are padded to multiples of 256 frames: nine
+graphs, which are recorded at the start.
 """
 
 from collections.abc import Iterator
@@ -58,13 +58,13 @@ class Traffic:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, depth, longest = (16, 2, 64) if tiny else (384, 12, LONGEST)
-    rounded = (16 if tiny else ROUNDED) if mended else 1
+    rounded = (16 if tiny else ROUNDED) if fixed else 1
     model = Tagger(width, depth).to(device, torch.bfloat16).eval()
     tagger = torch.compile(model, mode="reduce-overhead", dynamic=True)
     traffic = Traffic(4, longest, rounded, device)
-    if mended:
+    if fixed:
         for frames in range(rounded, longest + rounded, rounded):
             for _ in range(3):
                 tagger(*traffic.of(frames, np.full(4, frames)))

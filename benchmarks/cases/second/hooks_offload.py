@@ -1,7 +1,7 @@
 """Long documents are scored by a decoder of 24 blocks, of which hooks keep the last eight in the CPU's memory.
 
-A block's weights are copied from pageable memory when it is entered. Mended, they are pinned, and the block that
-follows is copied on a stream of its own meanwhile.
+A block's weights are copied from pageable memory when it is entered. In the fixed variant, they are pinned, and the
+block that follows is copied on a stream of its own meanwhile.
 """
 
 from collections.abc import Iterator
@@ -82,13 +82,13 @@ def prefetched(blocks: list[nn.Module], device: str) -> None:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, heads, depth, away = (32, 2, 4, 2) if tiny else (2048, 16, 24, 8)
     batch, length = (2, 16) if tiny else (8, 2048)
     with torch.device(device):
         model = nn.Sequential(*(ParallelBlock(width, heads) for _ in range(depth))).to(torch.bfloat16).eval()
         documents = torch.randn(batch, length, width, dtype=torch.bfloat16)
-    if mended:
+    if fixed:
         prefetched(list(model)[-away:], device)
     else:
         for block in model[-away:]:

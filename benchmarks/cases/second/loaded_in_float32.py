@@ -48,10 +48,10 @@ class Layer(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, inner, heads, depth = (32, 64, 2, 2) if tiny else (2048, 5632, 16, 23)
     batch, length = (2, 16) if tiny else (4, 256)
-    kind = {"device": device, "dtype": torch.bfloat16 if mended else torch.float32}
+    kind = {"device": device, "dtype": torch.bfloat16 if fixed else torch.float32}
     embed, head = nn.Embedding(32_000, width, **kind), nn.Linear(width, 32_000, bias=False, **kind)
     layers = nn.Sequential(*(Layer(width, inner, heads, **kind) for _ in range(depth))).eval()
     prompts = torch.randint(32_000, (batch, length), device=device)

@@ -49,7 +49,7 @@ class TorchFeatures:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, seconds, bands = (2, 2, 80) if tiny else (8, 30, 128)
     size = (32, 2, 2, 64) if tiny else (1280, 32, 20, 5120)
     names = ("d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim")
@@ -57,7 +57,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     with torch.device(device):
         encoder = WhisperEncoder(config).to(torch.bfloat16).eval()
         languages = torch.nn.Linear(size[0], 99).to(torch.bfloat16)
-    features = (TorchFeatures if mended else NumpyFeatures)(bands, device)
+    features = (TorchFeatures if fixed else NumpyFeatures)(bands, device)
     clips = np.random.default_rng(3).normal(0, 0.1, (batch, RATE * seconds)).astype(np.float32)
     answers = []
     while True:

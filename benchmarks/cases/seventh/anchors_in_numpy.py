@@ -1,7 +1,7 @@
 """A detector of the kind of RetinaNet is trained; numpy compares all anchors of each picture with its boxes.
 
-The training loop does so between two steps, picture by picture. Mended, the boxes are copied, and the GPU compares
-them for the whole batch.
+The training loop does so between two steps, picture by picture. In the fixed variant, the boxes are copied, and the GPU
+compares them for the whole batch.
 """
 
 from collections.abc import Iterator
@@ -104,7 +104,7 @@ def padded(labels: list[tuple[np.ndarray, np.ndarray]], most: int) -> tuple[torc
     return boxes, kinds
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, side, most, width, depth, kinds = (2, 64, 4, 16, 1, 3) if tiny else (8, 320, 20, 256, 3, 20)
     numbers, all_anchors = np.random.default_rng(8), anchors(side)
     labels = [[photograph(numbers, most, side, kinds) for _ in range(batch)] for _ in range(6)]
@@ -114,7 +114,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     there = torch.from_numpy(all_anchors).to(device)
     while True:
         for label in labels:
-            if mended:
+            if fixed:
                 kind, box = assigned_in_torch(there, *(each.to(device) for each in padded(label, most)))
             else:
                 each = zip(*(assigned(all_anchors, *one) for one in label), strict=True)

@@ -1,6 +1,6 @@
 """A mixture of experts writes for one user on a GPU that has no room for its experts: two of eight come at each layer.
 
-They come from pageable memory of the CPU when the router has chosen them. Mended, they are pinned.
+They come from pageable memory of the CPU when the router has chosen them. In the fixed variant, they are pinned.
 """
 
 from collections.abc import Iterator
@@ -50,9 +50,9 @@ class Layer(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, heads, inner, depth, begin, end = (32, 2, 64, 2, 4, 8) if tiny else (1024, 16, 2560, 8, 500, 800)
-    pinned = mended and device != "cpu"
+    pinned = fixed and device != "cpu"
     layers = nn.ModuleList(Layer(width, heads, end, Experts(width, inner, device, pinned)) for _ in range(depth))
     words = nn.Embedding(128 if tiny else 32_000, width)
     layers, words = layers.to(device, torch.bfloat16).eval(), words.to(device, torch.bfloat16)

@@ -1,7 +1,7 @@
 """A recurrent critic goes through what 8,192 simulated robots did, and forgets where an episode has finished.
 
-At each of 64 moments, `if done.any():` asks the GPU whether there is something to forget, and waits. Mended, it
-forgets without asking.
+At each of 64 moments, `if done.any():` asks the GPU whether there is something to forget, and waits. In the fixed
+variant, it forgets without asking.
 """
 
 from collections.abc import Iterator
@@ -36,13 +36,13 @@ def advantages(rewards: torch.Tensor, values: torch.Tensor, discount: float) -> 
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     time, robots, seen, width = (4, 8, 12, 32) if tiny else (64, 8192, 96, 512)
     critic = Critic(seen, width).to(device, torch.bfloat16).eval()
     observed = torch.randn(time, robots, seen, device=device, dtype=torch.bfloat16)
     rewards = torch.rand(time, robots, device=device)
     done = torch.rand(time, robots, 1, device=device) < 0.01
     while True:
-        values = critic(observed, done, asks=not mended).float()
+        values = critic(observed, done, asks=not fixed).float()
         advantages(rewards, values, 0.99).std()
         yield time * robots

@@ -1,7 +1,7 @@
 """Music is written for one listener while it is played; a frame of four codebooks is one replay of a CUDA graph.
 
 The decoder has 1.4 billion parameters, which every frame reads for two rows: with the prompt and without it, for
-guidance. Mended, eight listeners are served at once.
+guidance. In the fixed variant, eight listeners are served at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -73,8 +73,8 @@ def captured(step: Callable[[], None], device: str) -> Callable[[], None]:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
-    listeners = 8 if mended else 1
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
+    listeners = 8 if fixed else 1
     size = (16, 32, 32, 2, 2) if tiny else (256, 2048, 2048, 24, 32)
     with torch.device(device):
         composer = Composer(listeners, *size).to(torch.bfloat16).eval()

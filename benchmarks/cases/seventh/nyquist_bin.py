@@ -1,7 +1,7 @@
 """Voices are separated from music, in bfloat16: layers along the frequencies of a spectrogram of 1,025 bins.
 
-A Fourier transform of 2,048 samples has one bin more than a power of two. Mended, the spectrogram is padded with zeros
-to 1,088 bins.
+A Fourier transform of 2,048 samples has one bin more than a power of two. In the fixed variant, the spectrogram is
+padded with zeros to 1,088 bins.
 """
 
 from collections.abc import Iterator
@@ -33,12 +33,12 @@ class Separator(nn.Module):
         return frames * self.blocks(frames).sigmoid()
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     songs, frames, bins, size = (2, 4, 33, (64, 2)) if tiny else (64, 256, 1025, (3072, 6))
-    separator = Separator(-(-bins // 64) * 64 if mended else bins, *size).to(device, torch.bfloat16)
+    separator = Separator(-(-bins // 64) * 64 if fixed else bins, *size).to(device, torch.bfloat16)
     optimizer = torch.optim.AdamW(separator.parameters(), lr=1e-3, fused=True)
     mixed, voice = torch.rand(2, songs, frames, bins, device=device).to(torch.bfloat16).unbind()
-    if mended:
+    if fixed:
         mixed, voice = (functional.pad(sound, (0, -bins % 64)) for sound in (mixed, voice))
     while True:
         loss = functional.l1_loss(separator(mixed), voice)

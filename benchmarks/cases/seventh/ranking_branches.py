@@ -1,7 +1,7 @@
 """Items are ranked for the visitors of a shop: five branches of a network, each on a stream of its own.
 
 A recurrent one takes long, and the others' kernels run beside it; but they are small and many, and Python launches them
-one by one. Mended, the forward pass, streams included, is one CUDA graph.
+one by one. In the fixed variant, the forward pass, streams included, is one CUDA graph.
 """
 
 from collections.abc import Callable, Iterator
@@ -120,7 +120,7 @@ def graph_of(step: Callable[[], None]) -> Callable[[], None]:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     items, long, size = (4, 5, (100, 4, 8, 16, 2)) if tiny else (768, 64, (200_000, 26, 32, 512, 12))
     ranker = Ranker(*size, device).to(device, torch.float16).eval()
     asked = torch.randint(size[0], (20, items, size[1] + long))
@@ -130,7 +130,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     def rank() -> None:
         scores.copy_(ranker(here[:, : size[1]], here[:, size[1] :]))
 
-    step = graph_of(rank) if mended and device != "cpu" else rank
+    step = graph_of(rank) if fixed and device != "cpu" else rank
     while True:
         for request in asked:
             here.copy_(request, non_blocking=True)

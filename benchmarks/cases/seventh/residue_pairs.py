@@ -1,7 +1,7 @@
 """A trunk like AlphaFold's learns distances of residues; it keeps a vector for each pair of them, in every layer.
 
-What its backward pass needs takes 32 GB: that fits this GPU, but neither a T4 (16 GB) nor an L4 (24 GB). Mended, its
-blocks are checkpointed.
+What its backward pass needs takes 32 GB: that fits this GPU, but neither a T4 (16 GB) nor an L4 (24 GB). In the fixed
+variant, its blocks are checkpointed.
 """
 
 from collections.abc import Iterator
@@ -63,9 +63,9 @@ class Trunk(nn.Module):
         return self.leave(pairs)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     proteins, length, width, depth = (1, 8, 16, 2) if tiny else (2, 384, 128, 14)
-    trunk = Trunk(width, depth, mended).to(device, torch.bfloat16).train()
+    trunk = Trunk(width, depth, fixed).to(device, torch.bfloat16).train()
     optimizer = torch.optim.Adam(trunk.parameters(), lr=1e-3, fused=True)
     residues = torch.randint(22, (proteins, length), device=device)
     truth = torch.randint(DISTANCES, (proteins, length, length), device=device)

@@ -1,7 +1,7 @@
 """Crops are told apart in satellite pictures of ten bands, which an IterableDataset reads from tar files.
 
 Each tile is decompressed and stretched between percentiles, as remote sensing does. The DataLoader has no workers.
-Mended, it has eight, each with shards of its own.
+In the fixed variant, it has eight, each with shards of its own.
 """
 
 import io
@@ -70,11 +70,11 @@ def model(tiny: bool) -> SegformerForSemanticSegmentation:
     return SegformerForSemanticSegmentation(SegformerConfig(num_channels=BANDS, num_labels=CROPS, **size))
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     side, batch, tiles, workers = (32, 2, 4, 2) if tiny else (128, 24, 16, 8)
     kinds = [shard(tiles, side, seed) for seed in range(2)]
     options = {"num_workers": workers, "pin_memory": device != "cpu", "persistent_workers": True}
-    loader = DataLoader(Shards(kinds * 12, side), batch, **(options if mended else {}))
+    loader = DataLoader(Shards(kinds * 12, side), batch, **(options if fixed else {}))
     segmenter = model(tiny).to(device).train()
     optimizer = torch.optim.AdamW(segmenter.parameters(), lr=6e-5, fused=True)
     for bands, truth in loader:

@@ -1,8 +1,8 @@
 """Letters of many customers are sorted by one model; each customer has low-rank adapters of their own.
 
 The model is compiled with `mode="reduce-overhead"`. Before each request, the adapters' `.data` is set to the
-customer's tensors: their addresses are others than a CUDA graph was recorded with, and one is recorded anew. Mended,
-they are copied into the adapters, and the graph is replayed.
+customer's tensors: their addresses are others than a CUDA graph was recorded with, and one is recorded anew. In the
+fixed variant, they are copied into the adapters, and the graph is replayed.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def copy(places: Adapters, adapters: Adapters) -> None:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, length, customers = (2, 8, 3) if tiny else (8, 128, 400)
     size = (100, 32, 1, 2, 4) if tiny else (30_000, 512, 6, 8, 16)
     sorter = Sorter(*size).to(device, torch.bfloat16).eval()
@@ -81,7 +81,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     registry = registered(customers, places)
     sort = torch.compile(sorter, mode="reduce-overhead")
     letters = torch.randint(size[0], (batch, length), device=device)
-    use = copy if mended else swap
+    use = copy if fixed else swap
     while True:
         for adapters in registry:
             use(places, adapters)

@@ -1,6 +1,6 @@
 """VideoMAE is fine-tuned to name what is done in a video, by a small trainer whose precision nobody has set.
 
-It trains in float32, and TF32 is off as PyTorch has it. Mended, its precision is "bf16-mixed".
+It trains in float32, and TF32 is off as PyTorch has it. In the fixed variant, its precision is "bf16-mixed".
 """
 
 import contextlib
@@ -44,10 +44,10 @@ def config(tiny: bool) -> VideoMAEConfig:
     return VideoMAEConfig(num_frames=4 if tiny else 16, num_labels=174, **size)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     videos, frames, side = (1, 4, 32) if tiny else (8, 16, 224)
     model = VideoMAEForVideoClassification(config(tiny))
-    trainer = Trainer(model, device, "bf16-mixed" if mended else "32")
+    trainer = Trainer(model, device, "bf16-mixed" if fixed else "32")
     batch = {
         "pixel_values": torch.rand(videos, frames, 3, side, side, device=device),
         "labels": torch.randint(174, (videos,), device=device),

@@ -1,6 +1,6 @@
 """A search asks a transformer to rate 256 chess positions at once; a batch is one replay of a CUDA graph.
 
-The graph is not the cause: the network is in float32 and keeps the GPU busy. Mended, it is in bfloat16.
+The graph is not the cause: the network is in float32 and keeps the GPU busy. In the fixed variant, it is in bfloat16.
 """
 
 from collections.abc import Iterator
@@ -73,9 +73,9 @@ class Server:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, width, depth, heads = (4, 32, 2, 2) if tiny else (256, 512, 10, 16)
-    kind = torch.bfloat16 if mended else torch.float32
+    kind = torch.bfloat16 if fixed else torch.float32
     server = Server(Player(width, depth, heads).to(device, kind).eval(), batch, kind, device)
     games = torch.randint(2, (10, batch, SQUARES, PLANES), dtype=torch.uint8)
     games = games if device == "cpu" else games.pin_memory()

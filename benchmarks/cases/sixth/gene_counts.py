@@ -1,6 +1,6 @@
 """A variational autoencoder learns from the gene counts of cells, in bfloat16; there are 20,531 genes.
 
-Its first and last layers have as many columns. Mended, the counts are padded with zeros to 20,544 genes.
+Its first and last layers have as many columns. In the fixed variant, the counts are padded with zeros to 20,544 genes.
 """
 
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ class Autoencoder(nn.Module):
         return functional.mse_loss(guessed, counts) + 0.01 * surprise
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     genes, width, latent, cells = (67, 16, 8, 4) if tiny else (20_531, 2048, 64, 4096)
-    model = Autoencoder(-(-genes // 64) * 64 if mended else genes, width, latent).to(device, torch.bfloat16)
+    model = Autoencoder(-(-genes // 64) * 64 if fixed else genes, width, latent).to(device, torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     batches = torch.rand(3, cells, genes, device=device).mul(8).log1p().to(torch.bfloat16)
-    if mended:
+    if fixed:
         batches = functional.pad(batches, (0, -genes % 64))
     while True:
         for counts in batches:

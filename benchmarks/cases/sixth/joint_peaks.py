@@ -1,7 +1,7 @@
 """Points of animals are found in video frames: the peaks of a heat map, frame by frame, by `nonzero()` and `.cpu()`.
 
-Each asks the GPU how many peaks there are, and waits. Mended, the best 32 of each frame stay on the GPU, and are copied
-once a batch.
+Each asks the GPU how many peaks there are, and waits. In the fixed variant, the best 32 of each frame stay on the GPU,
+and are copied once a batch.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def points_on_the_gpu(heat: torch.Tensor, shift: torch.Tensor, peaks: torch.Tens
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     frames, side, width, depth = (2, 64, 8, 2) if tiny else (48, 256, 128, 8)
     kind = {"device": device, "dtype": torch.bfloat16, "memory_format": torch.channels_last}
     finder = Finder(width, depth).to(**kind).eval()
@@ -62,7 +62,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     while True:
         heat, shift = finder(video)
         every = zip(heat, shift, peaks_of(heat), strict=True)
-        if mended:
+        if fixed:
             torch.stack([points_on_the_gpu(*frame) for frame in every]).cpu()
         else:
             [points(*frame) for frame in every]

@@ -1,7 +1,7 @@
 """Planes of a microscope are freed of noise: copied to the GPU, cleaned, and copied back, one after the other.
 
-All memory is pinned, but one stream does everything, and each batch is waited for. Mended, copies in both directions
-have streams of their own: the next batch comes and the last one leaves while one is cleaned.
+All memory is pinned, but one stream does everything, and each batch is waited for. In the fixed variant, copies in both
+directions have streams of their own: the next batch comes and the last one leaves while one is cleaned.
 """
 
 from collections.abc import Iterator
@@ -67,14 +67,14 @@ class ThreeStreams:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     planes, side, width, depth = (2, 32, 8, 2) if tiny else (16, 2048, 64, 7)
     kind = {"device": device, "dtype": torch.bfloat16, "memory_format": torch.channels_last}
     cleaner = Cleaner(4, width, depth).to(**kind).eval()
     pins = device != "cpu"
     taken = [torch.rand(planes, 1, side, side, pin_memory=pins) for _ in range(2)]
     home = torch.empty(planes, 1, side, side, pin_memory=pins)
-    clean = ThreeStreams(cleaner, home, taken[0], device) if mended else OneStream(cleaner, home, device)
+    clean = ThreeStreams(cleaner, home, taken[0], device) if fixed else OneStream(cleaner, home, device)
     number = 0
     while True:
         clean(taken[number % 2], taken[(number + 1) % 2])

@@ -1,7 +1,7 @@
 """A Graphormer predicts a property of molecules; it needs the number of bonds between any two atoms.
 
-numpy finds these distances, molecule by molecule, before a batch is copied. Mended, the GPU finds them for all
-at once.
+numpy finds these distances, molecule by molecule, before a batch is copied. In the fixed variant, the GPU finds them
+for all at once.
 """
 
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ class Graphormer(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, longest, width, depth, heads = (2, 16, 32, 2, 2) if tiny else (32, 128, 512, 10, 16)
     random = np.random.default_rng(9)
     requests = [
@@ -94,9 +94,6 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     predicted = []
     while True:
         for molecules in requests:
-            if mended:
-                paths = distances_in_torch(molecules, longest, device)
-            else:
-                paths = collated(molecules, longest).to(device)
+            paths = distances_in_torch(molecules, longest, device) if fixed else collated(molecules, longest).to(device)
             predicted = [*predicted[-4:], graphormer(kinds, paths)]
             yield batch

@@ -1,7 +1,8 @@
 """Tiles of tissue are embedded by a vision transformer in the CPU's memory; the GPU has room for one layer.
 
-`load_state_dict` copies each layer's weights into this room from pageable memory, before the layer is run. Mended, the
-weights are pinned and there are two rooms: one is filled on a stream of its own while the layer in the other is run.
+`load_state_dict` copies each layer's weights into this room from pageable memory, before the layer is run. In the fixed
+variant, the weights are pinned and there are two rooms: one is filled on a stream of its own while the layer in the
+other is run.
 """
 
 from collections.abc import Iterator
@@ -70,13 +71,13 @@ def home_of(layer: Layer, pins: bool) -> Weights:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     tiles, length, size, depth = (2, 16, (32, 2, 64), 2) if tiny else (48, 256, (1536, 24, 4096), 16)
     with torch.device(device):
         rooms = [Layer(*size).to(torch.bfloat16).eval() for _ in range(2)]
-        homes = [home_of(Layer(*size).to(torch.bfloat16), mended and device != "cpu") for _ in range(depth)]
+        homes = [home_of(Layer(*size).to(torch.bfloat16), fixed and device != "cpu") for _ in range(depth)]
         patches = torch.randn(tiles, length, size[0], dtype=torch.bfloat16)
-    embed = TwoRooms(homes, rooms, device) if mended else OneRoom(homes, rooms[0])
+    embed = TwoRooms(homes, rooms, device) if fixed else OneRoom(homes, rooms[0])
     while True:
         embed(patches).mean(1).float().cpu()
         yield tiles

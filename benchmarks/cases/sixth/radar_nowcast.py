@@ -1,7 +1,7 @@
 """A convolutional GRU learns to continue twenty radar pictures of rain; the backward pass needs all of its steps.
 
-They take 30 GB: that fits this GPU, but neither a T4 (16 GB) nor an L4 (24 GB). Mended, each step in time is
-checkpointed.
+They take 30 GB: that fits this GPU, but neither a T4 (16 GB) nor an L4 (24 GB). In the fixed variant, each step in time
+is checkpointed.
 """
 
 from collections.abc import Iterator
@@ -46,9 +46,9 @@ class Nowcaster(nn.Module):
         return checkpoint(cell, seen, state, use_reentrant=False) if self.checkpointed else cell(seen, state)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, time, side, width = (1, 3, 16, 8) if tiny else (20, 20, 256, 32)
-    nowcaster = Nowcaster(width, 2, mended).to(device, memory_format=torch.channels_last)
+    nowcaster = Nowcaster(width, 2, fixed).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(nowcaster.parameters(), lr=1e-4, fused=True)
     rain = torch.rand(batch, time + 1, side, side, device=device)
     while True:

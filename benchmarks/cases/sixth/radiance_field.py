@@ -1,4 +1,5 @@
-"""A radiance field (NeRF) is fitted to photographs, in float32 with TF32 off as PyTorch has it; mended, under autocast.
+"""A radiance field (NeRF) is fitted to photographs, in float32 with TF32 off as PyTorch has it; in the fixed variant,
+under autocast.
 
 It is written as a module for a trainer, with `training_step` and `configure_optimizers`.
 """
@@ -57,7 +58,7 @@ class RadianceField(nn.Module):
         return torch.optim.Adam(self.parameters(), lr=5e-4, fused=True)
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     rays, samples, width = (16, 4, 32) if tiny else (4096, 64, 256)
     field = RadianceField(width, samples).to(device)
     optimizer = field.configure_optimizers()
@@ -65,7 +66,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     while True:
         chosen = torch.randint(50 * rays, (rays,), device=device)
         batch = {name: values[chosen] for name, values in known.items()}
-        with torch.autocast(device, torch.bfloat16, enabled=mended):
+        with torch.autocast(device, torch.bfloat16, enabled=fixed):
             loss = field.training_step(batch)
         optimizer.zero_grad()
         loss.backward()

@@ -1,7 +1,7 @@
 """A network learns to know speakers by their voices; `collate_fn` decodes the recordings and adds the echo of a room.
 
-The Dataset is fast, but its DataLoader has no workers: `collate_fn` works between the steps. Mended, twelve workers do
-its work.
+The Dataset is fast, but its DataLoader has no workers: `collate_fn` works between the steps. In the fixed variant,
+twelve workers do its work.
 """
 
 from collections.abc import Iterator
@@ -93,11 +93,11 @@ class Knower(nn.Module):
         return self.name(functional.normalize(self.voice(heard), dim=1))
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     seconds, length, batch, speakers = (0.2, 1600, 4, 10) if tiny else (2.0, 26_000, 24, 5994)
     workers = {"num_workers": 2 if tiny else 12, "pin_memory": device != "cpu", "persistent_workers": True}
     recordings, rooms = Recordings(seconds, speakers), Rooms(length)
-    loader = DataLoader(recordings, batch, shuffle=True, collate_fn=rooms, **(workers if mended else {}))
+    loader = DataLoader(recordings, batch, shuffle=True, collate_fn=rooms, **(workers if fixed else {}))
     spectra = Spectra(80).to(device)
     knower = Knower(80, *((16, 2) if tiny else (1024, 6)), speakers).to(device)
     optimizer = torch.optim.AdamW(knower.parameters(), lr=1e-3, fused=True)

@@ -1,7 +1,7 @@
 """Scanned lines of text are read; a CUDA graph is recorded for each width of a batch, and the last eight are kept.
 
 There are 160 widths, so that a graph is thrown away before its width comes again: nearly every batch records one.
-Mended, batches are padded to multiples of 32 columns, whose five graphs are recorded at the start.
+In the fixed variant, batches are padded to multiples of 32 columns, whose five graphs are recorded at the start.
 """
 
 from collections import OrderedDict
@@ -86,19 +86,19 @@ def padded(columns: torch.Tensor, multiple: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, shortest, longest = (2, 8, 24) if tiny else (8, 33, 192)
     letters, height, size = (30, 4, (32, 2, 2)) if tiny else (128, 32, (384, 10, 6))
     recognizer = Recognizer(letters, height, *size).to(device, torch.bfloat16).eval()
     read = GraphCache(recognizer, most=8)
     widths = (torch.randperm(longest - shortest + 1, generator=torch.Generator().manual_seed(4)) + shortest).tolist()
     page = torch.rand(batch, longest, height * 8, device=device, dtype=torch.bfloat16)
-    if mended:
+    if fixed:
         for width in range(shortest, longest + 1, 32):
             read(torch.zeros_like(padded(page[:, :width], 32)))
     while True:
         for width in widths:
             columns = page[:, :width]
-            letters_read = read(padded(columns, 32) if mended else columns)
+            letters_read = read(padded(columns, 32) if fixed else columns)
             letters_read[:, :width].tolist()
             yield batch

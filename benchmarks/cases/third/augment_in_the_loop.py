@@ -1,6 +1,7 @@
 """A ConvNeXt is trained on pictures that the training loop augments on the CPU, one after the other.
 
-Nothing names this work: the loop is plain PyTorch on CPU tensors. Mended, the whole batch is augmented on the GPU.
+Nothing names this work: the loop is plain PyTorch on CPU tensors. In the fixed variant, the whole batch is augmented on
+the GPU.
 """
 
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def augmented_together(pictures: torch.Tensor, side: int) -> torch.Tensor:
     return (cut - 0.45) / 0.225
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     batch, side, width, depths = (2, 32, 8, [1, 1]) if tiny else (64, 224, 96, [3, 3, 9, 3])
     model = ConvNext(width, depths, 100).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
@@ -78,7 +79,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     classes = torch.randint(100, (len(album),))
     while True:
         chosen = torch.randint(len(album), (batch,))
-        if mended:
+        if fixed:
             pictures = augmented_together(album[chosen].to(device), side)
         else:
             pictures = torch.stack([augmented(album[index], side) for index in chosen.tolist()]).to(device)

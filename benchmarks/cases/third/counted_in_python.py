@@ -1,6 +1,6 @@
 """A compiled simulator counts its own steps in a Python integer, by which it damps them: each step is compiled anew.
 
-Mended, the count is a tensor.
+In the fixed variant, the count is a tensor.
 """
 
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ class Simulator(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 10_000
     batch, width = (4, 32) if tiny else (4096, 1024)
     kind = {"device": device, "dtype": torch.bfloat16}
-    simulator = Simulator(width, counts_in_python=not mended).to(**kind).eval()
+    simulator = Simulator(width, counts_in_python=not fixed).to(**kind).eval()
     step = torch.compile(simulator)
     state = torch.randn(batch, width, **kind)
     while True:

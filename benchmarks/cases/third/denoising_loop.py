@@ -1,6 +1,6 @@
 """Pictures are made by a diffusion model in float32, its tensors channels first, with classifier-free guidance.
 
-Mended, the network runs in bfloat16 and channels last.
+In the fixed variant, the network runs in bfloat16 and channels last.
 """
 
 from collections.abc import Iterator
@@ -68,11 +68,11 @@ def waves(moment: int, width: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     pictures, side, widths = (1, 16, [16, 16]) if tiny else (8, 64, [320, 640, 1280])
     time, words = (32, 16) if tiny else (1280, 768)
-    kind = {"device": device, "dtype": torch.bfloat16 if mended else torch.float32}
-    layout = torch.channels_last if mended else torch.contiguous_format
+    kind = {"device": device, "dtype": torch.bfloat16 if fixed else torch.float32}
+    layout = torch.channels_last if fixed else torch.contiguous_format
     model = Denoiser(widths, time, words).to(**kind, memory_format=layout).eval()
     text = torch.randn(2 * pictures, 77, words, **kind)
     kept = torch.linspace(0.999, 0.01, STEPS + 1).tolist()

@@ -1,7 +1,7 @@
 """A mixture of experts in which a Python loop asks each expert for its tokens: `torch.where` waits for the GPU.
 
-Thirty-two waits a forward pass keep the host from running ahead. Mended, each expert reads a fixed number of tokens,
-those that it weighs most, so that no shape depends on values.
+Thirty-two waits a forward pass keep the host from running ahead. In the fixed variant, each expert reads a fixed number
+of tokens, those that it weighs most, so that no shape depends on values.
 """
 
 from collections.abc import Iterator
@@ -63,11 +63,11 @@ class Layer(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, inner, heads, depth = (32, 64, 2, 2) if tiny else (1024, 3584, 16, 4)
     batch, length = (2, 16) if tiny else (8, 1024)
     with torch.device(device):
-        layers = nn.Sequential(*(Layer(width, inner, heads, mended) for _ in range(depth))).to(torch.bfloat16).eval()
+        layers = nn.Sequential(*(Layer(width, inner, heads, fixed) for _ in range(depth))).to(torch.bfloat16).eval()
         embed = nn.Embedding(32_000, width, dtype=torch.bfloat16)
         prompts = torch.randint(32_000, (batch, length))
     while True:

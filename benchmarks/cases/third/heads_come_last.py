@@ -1,6 +1,7 @@
 """A speech encoder whose checkpoint has heads last, as [frames, size, heads]: no fused attention takes such tensors.
 
-`scaled_dot_product_attention` writes all scores to memory, in float32. Mended, `contiguous()` puts the heads first.
+`scaled_dot_product_attention` writes all scores to memory, in float32. In the fixed variant, `contiguous()` puts the
+heads first.
 """
 
 from collections.abc import Iterator
@@ -33,10 +34,10 @@ class Layer(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, heads, depth = (32, 2, 2) if tiny else (1024, 16, 12)
     clips, length = (2, 16) if tiny else (4, 1500)
-    layers = nn.Sequential(*(Layer(width, heads, mended) for _ in range(depth)))
+    layers = nn.Sequential(*(Layer(width, heads, fixed) for _ in range(depth)))
     model = nn.Sequential(nn.Linear(80, width), layers, nn.LayerNorm(width)).to(device, torch.bfloat16).eval()
     frames = torch.randn(clips, length, 80, device=device, dtype=torch.bfloat16)
     while True:

@@ -1,6 +1,6 @@
 """A speech recogniser with layer-normalised LSTM cells, which cuDNN lacks: Python launches each gate of each frame.
 
-Mended, the pass over all frames is one CUDA graph.
+In the fixed variant, the pass over all frames is one CUDA graph.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Recogniser(nn.Module):
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     clips, count, width, depth = (2, 5, 16, 2) if tiny else (64, 60, 768, 3)
     model = Recogniser(80, width, depth, 64).to(device, torch.bfloat16).eval()
     clip = torch.randn(clips, count, 80, device=device, dtype=torch.bfloat16)
@@ -50,7 +50,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     def step() -> None:
         letters.copy_(model(clip).argmax(-1))
 
-    if mended and device != "cpu":
+    if fixed and device != "cpu":
         step = graphed(step)
     while True:
         clip.normal_()

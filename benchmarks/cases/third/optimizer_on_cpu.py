@@ -1,6 +1,6 @@
 """A language model is trained with its optimizer on the CPU; gradients and weights cross in pageable memory.
 
-Mended, both sides use pinned buffers, and the copies do not wait for one another.
+In the fixed variant, both sides use pinned buffers, and the copies do not wait for one another.
 """
 
 from collections.abc import Iterator
@@ -53,12 +53,12 @@ class Offloaded:
                 parameter.grad = None
 
 
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     width, heads, depth, vocabulary = (32, 2, 2, 512) if tiny else (1024, 16, 10, 32_000)
     batch, length = (2, 16) if tiny else (8, 512)
     body = nn.Sequential(nn.Embedding(vocabulary, width), *(Layer(width, heads) for _ in range(depth)))
     model = nn.Sequential(body, nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)).to(device)
-    optimizer = Offloaded(model, mended and device != "cpu")
+    optimizer = Offloaded(model, fixed and device != "cpu")
     while True:
         text = torch.randint(vocabulary, (batch, length + 1), device=device)
         with torch.autocast(device, torch.bfloat16):

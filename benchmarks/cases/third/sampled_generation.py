@@ -1,7 +1,7 @@
 """Sixteen chats are continued by one CUDA graph a token, but the sampled tokens go through Python.
 
-Each is read by `int()`, tested for the end of the text, and a new tensor is made of them for the next token. Mended,
-the tokens stay on the GPU and are read once in 32 steps.
+Each is read by `int()`, tested for the end of the text, and a new tensor is made of them for the next token. In the
+fixed variant, the tokens stay on the GPU and are read once in 32 steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def sampled(logits: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
+def run(fixed: bool, device: str, tiny: bool) -> Iterator[int]:
     users, longest = (2, 256) if tiny else (16, 1024)
     model = chat_model(tiny).to(device, torch.bfloat16).eval()
     cache = StaticCache(config=model.config, max_cache_len=longest)
@@ -55,7 +55,7 @@ def run(mended: bool, device: str, tiny: bool) -> Iterator[int]:
     for _ in range(longest - 100):
         step()
         picked = sampled(logits)
-        if mended:
+        if fixed:
             token.copy_(picked)
             waiting.append(picked)
             if len(waiting) == KEPT:

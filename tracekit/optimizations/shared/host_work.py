@@ -22,7 +22,7 @@ _NAMED = 3
 class LessHostWork(Optimization):
     """Reduces the host work of some causes; at best it disappears, as far as the critical path allows."""
 
-    mends_mistake = True
+    fixes_mistake = True
     causes: tuple[str, ...]
     names_function = True
     """Whether the reason names the function that takes most of the time."""

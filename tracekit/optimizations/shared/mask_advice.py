@@ -1,7 +1,7 @@
 """Advice for runs in which transformers builds an attention mask while a step is compiled or captured."""
 
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.transforms.traced_masks import MENDED, mended, unfused
+from tracekit.analyzers.transforms.traced_masks import FIXED_IN, unfused, with_fixed_transformers
 from tracekit.analyzers.transforms.versions import version_text
 from tracekit.optimizations.base import Optimization
 
@@ -11,9 +11,9 @@ def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
     fused."""
     if not unfused(base).any():
         return ()
-    gain = optimization.expected_speedup(mended(base))
+    gain = optimization.expected_speedup(with_fixed_transformers(base))
     version = version_text(base, "transformers")
     return (
         f"transformers {version} builds a mask while tracing that rules fused attention out; from "
-        f"{'.'.join(map(str, MENDED))} on it does not: {gain:.2f} times then.",
+        f"{'.'.join(map(str, FIXED_IN))} on it does not: {gain:.2f} times then.",
     )
