@@ -12,10 +12,11 @@ _HEAD = """# Results on an H200
 
 Written by `python benchmarks/results.py` from `benchmarks/data`; do not edit. One NVIDIA H200, torch 2.11,
 transformers 5.17, torchao 0.18, bitsandbytes 0.50.2, liger-kernel 0.8.5, random weights, 512 tokens unless another
-length is named. Every prediction was made before the measurement, from a trace of the run without the optimization;
-what today's model predicts stands in [accuracy.md](accuracy.md#speed-up-of-optimizations-on-an-h200). *Same*: positions
-with the same most likely token; random weights make many tokens nearly equally likely, so that less than 100 % says
-little of a trained model. How it was measured: [verify.md](verify.md#how-it-is-measured)."""
+length is given. Every prediction was made before the measurement, from a trace of the run without the optimization;
+predictions of today's model are in [accuracy.md](accuracy.md#speed-up-of-optimizations-on-an-h200). *Same* is the
+fraction of positions with the same most likely token. With random weights, many tokens are nearly equally likely, so a
+value below 100 % does not apply to trained models. [verify.md](verify.md#how-it-is-measured) describes the
+measurement."""
 
 
 def text() -> str:

@@ -22,9 +22,9 @@ _TRACES = _DATA / "h200_bench_traces"
 _OPS = 8
 _INTRODUCTION = """## Studies
 
-The studies of `examples/studies`, measured by `tracekit bench`: speed-ups are over the first row of a table.
-*Published*: tokens a second, and the speed-up over the same first row, on another GPU and with other versions; in
-brackets which."""
+The studies of `examples/studies`, measured by `tracekit bench`: speed-ups are relative to the first row of a table.
+*Published*: tokens per second, and the speed-up relative to the same first row, on another GPU (in brackets) and with
+other versions."""
 
 Published = Mapping[str, Mapping[tuple[str, str], float]]
 
@@ -89,8 +89,8 @@ def _split(published: Mapping[str, Any]) -> str:
         for of, shares in (("forward", published["T4_FORWARD"]), ("blocks", published["T4_BLOCK"]))
         for name, share in shares.items()
     ]
-    head = ["part", "of the", "kernels here", "host here", "published (T4, each waited for)"]
-    return f"### Where a decode of GPT-2 in fp32 spends its time\n\n{table(head, rows, 3)}"
+    head = ["part", "of the", "kernels here", "host here", "published (T4, synchronized after each)"]
+    return f"### Time of a decode step of GPT-2 in fp32, by part\n\n{table(head, rows, 3)}"
 
 
 def _ops() -> str:
@@ -98,7 +98,7 @@ def _ops() -> str:
     head = ["op", "calls", "kernel time", "share", "bound by"]
     columns = zip(ops.name, ops.calls, ops.busy_ns, ops.share, ops.bound, strict=True)
     rows = ([f"`{op}`", calls, duration(ns / 1e3), percent(share), bound] for op, calls, ns, share, bound in columns)
-    return f"### Kernel time of a decode of Mistral-7B in fp16, by op\n\n{table(head, rows, 4)}"
+    return f"### Kernel time of a decode step of Mistral-7B in fp16, by op\n\n{table(head, rows, 4)}"
 
 
 def _study(name: str) -> dict[str, Any]:

@@ -15,22 +15,22 @@ _BLIND = Path(__file__).parents[1] / "predictions/fused_steps.json"
 _HEAD = """## Fused kernels
 
 Kernels that [`tracekit fuse`](fusion.md) writes, by `benchmarks/fused_kernels.py`: device time of one group by CUPTI,
-with inputs that rotate through more memory than the L2. *Of a copy*: bytes that must move over the time, as a fraction
-of a large copy's {rate:,.0f} GB/s; more than 100 % came from the L2. Training counts forward and backward. Batch
-8 × 1,024 tokens (prefill), 1 after 512 (decode), 4 × 1,024 (train), bf16. All proofs passed on the GPU."""
+with inputs that rotate through more memory than the L2. *Of a copy*: the bytes that must be moved, divided by the time,
+as a fraction of a large copy's {rate:,.0f} GB/s; above 100 %, data came from the L2. Training includes forward and
+backward. Batch 8 × 1,024 tokens (prefill), 1 after 512 (decode), 4 × 1,024 (train), bf16. All proofs passed on the
+GPU."""
 _KERNELS = """### Steps of whole models on an H100
 
-All kernels of a step (bf16, sizes as above), summed, with the kernels that `apply` puts in place, liger-kernel's and
-`torch.compile`'s; a dash: not measured, or a model that liger-kernel does not know; *: of a later session. What the
-kernels would save was predicted before (`benchmarks/predictions/fused_steps.json`)."""
-_WALL = """The same steps by the clock. Eager, fused and liger-kernel's: each model in a process of its own, three of
-them on one host, after a profiler had run in the process; both slow launches, so compare these with each other. Times
-of `torch.compile` marked * are of a later session, alone on the host."""
-_WEIGHTS = """### Products of one row in 4 and 8 bits
+The sum of all kernels of a step (bf16, sizes as above): eager, with the kernels that `apply` inserts, with
+liger-kernel's and with `torch.compile`'s. A dash: not measured, or a model that liger-kernel does not support; *: from
+a later session. The saving was predicted before the measurement (`benchmarks/predictions/fused_steps.json`)."""
+_WALL = """Wall time of the same steps. Eager, fused and liger-kernel: each model in a separate process, three of them
+on one host, after a profiler had run in the process. Both slow launches, so compare only these with each other. Times
+of `torch.compile` marked * are from a later session, alone on the host."""
+_WEIGHTS = """### GEMV in 4 and 8 bits
 
-Products of one row with weights of 4 and 8 bits (groups of 64) on an H100, by
-`benchmarks/narrow_product.py`: ours, without one of its parts, with 16-bit weights, and PyTorch's int4 product; in
-brackets, of a copy's rate."""
+GEMV with weights of 4 and 8 bits (groups of 64) on an H100, by `benchmarks/narrow_product.py`: our kernel, variants of
+it without one part, 16-bit weights, and PyTorch's int4 kernel; in brackets, the fraction of a copy's rate."""
 
 
 def chapter() -> str:
@@ -61,7 +61,7 @@ def _on_h100() -> list[str]:
 
 
 def _steps() -> dict[str, dict]:
-    """Return the measured steps. Later compiled times, which had the host alone, replace nothing that was there."""
+    """Return the measured steps. Compiled times of later sessions only fill gaps."""
     steps: dict[str, dict] = {}
     for path in sorted(_STEPS.glob("steps-*.json")):
         steps |= json.loads(path.read_text())

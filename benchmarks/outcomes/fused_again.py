@@ -1,4 +1,4 @@
-"""The same steps in a later session on another host, as the first session's traces predicted them."""
+"""The same steps in a later session on another host, beside predictions from the first session's traces."""
 
 import json
 from pathlib import Path
@@ -7,21 +7,22 @@ _DATA = Path(__file__).parents[1] / "data/fused_steps_h100"
 _BLIND = Path(__file__).parents[1] / "predictions/fused_steps_padded.json"
 _PADDED = """### GPT-2 with a padded head
 
-GPT-2's 50,257 outputs are no whole vectors; `torch.compile` pads them, and so do `padded_projection` and, in training,
-`cross_entropy` since. Everything was predicted before the third session on an H100, by
-`benchmarks/predictions/fused_steps_padded.json`, and measured in it and in a fourth. In the fourth, `torch.compile` ran
-the prefill beside it; its other kernels are those of earlier sessions, beside the same eager kernels."""
+GPT-2's 50,257 outputs are not a multiple of the vector width. `torch.compile` pads them, and so do now
+`padded_projection` and, in training, `cross_entropy`. The predictions were made by
+`benchmarks/predictions/fused_steps_padded.json` before the third session on an H100, and compared with that session and
+a fourth. In the fourth, `torch.compile` ran the prefill as well; its other kernel times are from earlier sessions with
+the same eager kernels."""
 _AGAIN = """### The same steps again
 
-Another session on an H100 with another host. While one process timed, the others were stopped, and no profiler had run
-in it: the best of three rounds each. The speed-up was predicted before, from the traces of the session above
-(*small*: training of 64 tokens, from a trace of its own and the graph of 4 × 1,024); {inside} of {all} lie in the
-interval. Where the step waits for its host, rounds of the same step differ by up to {spread:.2f} times."""
-_SIGNS = """The direction is wrong in three steps of GPT-2, where the host decides: its norm is one launch of PyTorch;
-residual + norm saves a plain launch and adds one of Triton, through Python. Alone, in a step of one token, it takes
-{norm:.2f} ms, and the GELU epilogue, which PyTorch launches, {gelu:.2f} ms; eager {eager:.2f} ms."""
-_KERNELS = """Kernels of these steps, from traces of this session; predicted from the earlier session's traces, *small*
-from this session's trace of the eager step:"""
+Another session on an H100 with another host. Processes were timed one at a time, with the others stopped and without a
+profiler: the best of three rounds each. The speed-up was predicted before, from the traces of the session above
+(*small*: training of 64 tokens, predicted from its own trace and the graph of 4 × 1,024); {inside} of {all} lie in
+their intervals. If the step is host-bound, rounds of the same step differ by up to {spread:.2f} times."""
+_SIGNS = """The sign is wrong for three host-bound steps of GPT-2: its norm is one launch of PyTorch; the fused kernel
+of residual and norm saves a plain launch, but adds a Triton launch through Python. With only this kernel, a step of one
+token takes {norm:.2f} ms; with only the GELU epilogue, which PyTorch launches, {gelu:.2f} ms; eager {eager:.2f} ms."""
+_KERNELS = """Kernel times of these steps, from traces of this session; predicted from the earlier session's traces
+(*small*: from this session's trace of the eager step):"""
 
 
 def section() -> list[str]:

@@ -1,17 +1,17 @@
-"""A module of one's own with fused kernels: each session's steps, measured and predicted."""
+"""Your own module with fused kernels: each session's steps, measured and predicted."""
 
 import json
 from pathlib import Path
 
 _DATA = Path(__file__).parents[1] / "data/fused_steps_h100"
-_OWN = """### A module of one's own
+_OWN = """### Your own module
 
-A decoder written by hand (16 layers of 2,048, RMS norms, gated MLPs, bf16; `benchmarks/fused_own_module.py`) on an
+A hand-written decoder (16 layers of 2,048, RMS norms, gated MLPs, bf16; `benchmarks/fused_own_module.py`) on an
 H100, by `tracekit.verify(model, inputs, "fused:all")`, which measures before any profiler runs. The prediction is that
-of the modelled run, made afterwards: `verify` said 1.00 (0.97 to 1.03), because the phase of its trace had another name
-than that of its graph, and is mended since."""
-_ALONE = """Each of its kernels for {shape} in turn with the ops and `torch.compile`'s kernels for them, {layers}
-layers, in a session of its own:"""
+of the modelled run, made afterwards. `verify` predicted 1.00 (0.97 to 1.03), because the phases in its trace and its
+graph had different names; this is fixed now."""
+_ALONE = """Each kernel for {shape}, timed in alternation with the ops and with `torch.compile`'s kernels for them,
+{layers} layers, in a separate session:"""
 _NAMES = {"prefill": "prefill, 8 × 1,024", "decode-like": "one token"}
 
 
@@ -21,7 +21,7 @@ def section() -> list[str]:
 
 def _steps() -> list[str]:
     later, earlier = (json.loads((_DATA / f"own_module{which}.json").read_text()) for which in ("_again", ""))
-    lines = ["| step | eager | fused | measured | modelled | outputs apart |", "|---" * 6 + "|"]
+    lines = ["| step | eager | fused | measured | modelled | difference of outputs |", "|---" * 6 + "|"]
     for name, row in later.items():
         times = [row["verify"][which]["median_us"] / 1e3 for which in ("before", "after")]
         off = row["verify"]["difference"]["relative"]

@@ -1,4 +1,4 @@
-"""What the kernels of all nine steps save, beside the last prediction that was made before."""
+"""Kernel time saved in all nine steps, beside the last prediction made before the measurement."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ _BENCHMARKS = Path(__file__).parents[1]
 _DATA = _BENCHMARKS / "data/fused_steps_h100"
 _HEAD = """### Kernels saved in a step: all nine
 
-What the kernels of a step take less, summed: predicted before, measured on an H100, and the error of the prediction.
-Every sign is right, and every error within 15 %."""
-_FROM = """Llama's and Qwen3's prefill and training were predicted from modelled traces, as if no GPU had run them. So
-was decoding, at first, {first} % too little; the row has the second prediction, from the eager traces of that
-session, before the next."""
+The reduction of a step's total kernel time: predicted beforehand, measured on an H100, and the error of the prediction.
+Every sign is right, and every error is within 15 %."""
+_FROM = """Llama's and Qwen3's prefill and training were predicted from modelled traces, without a GPU. The first
+predictions for decode were, too, and were {first} % too low; the row shows the second ones, which were made from the
+eager traces of that session, before the next session."""
 _MODELS = {"gpt2": "GPT-2", "llama-3.2-1b": "Llama-3.2-1B", "qwen3-0.6b": "Qwen3-0.6B"}
 
 

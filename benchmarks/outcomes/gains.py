@@ -10,7 +10,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.reports.numbers import ABSENT, duration, percent, significant, speedup, times
 
 _MARK = " ¹"
-_NOTE = "¹ Timed after a profiler in the same process: what launches less gains too much."
+_NOTE = "¹ Timed after a profiler in the same process, which overstates the gain of fewer launches."
 _KEY = ("model", "workload", "dtype", "attention", "batch_size", "seq_len")
 _LENGTH = "512"
 _HEAD = ["optimization", "predicted", "measured", "step", "off by", "same"]
@@ -33,7 +33,7 @@ def _title(key: tuple[str, ...]) -> str:
     model, workload, dtype, attention, batch, length = key
     tokens = "" if length in (_LENGTH, "0") else f", {length} tokens"
     return f"{model}, {workload}, {dtype}, batch {batch}{tokens}" + (
-        ", attention written out" if attention == "eager" else ""
+        ", unfused attention" if attention == "eager" else ""
     )
 
 

@@ -16,12 +16,13 @@ _SETS = {
 }
 _INTRO = """## Models that are not bundled
 
-Shares of layers of fifteen runs that nothing was fitted on, on an H100, predicted and committed before their recording
-([what was wrong, and what was mended](own_code.md#modelled-and-measured-shares-of-layers)). A step is its busy time."""
+Layer shares of fifteen runs on an H100 that were not used for fitting, predicted and committed before they were
+recorded ([errors and their fixes](own_code.md#modelled-and-measured-shares-of-layers)). Step times are busy times."""
 _KERNELS = """### Kernels of sequences and images
 
 Scans over a dimension that is not the last, batch norms in training and recurrent layers on an H100
-(`benchmarks/sequences.py`): modelled time over measured time, before any of them was measured, and by today's model."""
+(`benchmarks/sequences.py`): modelled time ÷ measured time, with the model before these measurements, and with today's
+model."""
 
 
 def chapter() -> str:

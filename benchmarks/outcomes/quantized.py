@@ -7,17 +7,17 @@ _DATA = Path(__file__).parents[1] / "data/fused_steps_h100"
 _HEAD = """### A whole model in 4 and 8 bits
 
 Llama-3.2-1B with `tracekit.quantize`'s weights (groups of 64; the head and the embedding stay in fp16) on an H100, by
-`benchmarks/quantized_models.py`: one token after 512, and 1 × 512 tokens, the best of three rounds by the clock and the
-sum of kernels. A step takes {decode:.0f} and {prefill:.0f} MB more than its weights in every format. Each format was
-saved as safetensors and loaded into a new model, whose logits are equal, bit by bit."""
-_WHY = """Decoding saves 7 to 25 % of its kernels' time, of which the head in fp16 is a part; by the clock it is slower,
-because it waits for its host, and each layer is a module in Python and a launch of Triton, and was an autograd.Function
-too, which inference leaves out since (unmeasured). 512 rows are multiplied by weights that are first unpacked, which
-costs 1.8 to 3.1 ms. The weights are random, so that rounding adds up through 16 layers and nearly equal logits change
-places: the errors compare the formats, and are no measure of quality. What trained weights lose
-[stands above](#formats-of-weights)."""
-_EIGHT = """The kernels of Llama-3.1-8B decode {faster:.2f} times as fast in int4, and the host still decides by the
-clock; 512 rows take {least:.0f} to {most:.0f} ms to unpack."""
+`benchmarks/quantized_models.py`: one token after 512, and 1 × 512 tokens; wall time, the best of three rounds, and the
+sum of kernels. In every format, a step takes {decode:.0f} and {prefill:.0f} MB in addition to the weights. Each format
+was saved as safetensors and loaded into a new model, whose logits are bitwise equal."""
+_WHY = """Decode saves 7 to 25 % of its kernel time, which includes the head in fp16. Its wall time is longer, because
+it is host-bound: each layer is a Python module with a Triton launch. (Each was also an autograd.Function, which
+inference no longer uses; not measured since.) For 512 rows, weights are unpacked before the multiplication, which takes
+1.8 to 3.1 ms. The weights are random, so rounding errors add up through 16 layers, and nearly equal logits change
+places: the errors compare the formats, and do not measure quality. [The loss for trained weights](#weight-formats) is
+above."""
+_EIGHT = """The decode kernels of Llama-3.1-8B are {faster:.2f} times as fast in int4, but the step is still host-bound.
+For 512 rows, unpacking takes {least:.0f} to {most:.0f} ms."""
 
 
 def section() -> list[str]:

@@ -21,33 +21,35 @@ _LEAST_BYTES = 16 << 20
 _INTRO = """## Several GPUs
 
 Jobs of `benchmarks/ranks_gpu/record.py` (torch 2.11, NCCL 2.28.9): DDP, FSDP and tensor-parallel inference, healthy and
-with faults drawn at random: ten more matrix products in each forward of a rank, a loader that sleeps for 40 ms, or a
-second process that keeps the GPU busy.
-*Blind*: what `tracekit ranks` said was committed before what was planted was read. *Seen*: what it says with the rules
-that were made afterwards. How ranks are named: [ranks](ranks.md#waits-and-causes)."""
+with faults drawn at random: ten additional GEMMs in each forward pass of a rank, a loader that sleeps for 40 ms, or a
+second process that keeps the GPU busy. *Blind*: the diagnosis by `tracekit ranks`, committed before the planted faults
+were revealed. *Seen*: the diagnosis with today's rules, which were changed afterwards.
+[Ranks](ranks.md#waits-and-causes) describes how ranks are named."""
 _SCALING = """### Scaling
 
-Throughput of a GPU beside that of one alone, by medians of steps without a profiler. *Blind* was predicted from the
-trace of one GPU before the others were read, *today* with the rules that were made afterwards. In the first two rounds,
-one GPU was timed in another run than several; in the third to the fifth in two turns of ten steps; in the sixth in
-five turns of three, each rank bound to its cores, and the trace states what a step of one GPU takes without a profiler.
-Sixth: *encoder* is BERT base (64×256), *long* GPT-2 of six layers (8×1024), *large* GPT-2 large (4×1024), whose devices
-set the pace, and *short* GPT-2 medium (2×256), whose host does."""
+Throughput per GPU relative to that of a single GPU, by medians of steps without a profiler. *Blind* was predicted from
+the trace of one GPU before the results of the others were revealed, *today* with the rules that were changed
+afterwards. In the first two rounds, one GPU and several were timed in different runs; in the third to the fifth in two
+turns of ten steps; in the sixth in five turns of three, with each rank bound to its cores, and its traces include the
+latency of a step of one GPU without a profiler. Sixth: the device-bound *encoder* (BERT base, 64×256), *long* (GPT-2
+with six layers, 8×1024) and *large* (GPT-2 large, 4×1024), and the host-bound *short* (GPT-2 medium, 2×256)."""
 _BANDWIDTH = """### Bandwidth
 
-Median rates on the bus by the traces, in calls of 16 MiB and more, beside NCCL timed by CUDA events (the formula of
-nccl-tests), at that size or between its sizes. Smaller calls are not compared: the trace has the time of the kernel,
-the events that from one call to the next. *Sweep*: single calls. Here are calls during whose transfer the ranks compute
-or copy for less than a tenth of it, as NCCL was timed alone. In the first four rounds, the events began before the
-host had made the first call, so that NCCL's own rates are up to 15 % too low, most for small calls; in the fifth they
-begin behind calls under way. Where NCCL's own timing was disturbed, it is far below (40 GB/s)."""
+Median bus bandwidths from the traces, for calls of at least 16 MiB, beside those of NCCL timed by CUDA events (with the
+formula of nccl-tests), at that size or interpolated. Smaller calls are not compared: a trace contains the time of the
+kernel, CUDA events the time from one call to the next. *Sweep*: single calls. This table contains calls whose ranks
+compute or copy for less than a tenth of the transfer, because NCCL was timed alone. In the first four rounds, the
+events began before the host had made the first call, so NCCL's rates are up to 15 % too low, mostly for small calls; in
+the fifth, they begin while earlier calls still run. Rates far below the others (40 GB/s) are due to disturbed timings
+of NCCL."""
 _BESIDE = """### Bandwidth beside other work
 
-The other calls share multiprocessors and memory with what runs beside them, so this is the rate that they have, and no
-error of the trace. Buckets of 34 MB of GPT-2 medium reach 90 GB/s beside pointwise kernels (GELU's backward pass and
-casts, which are memory-bound), and 185 beside GEMMs and the backward passes of norms; those of GPT-2 small, whose GPU
-is mostly idle, what NCCL reaches alone. All are launched alike (24 blocks). DDP's last bucket runs beside the copies
-out of the buckets before it: where these take three quarters of its time, it is 12 % below, where a fifth, 2 %."""
+The other calls share multiprocessors and memory with kernels that run at the same time, so the differences are not
+errors of the trace. Buckets of 34 MB of GPT-2 medium reach 90 GB/s beside pointwise kernels (GELU's backward pass and
+casts, which are memory-bound), and 185 beside GEMMs and the backward passes of norms. Those of GPT-2 small, whose GPU
+is mostly idle, reach the rate of NCCL alone. All have the same launch configuration (24 blocks). DDP's last bucket
+overlaps with the copies out of the earlier buckets: if these take three quarters of its time, it is 12 % slower than
+NCCL, if a fifth, 2 %."""
 _RATES = "| round | job | collective | MB | calls | trace | NCCL | difference |\n|---|---|---|---|---|---|---|---|"
 
 
@@ -113,7 +115,7 @@ def _off(said: float, true: float) -> str:
 
 
 def _rates(rounds: dict[str, Path], beside: bool) -> list[str]:
-    """Return lines for the sweep and a healthy job of each kind: for calls alone, or for those beside other work."""
+    """Return rows for the sweep and a healthy job of each kind: calls alone, or calls that overlap with other work."""
     lines = []
     for name, folder in rounds.items():
         rows = [row for row in bandwidths(folder, "seen") if row["bytes"] >= _LEAST_BYTES and row["beside"] == beside]

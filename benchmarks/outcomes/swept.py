@@ -7,10 +7,11 @@ import pandas as pd
 from tracekit.reports.numbers import duration, quantity
 
 _TABLE = Path(__file__).parents[1] / "data" / "h100_sweep_gpt2.csv"
-_INTRO = """## A sweep, measured
+_INTRO = """## A measured sweep
 
 `tracekit sweep --model gpt2 --measure --batch-size 1,8 --seq-len 128,512 --apply none,half-precision` on an H100, fp32,
-prefill ([sweep.md](sweep.md#measured)). Predicted before it was measured; intervals are of predicted speed-ups."""
+prefill ([sweep.md](sweep.md#measured)). Each point was predicted before it was measured; intervals are those of the
+predicted speed-ups."""
 _HEAD = (
     "| batch | tokens | | step, predicted | measured | speed-up, predicted | measured | memory, predicted | measured |"
 )

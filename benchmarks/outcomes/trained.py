@@ -9,24 +9,23 @@ from tracekit.bench.row import Row, from_csv
 from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, times
 
 _DATA = Path(__file__).parents[1] / "data" / "h200_quality"
-_INTRO = """By `python examples/studies/quality/study.py`, in four minutes: a model of GPT-2's shape (12 layers, 768
-wide, {parameters:.0f} M parameters, as OPT builds it, with nn.Linear) is trained on {tokens:,} tokens of
-SQLite's documentation until its perplexity on held-out text no longer falls: **{reached:.1f}**, where token
-frequencies alone give {unigram:.0f}. Decoding is of one token at batch 1 after 256. Perplexity, loss (nats a
-token) and the share of positions with the same most likely token as fp32 are those on the held-out text."""
-_FORMATS = """At this size a step waits for its host: every format is slower than fp32, and the GPU is busy for
-6 to 31 %
-of a step, and torchao's int8 and fp8 arithmetic add host time above all to a step of one row. What remains is
-memory and quality: int4 and NF4 hold a quarter of fp32 and choose another token at one position in 17 to 20;
-LLM.int8 and int8 weights at one in 90 to 110. AWQ chose no better than rounding to nearest here. Perplexities
-of the 4-bit formats are 0.1 to 0.2 % higher."""
-_TUNED = """QLoRA trains 3 % of the parameters and reaches {qlora:.1f} where all weights reach {whole:.1f}; both forget
-the first text. Of its {memory}, activations and logits of 16 × 512 tokens are most, so that it saves little at
-this size, and a step takes {slower:.1f} times as long."""
-_DRAFTED = """A draft of {parameters:.1f} M parameters, trained beside it (perplexity {perplexity:.1f}: the small one
-overfits less), foresees {agreement:.0%} of the tokens that the model generates. Checking {drafted} drafted
-tokens at a time with transformers' assisted generation gives {rate:.0f} tokens a second instead of {plain:.0f},
-**{speedup:.2f}×**: where the host sets the pace, the draft's launches cost as much as the model's."""
+_INTRO = """`python examples/studies/quality/study.py`, which runs for four minutes, trains a model of GPT-2's shape (12
+layers, width 768, {parameters:.0f} M parameters, built by OPT's classes with nn.Linear) on {tokens:,} tokens of
+SQLite's documentation until its perplexity on held-out text no longer falls: **{reached:.1f}**, where token frequencies
+alone give {unigram:.0f}. The decode step is one token at batch 1 after 256. Perplexity, loss (nats per token) and the
+fraction of positions with the same most likely token as fp32 are measured on the held-out text."""
+_FORMATS = """At this size a step is host-bound: every format is slower than fp32, and the GPU is busy for 6 to 31 % of
+a step. torchao's int8 and fp8 arithmetic add the most host time to a step of one row. The remaining differences are
+memory and quality: int4 and NF4 need a quarter of fp32's memory and choose another token at one position in 17 to 20;
+LLM.int8 and int8 weights at one in 90 to 110. AWQ was no better than rounding to nearest here. Perplexities of the
+4-bit formats are 0.1 to 0.2 % higher."""
+_TUNED = """QLoRA trains 3 % of the parameters and reaches a perplexity of {qlora:.1f}; training all weights reaches
+{whole:.1f}. Both forget the first text. Most of its {memory} are activations and logits of 16 × 512 tokens, so that it
+saves little at this size, and a step takes {slower:.1f} times as long."""
+_DRAFTED = """A draft model of {parameters:.1f} M parameters, trained on the same text (perplexity {perplexity:.1f}: the
+smaller model overfits less), predicts {agreement:.0%} of the tokens that the model generates. Verifying {drafted}
+drafted tokens at a time with transformers' assisted generation gives {rate:.0f} tokens per second instead of
+{plain:.0f}, **{speedup:.2f}×**: in a host-bound step, a launch of the draft model costs as much as one of the model."""
 
 
 def chapter() -> str:
@@ -60,14 +59,14 @@ def chapter() -> str:
     parts = [
         "## A trained model: quality beside speed and memory",
         intro,
-        "### Formats of weights",
+        "### Weight formats",
         _formats(rows),
         "![Speed-up, memory, utilization, and accuracy against speed](images/quality.svg)",
         _FORMATS,
         "### Fine-tuning on a second text (liblzma's documentation, 120 steps of 16 × 512 tokens)",
         _tuning(tuning),
         tuned,
-        "### A draft for speculative decoding",
+        "### A draft model for speculative decoding",
         drafted,
     ]
     return "\n\n".join(parts)
@@ -96,7 +95,7 @@ def _format_cells(row: Row) -> list[str]:
 
 def _tuning(rows: list[dict[str, Any]]) -> str:
     head = ["weights trained", "perplexity, second text", "first text", "step", "tokens/s", "memory"]
-    names = {"before": "none", "whole": "all, fp32 with bf16 arithmetic", "qlora": "adapters beside NF4 (QLoRA)"}
+    names = {"before": "none", "whole": "all, fp32 with bf16 arithmetic", "qlora": "adapters on NF4 weights (QLoRA)"}
     return _table(head, [[names[row["run"]], *_tuning_cells(row)] for row in rows])
 
 

@@ -17,15 +17,15 @@ from tracekit.runs.verification_file import read
 _DATA = Path(__file__).parents[1] / "data" / "h200_verify"
 _MODELS = ("gpt2", "llama-1b", "mistral-7b")
 _WORKLOADS = {
-    "decode": "One token decoded at batch 1 after 512",
+    "decode": "Decode of one token after 512, batch 1",
     "train": "A step of training, batch 1, 512 tokens",
-    "prefill-eager": "Prefill of 512 tokens, batch 1, attention written out",
+    "prefill-eager": "Prefill of 512 tokens, batch 1, unfused attention",
     "prefill": "Prefill of 512 tokens in fp32, batch 1",
 }
 """Result files of each model, by workload."""
 _CHECK = " ²"
 _CHECK_NOTE = (
-    "² Speculative decoding: the check of four drafted tokens; the draft model is in the predicted memory alone."
+    "² Speculative decoding: the verification of four drafted tokens; only predicted memory includes the draft model."
 )
 
 Cell = Callable[[Verification, Verified], tuple[str, str]]
@@ -58,7 +58,7 @@ def _workload(title: str, runs: Sequence[Verification]) -> str:
 
 def _inside(runs: Iterable[Verification]) -> str:
     judged = [each.inside for run in runs for each in run.results if each.inside is not None]
-    return f"Of the {len(judged)} speed-ups of this chapter {sum(judged)} lie in their interval."
+    return f"{sum(judged)} of the {len(judged)} speed-ups in this chapter lie in their intervals."
 
 
 def _warned(run: Verification) -> str:
@@ -67,9 +67,9 @@ def _warned(run: Verification) -> str:
     assert int8.predicted and int8.measured and int8.before and int8.after
     size = from_to(run.peak_memory_bytes, int8.peak_memory_bytes, lambda number: quantity(number, "B"))
     return (
-        "**A bad idea, known before it was tried:** LLM.int8 on GPT-2 was predicted at "
+        "**A loss that was predicted:** LLM.int8 on GPT-2 was predicted at "
         f"{speedup(int8.predicted)} of the speed and measured at {measured(int8.measured)}: "
-        f"{from_to(int8.before.median_us, int8.after.median_us, duration)} a token. It does save memory: {size}."
+        f"{from_to(int8.before.median_us, int8.after.median_us, duration)} per token. It saves memory: {size}."
     )
 
 
