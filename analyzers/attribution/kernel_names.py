@@ -32,6 +32,8 @@ _FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|(?:gemv|engine|winograd)\
 _16_BITS = re.compile(r"bf16|bfloat16|half|[hf]16|h884|h1688|hmma", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
 _UNALIGNED = re.compile(r"tensorop\w*_align[12](?:\D|$)")
+_TILE = re.compile(r"(?:nvjet|gemm|_MT)\w*?(\d+)x(\d+)")
+_VECTOR = re.compile(r"gemv")
 _LAYOUT = re.compile(r"nchwTo\w*nhwc|nhwcTo\w*nchw", re.IGNORECASE)
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
@@ -73,6 +75,23 @@ def multiplies_in(names: pd.Series) -> npt.NDArray[np.object_]:
 def is_unaligned(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which kernels on tensor cores load one or two elements at a time, by their names."""
     return matching(names, _UNALIGNED)
+
+
+def narrower_tile_side(names: pd.Series) -> npt.NDArray[np.int64]:
+    """Return the shorter side, in rows or columns, of the tile that each product's kernel computes, by its name.
+
+    It is 1 for a product with a vector, and 0 for kernels whose names state no tile.
+    """
+    codes, distinct = pd.factorize(names)
+    return np.array([*(_tile_side(str(name)) for name in distinct), 0], dtype=np.int64)[codes]
+
+
+@lru_cache(maxsize=1 << 15)
+def _tile_side(name: str) -> int:
+    if _VECTOR.search(name):
+        return 1
+    tile = _TILE.search(name)
+    return min(int(tile[1]), int(tile[2])) if tile else 0
 
 
 def changes_layout(names: pd.Series) -> npt.NDArray[np.bool_]:

@@ -22,6 +22,15 @@ def launch_latency_ns(work: pd.DataFrame, host: pd.DataFrame) -> float:
 
 
 def queued_gap_ns(work: pd.DataFrame) -> float:
-    """Return the median idle time before work that was queued before the device became free."""
+    """Return the usual idle time before work that was queued before the device became free.
+
+    It is the median, or the mean if most of the work are nodes of graphs: they never wait for the host, and the gaps
+    before some of them are longer for reasons of their own.
+    """
     queued = work[work.delay_ns > _QUEUED_NS]
-    return min(float(queued.gap_ns.median()), QUEUED_GAP_NS) if len(queued) else QUEUED_GAP_NS
+    if not len(queued):
+        return QUEUED_GAP_NS
+    nodes = work[(work.graph >= 0) & work.duplicated(["launch", "graph"])]
+    if 2 * len(nodes) > len(work):
+        return float(nodes.gap_ns.clip(upper=_MOST_LATENCY_NS).mean())
+    return min(float(queued.gap_ns.median()), QUEUED_GAP_NS)

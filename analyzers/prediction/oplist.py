@@ -11,7 +11,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribution.collective_messages import messages
-from tracekit.analyzers.attribution.kernel_names import changes_layout, is_unaligned, multiplies_in
+from tracekit.analyzers.attribution.kernel_names import (
+    changes_layout,
+    is_unaligned,
+    multiplies_in,
+    narrower_tile_side,
+)
 from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.host_activity import launching
@@ -109,16 +114,23 @@ def _launch_end(
     """Return the time at which the host had launched each item.
 
     A copy that its call waits for is launched before the call returns. Time in the call before such a copy begins is
-    host time only while the device is idle. If the trace lacks the launch of an item, the last known launch among items
-    that started before is used: its own host time is unknown, and its device start would make the host wait.
+    host time only while the device is idle. A graph may begin before the call that launches it returns. If the trace
+    lacks the launch of an item, the last known launch among items that started before is used: its own host time is
+    unknown, and its device start would make the host wait.
     """
     launch = work.launch.to_numpy()
     start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
     waits = take(waits_for_device(trace.host.name), launch, absent=False) | blocking_copies(trace.host, work)
     staged = np.minimum(work.start_ns.to_numpy() - LAUNCH_LATENCY_NS - start, idle_before)
     launched = np.where(waits, start + np.maximum(staged, 0), start + duration)
-    launched = np.where(launch >= 0, launched, step_start)
+    launched = np.where(launch >= 0, np.minimum(launched, _graph_begins(work)), step_start)
     return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
+
+
+def _graph_begins(work: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Return for each node of a graph when the first node of its launch began; the largest integer for other work."""
+    first = work["start_ns"].groupby(work["launch"]).transform("min").to_numpy()
+    return np.where(work["graph"].to_numpy() >= 0, first, np.iinfo(np.int64).max)
 
 
 def _grouped(
@@ -151,6 +163,7 @@ def _grouped(
         _recorded(trace, head, planned, launched[last]),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
         unaligned=pd.Series(unaligned),
+        tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
         layout_share=pd.Series(_layout_shares(work, first)),
     )
     return Listed(with_decoding(ops), outside, recorded, work)

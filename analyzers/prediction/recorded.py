@@ -31,6 +31,8 @@ class Recorded:
     """"fp32" or "tf32" if the name of one of the op's kernels states that it multiplies in it; "": none does."""
     unaligned: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
+    tile_side: pd.Series = field(default_factory=lambda: _nothing(int))
+    """Shorter side of the tile that the op's product computes, by the name of its kernel; 0: not known."""
     layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
@@ -61,6 +63,9 @@ class Recorded:
 
     def grids(self, ops: pd.DataFrame) -> npt.NDArray[np.int64]:
         return _of(ops, self.blocks, -1)
+
+    def tile_sides(self, ops: pd.DataFrame) -> npt.NDArray[np.int64]:
+        return _of(ops, self.tile_side, 0)
 
     def scaled(self, factor: float) -> "Recorded":
         """Return a copy with host times multiplied by `factor`."""

@@ -12,7 +12,7 @@ from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
 from tracekit.analyzers.prediction.idle_casts import idle_casts
 from tracekit.analyzers.prediction.oplist import typical_step
 from tracekit.analyzers.prediction.running import COMPILED_REGION
-from tracekit.analyzers.prediction.waiting import waiting_calls
+from tracekit.analyzers.prediction.waiting import blocking_copies, waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
 
@@ -75,7 +75,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded = {str(name): int(rows) for name, rows in host.category.value_counts().items() if rows}
     recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
-    tail = _tail(host, trace.host.iloc[launches.unique()], start + issued)
+    tail = _tail(trace, host, work, start + issued)
     entry = _entry_ns(host, trace.host.start_ns.to_numpy()[launches]) if len(launches) else 0
     return TracedStep(
         wall_ns=wall,
@@ -122,18 +122,36 @@ def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:
     return int(later[0]) - start if len(later) else min(wall, int(np.median(np.diff(starts))))
 
 
-def _tail(host: pd.DataFrame, launches: pd.DataFrame, stop: int) -> HostTail:
-    """Return the host time after the last launch, on the threads that launch; None if the trace holds no launch."""
+def _tail(trace: Trace, host: pd.DataFrame, work: pd.DataFrame, stop: int) -> HostTail:
+    """Return the host time after the last launch, on the threads that launch; zero if the trace holds no launch.
+
+    Once a call has returned after all work of the step ended, the host waits no more: later calls are host time.
+    """
+    launches = trace.host.iloc[work.launch.unique()]
     if launches.empty:
         return HostTail()
-    last = int((launches.start_ns + launches.duration_ns).max())
-    calls = waiting_calls(host, launches.thread.unique(), 0, stop)
+    copying = work.launch[blocking_copies(trace.host, work)]
+    last = int(_launched_until(launches, copying).max())
+    calls = waiting_calls(host, launches.thread.unique(), 0, stop, copying)
     calls = calls[calls.start_ns + calls.duration_ns >= last]
     if calls.empty:
         return HostTail(before_ns=max(stop - last, 0))
+    calls = calls[: _first_to_see_the_end(calls, work) + 1]
     first_wait, waited_until = int(calls.start_ns.min()), int((calls.start_ns + calls.duration_ns).max())
     between = waited_until - max(first_wait, last) - int(calls.duration_ns.sum())
     return HostTail(max(first_wait - last, 0) + max(between, 0), max(stop - waited_until, 0), waits=True)
+
+
+def _launched_until(launches: pd.DataFrame, copying: "pd.Series[int]") -> "pd.Series[int]":
+    """Return the time at which each call had launched its work: its end, or its start if it waits for its copy."""
+    return launches.start_ns + launches.duration_ns.where(~launches.index.isin(copying), 0)
+
+
+def _first_to_see_the_end(calls: pd.DataFrame, work: pd.DataFrame) -> int:
+    """Return the position of the first call that returned after all work had ended; that of the last call if none
+    did."""
+    after = (calls.start_ns + calls.duration_ns >= (work.start_ns + work.duration_ns).max()).to_numpy()
+    return int(after.argmax()) if after.any() else len(after) - 1
 
 
 def overlap(analysis: Analysis, step: TracedStep, kernel_ns: float) -> float:

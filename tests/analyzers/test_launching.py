@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tracekit.analyzers import hardware
-from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS, launch_latency_ns
+from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS, launch_latency_ns, queued_gap_ns
 
 HOST = pd.DataFrame({"duration_ns": [5_000, 4_000, 9_000]})
 
@@ -21,6 +21,14 @@ def test_the_call_itself_is_host_time():
 
 def test_queued_work_and_unknown_launches_tell_nothing():
     assert launch_latency_ns(work((0, 90_000, 0), (-1, -1, 5_000)), HOST) == LAUNCH_LATENCY_NS
+
+
+def test_the_gap_of_a_graph_is_the_mean_of_those_between_its_nodes():
+    """The first node waits for the host, and every third for what the graph says."""
+    gaps = [90_000, *[400, 400, 4_000] * 33]
+    nodes = pd.DataFrame({"launch": 7, "graph": 1, "delay_ns": 50_000, "gap_ns": gaps})
+    assert queued_gap_ns(nodes) == 1_600
+    assert queued_gap_ns(nodes.assign(graph=-1)) == 400
 
 
 def test_the_catalogue_counts_from_the_call_and_is_split_there():

@@ -93,6 +93,43 @@ def test_replays_that_overlap_take_the_time_of_the_device() -> None:
     assert run.as_traced.holds, run.as_traced
 
 
+def _replays(called: float = 980) -> Handmade:
+    """Three steps: a graph of 100 nodes of 20 us is launched, its result copied, and then the host takes 400 us."""
+    made = Handmade()
+    for step in range(3):
+        begin, first = 3_400 * step, 3_400 * step + 995
+        made.host("range", f"ProfilerStep#{step}", begin, 3_399)
+        made.host("runtime", "cudaGraphLaunch", begin + 10, called, correlation=2 * step + 1)
+        for node in range(100):
+            made.device("k", first + 20 * node, 20, correlation=2 * step + 1, graph=1)
+        copied = first + 100 * 20
+        made.host("runtime", "cudaMemcpyAsync", begin + 1_100, copied + 7 - begin - 1_100, correlation=2 * step + 2)
+        made.device("Memcpy DtoH (Device -> Pageable)", copied, 2, category="memcpy", correlation=2 * step + 2)
+        made.host("runtime", "cudaStreamSynchronize", copied + 10, 5)
+        made.host("runtime", "cudaDeviceSynchronize", 3_400 * step + 3_390, 4)
+    return made
+
+
+def _simulated(made: Handmade) -> Reproduction:
+    trace = made.trace()
+    run = baseline(trace, analyze(trace))
+    assert run is not None and run.as_traced is not None
+    return run.as_traced
+
+
+def test_host_time_after_a_copy_that_waited_comes_after_the_device() -> None:
+    assert abs(_simulated(_replays()).error) < 0.01
+
+
+def test_a_graph_begins_before_its_call_returns() -> None:
+    """The call takes 800 us longer than until the first node begins."""
+    made = _replays(called=1_785)
+    for row in made.host_rows:
+        if row["name"] == "cudaMemcpyAsync":
+            row["start_ns"], row["duration_ns"] = row["start_ns"] + 700_000, row["duration_ns"] - 700_000
+    assert abs(_simulated(made).error) < 0.01
+
+
 def test_recording_python_and_nodes_of_graphs_takes_time() -> None:
     plain = profiler_share(10e6, {"op": 100}, "kineto")
     stacks = profiler_share(10e6, {"op": 100, "python_calls": 5_000}, "kineto")

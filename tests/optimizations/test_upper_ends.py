@@ -107,6 +107,31 @@ def test_kernels_of_a_graph_grow_by_waves_of_blocks():
     assert batching.applied(graphed, "high").ops.kernel_ns.sum() == pytest.approx(base.ops.kernel_ns.sum())
 
 
+def test_products_of_few_rows_in_a_graph_read_their_weights_once_for_more():
+    base = op_lists.base()
+    blocks = pd.Series(1_200, index=base.ops.index)
+    graphed = replace(base, ops=base.ops.assign(cost=None, sync=False), batch_by_shapes=1)
+    after = {
+        side: [
+            find("batching:8").applied(replace(graphed, recorded=recorded), outcome).ops.kernel_ns.sum()
+            for outcome in ("low", "expected")
+        ]
+        for side in (8, 128)
+        for recorded in [Recorded(blocks=blocks, tile_side=pd.Series(side, index=base.ops.index))]
+    }
+    assert after[8][1] == pytest.approx(base.ops.kernel_ns.sum())
+    assert after[8][1] < after[8][0] < 0.5 * after[128][0]
+    assert after[128][1] > 2 * after[8][1]
+
+
+def test_a_larger_batch_gains_no_more_than_its_sequences():
+    base = op_lists.base()
+    graphed = replace(base, ops=base.ops.assign(cost=None), batch_by_shapes=1, profiler_share=Interval(0.4, 0.5, 0.6))
+    few = replace(graphed, recorded=Recorded(blocks=pd.Series(500, index=base.ops.index)))
+    gain = predicted_speedup(find("batching:8"), few)
+    assert gain.low < gain.expected < gain.high < 8.5
+
+
 def test_a_mend_of_a_mistake_counts_by_its_expected_gain():
     gain = Interval(1.01, 1.09, 1.2)
     assert worthwhile(find("avoid-syncs"), gain) and not worthwhile(find("compile"), gain)

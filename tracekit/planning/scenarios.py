@@ -108,7 +108,8 @@ def evidence(base: Baseline) -> Evidence:
 def speedup(before: Scenarios, after: Scenarios) -> Interval:
     """Return latency before, divided by that after, as an interval as wide as the errors of such predictions.
 
-    Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host.
+    Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host. With more work
+    in a step, its upper end is at most that work if the step takes less time in none of them.
     """
     return _interval(before, after, widths(after.evidence))
 
@@ -124,7 +125,11 @@ def _interval(before: Scenarios, after: Scenarios, measured: Widths) -> Interval
     gain = interval(expected, open_to, measured)
     least = math.log(expected) - max(open_to.outcome[0], *(-change for change in open_to.host.values()))
     sure = min(1.0, expected * math.exp(-measured.repeat))
-    return replace(gain, low=max(gain.low, sure)) if least > -_NOTHING else gain
+    gain = replace(gain, low=max(gain.low, sure)) if least > -_NOTHING else gain
+    most = math.log(expected) + max(open_to.outcome[1], *open_to.host.values())
+    work = after.work / before.work
+    whole = max(expected, work * math.exp(measured.repeat))
+    return replace(gain, high=min(gain.high, whole)) if work > 1 and most < math.log(work) + _NOTHING else gain
 
 
 def sources(before: Scenarios, after: Scenarios) -> Sources:
