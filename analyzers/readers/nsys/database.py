@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.nsys import MAGIC
 from tracekit.analyzers.readers.source import Source
 
-MAGIC = b"SQLite format 3\0"
 MISSING = -(1 << 62)
 """Sentinel for an absent integer where -1 may be a value."""
 

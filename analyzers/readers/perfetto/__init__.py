@@ -1,6 +1,20 @@
 """Read Perfetto traces (`.pftrace`) that PyTorch, Kineto and Proton write, with Perfetto's own messages (extra
 `perfetto`)."""
 
-from tracekit.analyzers.readers.perfetto.perfetto_trace import FORMAT, read, sniff
+from tracekit.analyzers.readers.perfetto.framing import looks_like_packets
+from tracekit.analyzers.readers.source import Source
+from tracekit.analyzers.trace import Trace
 
-__all__ = ["FORMAT", "read", "sniff"]
+FORMAT = "Perfetto trace (.pftrace)"
+
+
+def sniff(head: bytes) -> bool:
+    return looks_like_packets(head)
+
+
+def read(source: Source) -> Trace:
+    """Read a trace. Raises InputError if it holds no work of PyTorch, and MissingPackageError without Perfetto's
+    package."""
+    from tracekit.analyzers.readers.perfetto import perfetto_trace
+
+    return perfetto_trace.read(source)

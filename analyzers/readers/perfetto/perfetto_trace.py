@@ -11,18 +11,13 @@ from tracekit.analyzers.readers.events import Event
 from tracekit.analyzers.readers.lacking import lacking
 from tracekit.analyzers.readers.metadata import device_properties
 from tracekit.analyzers.readers.perfetto.collecting import Collected
-from tracekit.analyzers.readers.perfetto.framing import Framing, looks_like_packets
+from tracekit.analyzers.readers.perfetto.framing import Framing
 from tracekit.analyzers.readers.perfetto.pairing import UNENDED, end_times
 from tracekit.analyzers.readers.perfetto.slices import events
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.trace import Metadata, Trace
 
-FORMAT = "Perfetto trace (.pftrace)"
 _CHUNK = 50_000
-
-
-def sniff(head: bytes) -> bool:
-    return looks_like_packets(head)
 
 
 def read(source: Source) -> Trace:

@@ -1,7 +1,5 @@
 """Read a profile of Proton as a trace."""
 
-import re
-
 import numpy as np
 import pandas as pd
 
@@ -15,19 +13,9 @@ from tracekit.analyzers.readers.proton.tree import tree
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.trace import DEVICE, Metadata, Trace
 
-FORMAT = "Triton Proton (.hatchet, .chrome_trace)"
 
-_TREE = re.compile(rb'\s*+\[\s*+\{\s*+"(?:children|frame|metrics)"')
-_TIMELINE = re.compile(rb'\s*+\{"displayTimeUnit":"us","traceEvents":\[\{"args":\{"call_stack"')
-
-
-def sniff(head: bytes) -> bool:
-    return bool(_TREE.match(head) or _TIMELINE.match(head))
-
-
-def read(source: Source) -> Trace:
+def read(source: Source, *, is_tree: bool) -> Trace:
     """Read a profile. Raises InputError if it holds no kernel."""
-    is_tree = bool(_TREE.match(source.head))
     text = b"".join(source.blocks()).decode("utf-8", "replace")
     profile = (tree if is_tree else timeline)(text.encode())
     damage = source.damage or profile.damage

@@ -9,19 +9,13 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers import problems
-from tracekit.analyzers.counters import csv_lines
 from tracekit.analyzers.counters.counted_launches import CAPABILITY, DEVICE_NAME, Launches
 from tracekit.analyzers.counters.metrics import column
 from tracekit.analyzers.counters.read_counters import counters, launches_of
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.readers.ncu import FORMAT
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.trace import DEVICE, HOST, DeviceProperties, Metadata, Trace
-
-FORMAT = "ncu"
-
-
-def sniff(head: bytes) -> bool:
-    return csv_lines.has_header(head)
 
 
 def read(source: Source) -> Trace:

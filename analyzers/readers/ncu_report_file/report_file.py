@@ -1,4 +1,4 @@
-"""Read Nsight Compute's report files, `.ncu-rep`, with NVIDIA's Python module (the extra `ncu`)."""
+"""Read a report file through NVIDIA's Python module."""
 
 import tempfile
 from collections.abc import Iterator
@@ -15,13 +15,10 @@ from tracekit.analyzers.counters.counted_launches import Launches
 from tracekit.analyzers.counters.metrics import wanted
 from tracekit.analyzers.counters.units import scale
 from tracekit.analyzers.errors import InputError, MissingPackageError
-from tracekit.analyzers.readers import ncu
+from tracekit.analyzers.readers.ncu import csv_report
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.trace import Trace
 
-FORMAT = "ncu-rep"
-
-_MAGIC = b"NVR\x00"
 _IDENTITY = {
     shape.DEVICE: "launch__device_id",
     shape.STREAM: "launch__stream_id",
@@ -29,10 +26,6 @@ _IDENTITY = {
 }
 _SIZES = {shape.GRID: "launch__grid_dim_{}", shape.BLOCK: "launch__block_dim_{}"}
 _CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
-
-
-def sniff(head: bytes) -> bool:
-    return head.startswith(_MAGIC)
 
 
 def read(source: Source) -> Trace:
@@ -47,7 +40,7 @@ def read(source: Source) -> Trace:
             "Its module finds none in it; the file may be cut off.",
             "Save the report again.",
         )
-    return ncu.trace_of(_launches(whole, cut=len(whole) < len(actions)), source.damage)
+    return csv_report.trace_of(_launches(whole, cut=len(whole) < len(actions)), source.damage)
 
 
 def _module() -> ModuleType:
