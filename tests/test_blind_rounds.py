@@ -136,7 +136,7 @@ def test_nothing_is_predicted_from_a_cpus_trace(measured):
     said = rows(folder / "cpu" / "predictions.csv")
     assert len(said) == 8 and {row["evidence"] for row in said} == {"trace", "capture"}
     assert {row["refused"] for row in said} == {"The trace has no GPU work to predict from."}
-    assert "4 rows: 0 compared, 3 refused though they could be measured, 1 not measured" in printed
+    assert "4 rows: 0 compared, 3 refused although they could be measured, 1 not measured" in printed
 
 
 def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
@@ -156,7 +156,7 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     gains["half-precision:bf16"] = {"error": "no memory"}
     (tmp_path / "h200" / "measured.json").write_text(json.dumps({"runs": {"r01": gains}}))
     text = script(["score", tmp_path])
-    assert "3 rows: 1 compared, 0 refused though they could be measured, 2 not measured" in text
+    assert "3 rows: 1 compared, 0 refused although they could be measured, 2 not measured" in text
     assert "| cuda-graphs | 1 | 25 % | 25 % | 100 % |" in text and "no memory" in text
 
 

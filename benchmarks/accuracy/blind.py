@@ -6,24 +6,25 @@ ROUNDS = Path(__file__).parents[1] / "blind" / "rounds"
 
 _PROTOCOL = """## Blind rounds
 
-The accuracy to expect where nobody looked: of models, shapes and machines that nothing was fitted on. A round:
+Blind rounds measure the accuracy for models, shapes and machines that were not used for fitting. A round has six steps:
 
 1. **Draw.** A seed draws at least 40 rows, each a model, a workload, a shape, a dtype and an optimization, from
    [a list of published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
    optimizations. The plan is committed.
-2. **Trace.** On an H100 and an H200 each run is traced as it is by `torch.profiler`, and timed without a profiler, by
-   code that imports nothing of tracekit.
-3. **Predict.** tracekit predicts every row from those traces. The predictions, intervals, refusals and first advice
-   included, are committed, in a commit of their own.
-4. **Measure.** Only then are the optimizations applied, by plain PyTorch, and timed in turn with the run as it is.
-5. **Publish.** The tables below are the round's, whatever they say; each row stays in `benchmarks/blind/rounds`. A
-   host's speed changes between tracing and measuring, so each row is predicted a second time from the same trace by the
-   same code, told the latency of the unmodified run beside it and nothing else, as `tracekit verify` does.
-6. **Only then mend.** What a round shows may mend the model, and nothing is fitted before. The next round tests that
-   on other rows. Models that the list holds out for a round are drawn by no earlier one.
+2. **Trace.** On an H100 and an H200, each unmodified run is traced by `torch.profiler`, and timed without a profiler,
+by code that does not import tracekit.
+3. **Predict.** tracekit predicts every row from those traces. The predictions, with
+   intervals, refusals and first advice, are committed separately.
+4. **Measure.** Only then, the optimizations are applied with plain PyTorch, and timed in alternation with the
+   unmodified run.
+5. **Publish.** The tables below show all results of the round; each row stays in `benchmarks/blind/rounds`. Because a
+   host's speed changes between tracing and measuring, each row is predicted a second time from the same trace by the
+   same code, with the latency that the unmodified run had during the measurement, as `tracekit verify` does.
+6. **Only then fix.** The model is changed only after a round is published. The next round tests the changes on other
+   rows. Models that are held out for a round are not drawn by earlier rounds.
 
-[How to run one](../benchmarks/blind/README.md). Everything below this section is judged on rows that constants may have
-seen.
+[How to run one](../benchmarks/blind/README.md). The sections below use rows that constants
+may have been fitted to.
 """
 
 

@@ -13,14 +13,14 @@ from tracekit.analyzers.kernel_time import estimate
 
 _LONG = 8 << 20
 _SIZES = ("to 256 KB", "1 and 4 MB", "from 16 MB")
-_INTRODUCTION = """Calls repeated without a wait on two machines with H200s (NVLink SHARP off), each predicted by
-constants that were fitted on the other one; the machine with four GPUs by one that had two, so that four ranks are a
-test of the ring. *Host*: without the links between the GPUs, through the host's memory. A call takes as long as its
-kernel or as its issue by the host, whichever is longer: up to 256 KB only the issue (16 to 20 µs) is compared, the
-kernel hides behind it."""
-_MISSES = """Furthest off, through the host's memory, is a broadcast to four: ranks in the middle of its chain send and
-receive, those at its ends do not, and one rate stands for both. Means of calls that took two to ten times as long as
-their neighbours (some of up to 4 MB) were kept."""
+_INTRODUCTION = """Calls were repeated without a wait on two machines with H200s (NVLink SHARP off). Each machine is
+predicted by constants that were fitted on the other one; the machine with four GPUs was predicted from one with two, so
+that four ranks test the ring. *Host*: without links between the GPUs, through the host's memory. A call takes as long
+as its kernel or its launch by the host, whichever is longer. Up to 256 KB, the launch (16 to 20 µs) hides the kernel,
+so only the launch is compared."""
+_MISSES = """The largest error is that of a broadcast to four ranks through the host's memory: ranks in the middle of
+its chain send and receive, those at its ends do not, but the model has one rate for both. Means of calls that took two
+to ten times as long as their neighbours (some of up to 4 MB) were kept."""
 
 
 def chapter(shared: Path) -> Chapter:

@@ -22,10 +22,10 @@ _MODULES = {
     "analyzers/transforms": "what optimizations change",
     "tracekit/optimizations": "optimizations",
 }
-_INTRODUCTION = """Numbers in tables and named constants in code; 0, 1 and 2 are not counted in code. *Defined*: those
-of the files below, which are read off a definition or a library's sources. *Fitted or assumed*: all others, limits and
-tolerances of decisions included, so more than were fitted. *With an interval*: a low, an expected and a high value,
-counted once. What stands in formulas without a name is not counted."""
+_INTRODUCTION = """Counted are numbers in tables and named constants in code (other than 0, 1 and 2), but not numbers in
+formulas. *Defined*: those of the files below, which come from a definition or a library's sources. *Fitted or assumed*:
+all others, including limits and tolerances of decisions. *With an interval*: a low, an expected and a high value,
+counted once."""
 _DEFINED = {
     "analyzers/costs/attention_layouts.py": "positions of arguments",
     "analyzers/costs/call.py": "bytes of types",

@@ -23,7 +23,7 @@ def chapter(shared: Path) -> Chapter:  # noqa: ARG001
     text, met = f"{_INTRODUCTION}\n\n### Steps of GPT-2\n\n{_steps(steps)}", (_target(steps),)
     if not counted.empty:
         alone = "\n\n".join((_ALONE, families(counted), _EACH, listing(counted)))
-        text, met = f"{text}\n\n### Ops alone\n\n{alone}", (*met, *targets(counted))
+        text, met = f"{text}\n\n### Single ops\n\n{alone}", (*met, *targets(counted))
     return Chapter("Counted FLOPs and bytes", text, met)
 
 
@@ -59,15 +59,15 @@ def _target(kernels: pd.DataFrame) -> Target:
     return at_most("Counted FLOPs of matrix products against Nsight Compute's", _LIMIT, error)
 
 
-_INTRODUCTION = """Measured over counted, of sums. Bytes are those of device memory. Nsight Compute flushes the caches
-before a kernel, so that every input is read from memory; what a kernel writes often stays in the L2 (60 MB on an
-H200) until after it, so that small outputs measure as nothing, and a ratio near one half is what a small kernel must
-have. Attention in fp32 runs as three TF32 products, which the hardware counts as three times the FLOPs; the FLOPs of
-pointwise kernels and norms are those of their instructions (an exponential or an index is several), which decide
-nothing: these kernels are bound by memory. See [counters](counters.md)."""
-_ALONE = """One call of every family of ops, each kernel by itself. Measured over counted, the median of the calls that
-read a megabyte or more; half-precision instructions are no FLOPs here, for compilers set registers with them. FLOPs of
-FP8 and INT8 products were not asked for."""
-_EACH = """Each call, and why it is off. Bytes counted are those that an op must read and write: that a kernel reads its
-input again is its own loss, not the formula's. Written bytes say little: outputs stay in the L2, and a kernel that
-writes next to nothing pushes out what was written before it."""
+_INTRODUCTION = """Ratios are measured ÷ counted sums. Bytes are those of device memory. Nsight Compute flushes the
+caches before a kernel, so every input is read from memory. Outputs often stay in the L2 (60 MB on an H200) until after
+the kernel, so small outputs are not measured, and a ratio near one half is expected for a small kernel. Attention in
+fp32 runs as three TF32 products, which the hardware counts as three times the FLOPs. The FLOPs of pointwise kernels and
+norms are those of their instructions (an exponential or an index takes several); they have no effect, because these
+kernels are memory-bound. See [counters](counters.md)."""
+_ALONE = """One call of every family of ops, each kernel measured separately. Measured ÷ counted, the median of the
+calls that read a megabyte or more. Half-precision instructions are not counted as FLOPs, because compilers also use
+them to set registers. FLOPs of FP8 and INT8 products were not recorded."""
+_EACH = """Each call, and the reason for its error. Counted bytes are those that an op must read and write; if a kernel
+reads its input again, this is an inefficiency of the kernel and not an error of the formula. Written bytes are
+unreliable: outputs stay in the L2, and a kernel that writes little evicts the outputs of earlier kernels."""

@@ -22,16 +22,15 @@ _CALIBRATION = _ROOT / "benchmarks" / "data" / "h200_calibration.json"
 _UNKNOWN_GPU = "a100"
 """Used for traces that do not name their GPU. The kernel times are those of the trace."""
 _NEAR = 0.12
-_REPRODUCED = """Each trace's median step, simulated from its own host and kernel times with nothing fitted, beside the
-time that it took under the profiler. Shared traces are other people's: several kinds of GPU, threads and
-streams."""
-_LATENCIES = """Modelled whole (`--device model --gpu h200`), beside the median latency of processes in which no
-profiler had recorded. The scale of the host's costs, and their split by class, are fitted on the runs that the host
-decides ([how](predictions.md#host)); kernel times, and what the device decides, are not. *Calibrated*: with what
-`tracekit calibrate` measured on one of those days, beside the processes that ran alone then. In brackets: from a fast
-to a slow process, without the kernel model's error. GPT-2 decode in fp16 ran once, beside others that compiled."""
-_UNSEEN = """Runs that nothing was fitted on: those of the later rounds of speed-ups (below), beside the median over
-their optimizations of what they took."""
+_REPRODUCED = """Each trace's median step, simulated from its own host and kernel times without any fitting, beside its
+measured time under the profiler. Shared traces are public ones, with several kinds of GPU, threads and streams."""
+_LATENCIES = """Runs modelled with `--device model --gpu h200`, beside the median latency of processes in which no
+profiler had recorded. The scale of the host's costs, and their division by class, are fitted on the host-bound runs
+([how](predictions.md#host)); kernel times, and device-bound runs, are not. *Calibrated*: with the results of `tracekit
+calibrate` on one of those days, beside the processes that ran alone then. Brackets: from a fast to a slow process,
+without the kernel model's error. GPT-2 decode in fp16 ran once, while other processes compiled."""
+_UNSEEN = """Runs that were not used for fitting: those of the later rounds of speed-ups (below). Measured is the median
+over the runs of their optimizations."""
 
 
 def chapter(shared: Path) -> Chapter:
@@ -48,9 +47,9 @@ def chapter(shared: Path) -> Chapter:
         ),
         *seen(at_most("modelled latency, mean error", 0.10, fmean(errors))),
         at_most("the same, calibrated", 0.10, fmean(abs(run.calibrated_error) for run in alone)),
-        at_most("the same, of runs that nothing was fitted on", 0.10, fmean(unseen_errors)),
+        at_most("the same, runs not used for fitting", 0.10, fmean(unseen_errors)),
     )
-    sections = ("### Steps simulated unchanged", _REPRODUCED, _reproduction_table(reproduced))
+    sections = ("### Simulated unmodified steps", _REPRODUCED, _reproduction_table(reproduced))
     modelled_runs = ("### Modelled runs", _LATENCIES, _run_table(known), _UNSEEN, _unseen_table(others))
     text = "\n\n".join([*sections, *modelled_runs])
     return Chapter("Host and device timelines", text, targets)

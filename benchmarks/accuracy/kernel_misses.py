@@ -12,12 +12,12 @@ from tracekit.analyzers.kernel_time import estimate_ns
 _WORST = 12
 _CAUSES = {
     "int8_weight": "aten::_weight_int8pack_mm has no tuned kernel for GPUs; nothing that tracekit recommends calls it",
-    "efficient_decode": "a CTA a head walks the keys alone; more than one on a multiprocessor overlap",
-    "fp8_rowwise": "a CUTLASS kernel without split-K: at few rows its time is the depth's, 2.6 ns an element",
-    "cudnn_prefill": "up to 512 tokens; the start and the first tiles",
-    "gather_expanded": "a single row is not expanded: its kernel takes an element at a time",
-    "adamw_foreach": "of short lists, each op finds in the L2 what the one before it wrote",
-    "efficient_masked": "reading the mask is not modelled apart",
+    "efficient_decode": "one CTA per head processes all keys; several on one multiprocessor overlap",
+    "fp8_rowwise": "a CUTLASS kernel without split-K: with few rows, its time depends on the depth, 2.6 ns per element",
+    "cudnn_prefill": "up to 512 tokens: the start and the first tiles",
+    "gather_expanded": "a single row is not expanded: its kernel processes one element at a time",
+    "adamw_foreach": "for short lists, each op finds the output of the previous one in the L2",
+    "efficient_masked": "reading the mask is not modelled separately",
 }
 
 

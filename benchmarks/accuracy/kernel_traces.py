@@ -40,6 +40,6 @@ def written(steps: list[Step]) -> str:
     return f"{_INTRODUCTION}\n\n{table(head, rows, 3)}"
 
 
-_INTRODUCTION = """Kernel time of one step, all ops with a formula, in µs. No constant was fitted on these kernels; some
-choices were made by looking at them: that a bias in fp32 rules split-K out, that small kernels find their inputs in
-the L2, and which kernel casts, concatenation and dropout take."""
+_INTRODUCTION = """Kernel time of one step, all ops with a formula, in µs. No constant was fitted on these kernels, but
+some choices were made by looking at them: that a bias in fp32 rules out split-K, that small kernels find their inputs
+in the L2, and which kernels casts, concatenation and dropout use."""

@@ -69,8 +69,8 @@ def _targets(mine: Sequence[Row], others: Sequence[Row], held: Held) -> list[Tar
             at_most("Kernel time, public kernels of 9 GPUs: mean of the classes' mean errors", _KNOWN, known)
         )
     calibrated, sheet = (float(np.mean([pair[index] for pair in held.values()])) for index in (0, 1))
-    targets.append(at_most("Kernel time, each GPU held out, its sustained rates measured", _HELD_OUT, calibrated))
-    targets.append(at_most("Kernel time, each GPU held out, nothing but its data sheet known", _HELD_OUT, sheet))
+    targets.append(at_most("Kernel time, each GPU held out, sustained rates measured", _HELD_OUT, calibrated))
+    targets.append(at_most("Kernel time, each GPU held out, data sheet only", _HELD_OUT, sheet))
     return targets
 
 
@@ -97,20 +97,19 @@ def _own(rows: Sequence[Row]) -> str:
         ratio = np.median([estimate_ns(row.cost, row.gpu) / row.nanoseconds for row in cell])
         numbers = (percent(error.mean(), 1), percent(float(np.quantile(error, 0.9))), f"{ratio:.2f}")
         lines.append((family, len(cell), *numbers, halves.get(family, "")))
-    head = ("op class", "op calls", "mean error", "nine in ten below", "median ratio", "other half")
+    head = ("op class", "op calls", "mean error", "90th percentile", "median ratio", "other half")
     return table(head, lines, 5)
 
 
-_INTRODUCTION = """Modelled time over measured time of single op calls, one line a class of op on a GPU. Sources:
-ai-dynamo/aiconfigurator (bf16 products and attention as served on A100, H100, H200 and L40S), sitar-lab/NeuSight
-(fp32 kernels of T4, V100, A100, L4 and H100), and our own 3,000 op calls on an H200 (`benchmarks/data`). The rows are
-another sample than the one that the constants were fitted on (`benchmarks/fit_*.py`), of the same GPUs. **Other
-half**: our op calls, judged by constants fitted on the other half of them (`benchmarks/halves.py`; memory-bound kernels
-and convolutions, whose own rows are else those of the fit). **Held out**:
-the constants fitted again without any row of the GPU (`benchmarks/held_out.py`); of it only its data sheet and what
-it sustains are known, that is the product and copy rates which `tracekit calibrate` measures in a minute. **Data
-sheet only**: not even those, but what its power limit and bandwidth tell, by the energy of a FLOP on the other GPUs
-(`analyzers/hardware/data_sheet.py`). Left out: products whose weights, and decode attention
-whose keys, were hot in the L2 (a model never finds them there), and aiconfigurator's fp8 products, which time the
-pass that quantizes their input as well. NeuSight's times hold the launch, which is taken off: 0.6 of
-the shortest call on a GPU, as sums of 60 MB and more tell."""
+_INTRODUCTION = """Modelled ÷ measured time of single op calls, one row per class of op and GPU. Sources:
+ai-dynamo/aiconfigurator (bf16 GEMMs and attention as served on A100, H100, H200 and L40S), sitar-lab/NeuSight (fp32
+kernels of T4, V100, A100, L4 and H100), and our 3,000 op calls on an H200 (`benchmarks/data`). The rows are a different
+sample of the same GPUs than the one used for fitting (`benchmarks/fit_*.py`). **Other half**: our op calls, predicted
+with constants fitted on the other half of them (`benchmarks/halves.py`; memory-bound kernels and convolutions, whose
+rows would otherwise be those of the fit). **Held out**: the constants were fitted without any row of the GPU
+(`benchmarks/held_out.py`); known are its data sheet and its sustained GEMM and copy rates, which `tracekit calibrate`
+measures in a minute. **Data sheet only**: the sustained rates are also estimated, from its power limit and bandwidth
+and the energy of a FLOP on the other GPUs (`analyzers/hardware/data_sheet.py`). Left out: GEMMs whose weights, and
+decode attention whose keys, were in the L2 (in a model they are not), and aiconfigurator's fp8 GEMMs, whose times
+include the quantization of the input. NeuSight's times include the launch overhead, which is subtracted: 0.6 of the
+shortest call on a GPU, derived from sums of 60 MB and more."""

@@ -22,8 +22,8 @@ CHAPTERS = {
 
 _HEAD = """# How accurate predictions are
 
-Written by `python benchmarks/accuracy.py`; do not edit. Error: |predicted ÷ measured − 1|, its mean over the rows of a
-class, so that a short kernel counts as much as a long one.
+Written by `python benchmarks/accuracy.py`; do not edit. An error is |predicted ÷ measured − 1|; the error of a class is
+the mean over its rows, so that a short kernel counts as much as a long one.
 """
 
 

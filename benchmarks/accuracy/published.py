@@ -13,13 +13,13 @@ from accuracy.published_split import split
 from tracekit.analyzers.interval import Interval
 
 _WORST = 8
-_INTRO = """Each published run is modelled whole (`--device model`: no trace, no GPU), and the optimization predicted
-from that. Baselines are eager PyTorch, or compiled into graphs where the publisher's were (torchao). A sign counts as
-right when both are on one side of 1, or the published speed-up is within 3 % of it. Left out are fp6, autoquant and
-float8 weight-only, which tracekit has no optimization for. Constants taken from these rows, and so no test: the rates
-of fp8 products (`fp8-dynamic`), the int32 fallback (`int8-dynamic`), the host of the RTX 3080 Ti laptop, and that of
-`compile` with fixed shapes. torchao's int8 weights of 2025 were widened inside the product, which PyTorch no longer
-does."""
+_INTRO = """Each published run is modelled (`--device model`: without trace or GPU), and the optimization is predicted
+from that. Baselines are eager PyTorch, or compiled into graphs if the publisher's were (torchao). A sign is right if
+both speed-ups are on the same side of 1, or the published one is within 3 % of it. fp6, autoquant and float8
+weight-only are left out, because tracekit has no such optimizations. Some constants were fitted to these rows, which
+are therefore no test: the rates of fp8 GEMMs (`fp8-dynamic`), the int32 fallback (`int8-dynamic`), the host of the RTX
+3080 Ti laptop, and the host factor of `compile` with fixed shapes. In 2025, torchao's int8 weights were widened inside
+the GEMM, which PyTorch no longer does."""
 
 
 def chapter(shared: Path) -> Chapter:
@@ -33,7 +33,7 @@ def chapter(shared: Path) -> Chapter:
         "### Every row\n\n" + _rows(predictions),
         "### Step times\n\n" + _step_times(predictions),
         "### BERT on an A100\n\n" + published_bert.section(),
-        "### Where a forward of GPT-2 on a T4 spends its time\n\n" + split(),
+        "### Time of a forward pass of GPT-2 on a T4, by part\n\n" + split(),
     ]
     targets = seen(
         at_least("sign of published speed-ups right", 0.98, _share(one.right_sign for one in predictions)),
@@ -75,9 +75,7 @@ def _step_times(predictions: list[Predicted]) -> str:
     once = {_setting(one)[0]: one for one in predictions}
     rows = [(run, f"{one.case.before:.2f}", _interval(one.before_ms), _error(one)) for run, one in once.items()]
     mean = fmean(abs(one.before_ms.expected / one.case.before - 1) for one in once.values())
-    text = (
-        f"In ms, of the runs before the optimization; mean error {percent(mean, 1)}. Intervals: host and kernel model."
-    )
+    text = f"In ms, before the optimization; mean error {percent(mean, 1)}. Intervals: errors of host and kernel model."
     return f"{text}\n\n{table(['run', 'published', 'modelled', 'error'], rows, 3)}"
 
 

@@ -34,10 +34,11 @@ def section() -> str:
     assumed, implied = first[1].gpu.host_op_us, host * first[1].gpu.host_op_us.expected
     mean = fmean(map(abs, told[1:]))
     text = (
-        f"In fp16 with a mask. Beside an A100 a host of {assumed.expected:.0f} µs an op ({assumed.low:.0f} to "
-        f"{assumed.high:.0f}) is assumed, as GPT-2's tokens a second imply. This machine had {implied:.0f}: with the "
-        f"host that the first row implies, the other {len(rows) - 1} are off by {percent(mean, 1)}. So "
-        "the error is the host's, which no op list tells; `tracekit calibrate` measures it."
+        f"In fp16 with a mask. The host of an A100 is assumed to take {assumed.expected:.0f} µs per op "
+        f"({assumed.low:.0f} to {assumed.high:.0f}), which follows from published tokens per second of GPT-2. This "
+        f"machine's host took {implied:.0f} µs: with that value, derived from the first row, the error of the other "
+        f"{len(rows) - 1} is {percent(mean, 1)}. The error is thus due to the host, whose speed does not follow from "
+        "an op list; `tracekit calibrate` measures it."
     )
     return f"{text}\n\n{table(['run', 'published, ms', 'modelled', 'error', 'with that host'], cells, 3)}"
 

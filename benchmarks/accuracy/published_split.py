@@ -30,7 +30,7 @@ def split() -> str:
         of = "forward" if name in _OF_FORWARD else "blocks"
         rows.append([name, of, percent(published, 1), percent(modelled, 1)])
     text = (
-        "One token, fp32. Modules were timed one by one, so an op takes its host's or its kernel's time, whichever is "
-        "longer. The MLP comes out larger, and attention smaller: GELU is eight kernels in today's GPT-2."
+        "One token, fp32. Modules were timed separately, so an op takes its host time or its kernel time, whichever "
+        "is longer. The modelled MLP is larger, and attention smaller, because GELU is eight kernels in today's GPT-2."
     )
     return f"{text}\n\n{table(['part', 'of', 'published', 'modelled'], rows, 2)}"

@@ -15,15 +15,14 @@ ROUNDS = Path(__file__).parents[1] / "blind" / "rounds"
 _EVIDENCE: dict[str, Evidence] = {"capture": "timed", "trace": "profiled"}
 _WORST = 5
 _TIE = 0.03
-_INTRO = """The last blind round's rows, predicted again after the model was mended for what they showed, and with
-intervals whose widths they took part in: no test. What was mended: products of experts are one op, and one kernel in
-bf16 (a mixture in half precision: 1.7, now 8.6, measured 8.5); CUDA graphs are no longer refused because of copies
-within the device; compiled launches cost what the launcher costs on the run's host. What was not, because the model
-is not at fault: steps of the same run took 1.3 to 1.9 times as long when it was traced as when it was measured, and
-what removes host time gains less by as much. Its interval says so now, and the next rounds time each run in two
-processes."""
-_LEFT_OUT = """Part of the rows inside their intervals (`analyzers/prediction/intervals.toml`), all of them, and where
-the widths were measured without each machine, family of models or optimization (mean of the groups):"""
+_INTRO = """The rows of the last blind round, predicted again after the model was fixed for the errors that they showed,
+with intervals whose widths were fitted on them, too: no test. Fixed were: GEMMs of experts are one op, and one kernel
+in bf16 (a mixture in half precision: 1.7, now 8.6, measured 8.5); CUDA graphs are no longer refused because of copies
+within the device; the cost of compiled launches follows the run's host. One error is not due to the model: steps of the
+same run took 1.3 to 1.9 times as long when traced as when measured, and optimizations of host time gained
+correspondingly less. The interval now includes this, and later rounds time each run in two processes."""
+_LEFT_OUT = """Fraction of the rows inside their intervals (`analyzers/prediction/intervals.toml`): all rows, and rows
+whose machine, model family or optimization was left out when the widths were measured (mean of the groups):"""
 
 
 def chapter(_: Path) -> Chapter:
@@ -45,9 +44,9 @@ def chapter(_: Path) -> Chapter:
         _INTRO,
         table(head, [_summary(name, rows) for name in _EVIDENCE], 7),
         "The worst five, from captures:\n\n" + _worst([row for row in rows if row["evidence"] == "capture"]),
-        "### Intervals for what was left out\n\n" + _LEFT_OUT + "\n\n" + _left_out(),
+        "### Intervals for rows that were left out\n\n" + _LEFT_OUT + "\n\n" + _left_out(),
     ]
-    return Chapter("Blind rounds by today's model, which has seen them", "\n\n".join(sections))
+    return Chapter("Blind rounds with today's model, which has seen them", "\n\n".join(sections))
 
 
 def _rows(file: Path) -> list[dict[str, str]]:

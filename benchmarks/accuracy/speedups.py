@@ -12,21 +12,22 @@ from tracekit.analyzers.interval import Interval
 
 _WORST = 14
 _INTRO = """Each run was timed and traced on an H200 (2026-11-21, torch 2.11, transformers 5.17, torchao 0.18,
-bitsandbytes 0.50.2, liger-kernel 0.8.5; random weights), all its optimizations were predicted from the trace, and only
-then applied and measured as `tracekit verify` does it: in turn with the run without them, without a profiler, in a
-process in which none had run. That was done in rounds: what a round shows mends the model, and the next one, of other
-models, shapes and batches, tests it. `benchmarks/data/h200_speedups.csv` holds every row. Left out are {profiled} rows
-of the first round that could only be timed after a profiler in the same process, which slows launches and so favours
-what launches less, {failed} that could not be applied, and {refused} that tracekit had refused to predict, with the
-reason, though they could."""
+bitsandbytes 0.50.2, liger-kernel 0.8.5; random weights). All its optimizations were predicted from the trace, and only
+then applied and measured as by `tracekit verify`: in alternation with the unmodified run, without a profiler, in a
+process in which none had run. This was done in rounds: errors of a round were fixed in the model, and the next round,
+with other models, shapes and batches, tested the fixes. `benchmarks/data/h200_speedups.csv` has every row. Left out are
+{profiled} rows of the first round that could only be timed after a profiler in the same process, which slows launches
+and so overstates the gain of fewer launches; {failed} that could not be applied; and {refused} that could be applied,
+but that tracekit had refused to predict, with the reason."""
 _DEFINED = f"""A sign is right when prediction and measurement are on one side of 1, or the measured speed-up is within
-{TIE:.0%} of 1. Recommended optimizations are ranked by their expected gains (batching, a gain in throughput, aside);
-when the rounds were predicted, tracekit still ranked by lower ends. Best step first:
-of the single steps measured of a run, none is more than {TIE:.0%} faster than the one ranked first. Best advice:
-nothing measured of it, combinations too, is more than {TIE:.0%} faster than what is ranked first, or than the run as it
-is where that is not recommended. Recommended is what promises 1.03 times at the lower end.""".replace("%", " %")
-_NOW = """The model was mended after each round, so this is no test of it: it says what is left. From one step of the
-trace of each run (`benchmarks/data/h200_runs`), where that was kept, and its latency beside the optimizations."""
+{TIE:.0%} of 1. Optimizations are recommended if their lower end is at least 1.03, and ranked by their expected gains
+(without batching, a gain in throughput); when the rounds were predicted, tracekit ranked by lower ends. Best step
+first: no measured single step of a run is more than {TIE:.0%} faster than the one ranked first. Best advice: no
+measured step or combination is more than {TIE:.0%} faster than the one ranked first, or, if that is not recommended,
+than the unmodified run.""".replace("%", " %")
+_NOW = """The model was fixed after each round, so these rows are no test; they show the remaining errors. Predicted
+from one step of each run's trace (`benchmarks/data/h200_runs`), if it was kept, and from its latency beside the
+optimizations."""
 _SUMMARY = (
     "rows",
     "runs",
@@ -50,7 +51,7 @@ def chapter(_: Path) -> Chapter:
         _introduction(),
         _DEFINED,
         "### As predicted before measuring\n\n" + _summaries(before),
-        "Of the last round:",
+        "The last round:",
         _by("optimization", newest, lambda row: row.optimization),
         _by("workload", newest, lambda row: row.run[1]),
         "### Worst misses of the last round\n\n" + _worst(newest),

@@ -12,11 +12,11 @@ from tracekit.analyzers.kernel_time.collectives import collective_ns
 from tracekit.analyzers.readers import load
 
 _TRACES = ("a100_resnet-ddp_nccl", "v100_resnet-ddp_float-ts", "ranks/rank-0", "ranks/rank-1")
-_INTRODUCTION = """Kernels of others' traces that say what they move, in µs: modelled by the GPU's own link, and through
+_INTRODUCTION = """Kernels in public traces that record their message sizes, in µs: modelled for the GPU's link, and for
 the host's memory; measured, from the shortest to the longest. A trace does not say which link was used, and a kernel
-also waits for the other ranks, so that a model can only be held against the shortest: no kernel may be faster than the
-model of its link. The shortest of the A100s look like the host's memory, not like NVLink: they are what
-its model says of 424 bytes, and 10 to 28 % longer of 26 and 32 MB."""
+also waits for other ranks, so the model can only be compared with the shortest: no kernel may be faster than the model
+of its link. The shortest of the A100s agree with the model of the host's memory, not with that of NVLink: they are
+equal to it for 424 bytes, and 10 to 28 % longer for 26 and 32 MB."""
 
 
 def written(shared: Path) -> str:

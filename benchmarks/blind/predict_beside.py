@@ -1,4 +1,4 @@
-"""Predicts every measured row of a plan again, told how long the unmodified run took when the row was measured.
+"""Predicts every measured row of a plan again, with the latency of the unmodified run when the row was measured.
 
     python benchmarks/blind/predict_beside.py ROUND/MACHINE PLAN TRACED
 

@@ -17,7 +17,7 @@ from joined import Row, joined
 
 EVIDENCE = {
     "capture": "from captures (ranges, batch and unprofiled latency known)",
-    "beside": "from captures, told how long the unmodified run took when it was measured",
+    "beside": "from captures, with the latency of the unmodified run when it was measured",
     "trace": "from plain traces alone",
 }
 _WORST = 5
@@ -67,10 +67,10 @@ def _counted(rows: list[Row]) -> str:
     agreed = sum(row.expected is None and row.measured is None for row in rows)
     runs = advised(rows)
     return (
-        f"{len(rows)} rows: {sum(row.compared for row in rows)} compared, {refused} refused though they could be "
-        f"measured, {failed} not measured ({agreed} of them refused, too). Of a run's rows, the recommended "
-        f"one with the largest expected gain is the best measured in {_share_of(one.ranked for one in runs)}; the "
-        f"first advice is, where it was measured, in {_share_of(one.first for one in runs)}.\n"
+        f"{len(rows)} rows: {sum(row.compared for row in rows)} compared, {refused} refused although they could be "
+        f"measured, {failed} not measured ({agreed} of them also refused). The recommended row with the largest "
+        f"expected gain of a run is the best measured one in {_share_of(one.ranked for one in runs)}; the first "
+        f"advice, if it was measured, in {_share_of(one.first for one in runs)}.\n"
     )
 
 
@@ -106,20 +106,20 @@ def _worst(rows: list[Row]) -> str:
 
 
 def _by_change(rows: list[Row]) -> str:
-    """Return a table of the rows whose run, unmodified, took as long when it was measured, and of the others."""
+    """Return a table by whether the unmodified run's latency was the same when measured as when traced."""
 
     def change(row: Row) -> str:
         if not row.stated_ms or not row.beside_ms:
-            return "not known"
-        return "as long as when it was traced" if abs(row.beside_ms / row.stated_ms - 1) <= _AS_FAST else "another time"
+            return "unknown"
+        return "the same" if abs(row.beside_ms / row.stated_ms - 1) <= _AS_FAST else "different"
 
-    return _CHANGED + "\n" + _table(("the run as it is took", *_HEAD), _by(rows, change))
+    return _CHANGED + "\n" + _table(("latency of the unmodified run", *_HEAD), _by(rows, change))
 
 
-_CHANGED = """A host's speed changes within minutes. As long: within 20 % of the latency that predictions start from.
+_CHANGED = """A host's speed changes within minutes. The same: within 20 % of the latency that predictions start from.
 """
-_HOST = """What is the host's of that: a step as it is, when the run was traced and later in turn with the optimization,
-and a step with the optimization, as predicted and as measured (ms). The rows whose run changed most:
+_HOST = """The effect of the host: an unmodified step, when the run was traced and later beside the optimization;
+and a step with the optimization, predicted and measured (ms). The rows whose run changed most:
 """
 
 
@@ -131,7 +131,14 @@ def _of_the_host(rows: list[Row]) -> str:
         (*_names(row), *(f"{ms:.2f}" for ms in (row.stated_ms, row.beside_ms, row.predicted_ms, row.after_ms) if ms))
         for row in changed[:_MOST_CHANGED]
     ]
-    head = ("run", "optimization", "as it is, traced", "as it is, measured", "with it, predicted", "with it, measured")
+    head = (
+        "run",
+        "optimization",
+        "unmodified, traced",
+        "unmodified, measured",
+        "optimized, predicted",
+        "optimized, measured",
+    )
     return _HOST + "\n" + _table(head, cells, numbers=4)
 
 
