@@ -6,44 +6,43 @@ HEAD = """# Optimizations
 
 Generated from the classes in `tracekit/optimizations/`.
 
-What tracekit predicts, one section each: what it changes in the op list, when it hurts, and where the numbers come
-from. [Predictions](predictions.md) says how an op list becomes a latency, and [accuracy](accuracy.md) how far off
-the results are. `tracekit predict TRACE --apply` takes the ids, several of them joined with `+`.
+Each section describes an optimization: its changes to the op list, when it hurts, and the sources of its numbers.
+[Predictions](predictions.md) describes how an op list becomes a latency, and [accuracy](accuracy.md) the errors of the
+results. `tracekit predict TRACE --apply` takes the ids, several of them joined with `+`.
 
-"Measured on an H200 (host)" is the set of 154 cells in `benchmarks/data/h200_speedups.csv` (torch 2.11,
-transformers 5.17, torchao 0.18, bitsandbytes 0.50.2, liger-kernel 0.8.5). Those constants are fitted to it, so
-that its rows on the page of accuracy are no test of them.
+"Measured on an H200 (host)" refers to the 154 cells in `benchmarks/data/h200_speedups.csv` (torch 2.11,
+transformers 5.17, torchao 0.18, bitsandbytes 0.50.2, liger-kernel 0.8.5). Those constants are fitted to them, so
+their rows on the page about accuracy are no test.
 
 A *launch* is a piece of device work. A *plain launch* is the host time of a launch with no module call and no Python
-before it: 5.4 µs on the host of our H200 runs, and on another as many times that as its launch calls take. Kernel
-times change by the ratio *modelled after ÷ modelled before*; kernels that are added take their
-modelled time. A number with an interval takes one end in the low outcome of a prediction
-and the other end in the high one.
+before it: 5.4 µs on the host of our H200 runs, and on another host in proportion to the duration of its launch calls.
+Kernel times change by the ratio *modelled after ÷ modelled before*; added kernels take their modelled time. A number
+with an interval takes one end in the low outcome of a prediction and the other end in the high one.
 """
 GROUPS = {
     "Around the model": (
         *("data-loading", "preprocessing", "recompiling", "avoid-syncs", "pinned-copies", "offload-overlap"),
         *("overlap-communication", "graph-not-replaying"),
     ),
-    "Types of numbers": ("half-precision", "mixed-precision", "tf32"),
+    "Dtypes": ("half-precision", "mixed-precision", "tf32"),
     "Attention and its cache": ("sdpa", "fused-attention-fallback", "static-cache"),
     "Rows": ("batching", "paged-kv", "speculative-decoding"),
-    "Formats of weights": ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic"),
+    "Weight formats": ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic"),
     "Launches and fusion": ("fused-kernels", "pad-shapes", "channels-last", "compile", "max-autotune", "cuda-graphs"),
     "Training": ("gradient-checkpointing", "fused-optimizer"),
 }
 NOTES = {
-    "Around the model": "Host work outside the model ([causes](causes.md)) takes as long whatever is done to the "
-    "model's ops. Each of these simulates the step with less of it. The high end of the interval is the step without "
-    "it, which is what the critical path allows. `tracekit verify` cannot change the code around a model: the advice "
-    "shows the code.\n",
-    "Formats of weights": "One at a time, for inference, from 16 bits. They replace `nn.Linear`; torchao leaves "
+    "Around the model": "Optimizations of the model's ops do not change host work outside the model "
+    "([causes](causes.md)). The following ones simulate the step with less of it. The high end of the interval is the "
+    "step without it, the limit given by the critical path. `tracekit verify` cannot change the code around a "
+    "model: the advice shows the code.\n",
+    "Weight formats": "One at a time, for inference, from 16 bits. They replace `nn.Linear`; torchao leaves "
     "GPT-2's `Conv1D` as it is, bitsandbytes replaces it. The head stays as it is.\n",
 }
 TAIL = """## Another GPU
 
 `--gpu OTHER`: every kernel's time is multiplied by modelled there ÷ modelled here, and by 0.85 to 1.2. The host
-stays as it is here; its range is that of machines with such GPUs.
+remains the same; its range is that of machines with such GPUs.
 """
 
 

@@ -12,9 +12,9 @@ Blind rounds measure the accuracy for models, shapes and machines that were not 
    [a list of published configurations](../benchmarks/blind/models.toml), balanced over kinds of models, workloads and
    optimizations. The plan is committed.
 2. **Trace.** On an H100 and an H200, each unmodified run is traced by `torch.profiler`, and timed without a profiler,
-by code that does not import tracekit.
-3. **Predict.** tracekit predicts every row from those traces. The predictions, with
-   intervals, refusals and first advice, are committed separately.
+   by code that does not import tracekit.
+3. **Predict.** tracekit predicts every row from those traces. The predictions, with intervals,
+   refusals and first advice, are committed separately.
 4. **Measure.** Only then, the optimizations are applied with plain PyTorch, and timed in alternation with the
    unmodified run.
 5. **Publish.** The tables below show all results of the round; each row stays in `benchmarks/blind/rounds`. Because a
@@ -23,8 +23,8 @@ by code that does not import tracekit.
 6. **Only then fix.** The model is changed only after a round is published. The next round tests the changes on other
    rows. Models that are held out for a round are not drawn by earlier rounds.
 
-[How to run one](../benchmarks/blind/README.md). The sections below use rows that constants
-may have been fitted to.
+[How to run one](../benchmarks/blind/README.md). The sections below use rows that
+constants may have been fitted to.
 """
 
 

@@ -24,10 +24,9 @@ ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
 class AvoidSyncs(Optimization):
     """The host no longer waits for the device in the middle of a step.
 
-    The host no longer waits for the device if kernels follow in the step, and no longer reads back the values that it
-    waited for; at best it does not read the last one either. Shapes no longer depend on values. The time of allocating
-    and freeing disappears, except for a fifth at the low end. `compile` counts a graph break at each value that is read
-    back.
+    Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end, the
+    last one disappears, too. Shapes no longer depend on values. The time of allocating and freeing disappears, except
+    for a fifth at the low end. `compile` counts a graph break at each value that is read back.
 
     *Refused* if the host does not wait within the step, and allocates next to nothing.
     """

@@ -47,15 +47,15 @@ class Batching(Optimization):
     """More sequences in a step; `batching:32` sets the batch, the default is 8 times the current one.
 
     The rows of matrix products grow with the batch, weights are read once for all of them, and everything else grows in
-    proportion; kernels of which only the grid is known, as in a graph, take as many waves of blocks more at worst, less
-    if their names say that they multiply few rows. The gain is in throughput: a step takes longer. The reason says from
-    which batch products are bound by arithmetic and which is the largest batch that fits.
+    proportion; for kernels of which only the grid is known, as in a graph, the number of waves of blocks grows in
+    proportion at worst, and less if their names show GEMMs with few rows. The gain is in throughput: a step takes
+    longer. The reason gives the batch from which GEMMs are compute-bound, and the largest batch that fits.
 
-    Where graphs replay the step and nothing tells its batch, it counts as one.
+    If graphs replay the step and its batch is unknown, it counts as one.
     """
 
     id = "batching"
-    costs = Costs("activations and KV cache grow with the batch", "unchanged", "something that gathers requests")
+    costs = Costs("activations and KV cache grow with the batch", "unchanged", "code that collects requests")
     switches: Mapping[str, str] = {
         "vllm": "vllm serve MODEL --max-num-seqs 256",
         "sglang": "python -m sglang.launch_server --model-path MODEL --max-running-requests 256",

@@ -73,10 +73,10 @@ _LOOKUP = Cost(0, 0, 0, "gather", "fp32", estimated=True)
 class Compile(Optimization):
     """`torch.compile`: memory-bound ops are fused into Triton kernels, and Python leaves the step.
 
-    Chains of memory-bound kernels become one kernel, across modules; appends to a growing cache stay kernels of their
-    own. A norm over channels in training is two kernels of statistics (three of its gradients) before one that uses
-    them, and one that counts. The host time does not depend on that of the eager code: each launch that is left takes
-    what 2.65 (2.1 to 3.3) plain launches take on this host. Each call takes 10 (5 to 20) to enter the compiled code and
+    Chains of memory-bound kernels become one kernel, across modules; appends to a growing cache remain separate
+    kernels. A norm over channels in training is two kernels of statistics (three of its gradients) before one that uses
+    them, and one that counts. The host time does not depend on that of the eager code: each remaining launch takes the
+    time of 2.65 (2.1 to 3.3) plain launches on this host. Each call takes 10 (5 to 20) to enter the compiled code and
     0.55 (0.35 to 0.8) for the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25
     to 1) for each tensor put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks
     the graph, at 90 (45 to 200) plain launches. The optimizer's step is not compiled. Unwrapping each weight of torchao
@@ -93,8 +93,8 @@ class Compile(Optimization):
     mask (text from 5.0 on, images from 5.9) has a last stride of 0, which no fused kernel takes: attention falls back
     to PyTorch's math backend in 32 bits, 16 to 19 launches per layer, or seven compiled. For ViT-large in fp16 (8
     images, H200), 240 µs of attention become 4,500 µs, and CUDA graphs make the step 0.62 times as fast. The prediction
-    is that loss, and a note gives the gain with transformers 5.18, which builds no mask without padding. A trace that
-    does not record versions is taken to be unaffected.
+    is that loss, and a note gives the gain with transformers 5.18, which builds no mask without padding. A trace
+    without versions is assumed to be unaffected.
     """
 
     id = "compile"

@@ -60,18 +60,18 @@ class CUDAGraphs(Graphed):
     """One replay of a CUDA graph in place of a launch per kernel.
 
     All host time becomes one replay per forward pass (30 µs, 12 to 80), and kernels follow each other after 0.35 µs
-    (0.1 to 1.3). Compiled code keeps 0.45 (0 to 0.9) of the host time of its guards. Kernels of several streams come to
-    run side by side. While decoding, a graph needs a static cache: it saves the copies of the growing cache and adds
-    index ops, masks and repeated keys as kernels (TinyLlama, 8 sequences, H200: 50 µs per layer).
+    (0.1 to 1.3). Compiled code keeps 0.45 (0 to 0.9) of the host time of its guards. Kernels of several streams run
+    concurrently. While decoding, a graph needs a static cache: it saves the copies of the growing cache and adds index
+    ops, masks and repeated keys as kernels (TinyLlama, 8 sequences, H200: 50 µs per layer).
 
     *Hurts* only with masks that are built while tracing (see compile).
 
     *Refused* where the run replays graphs already; for training, which needs `make_graphed_callables` by hand; where
-    the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record, unless
-    the model only asks whether a mask is all set, which transformers skips during capture; where the host waits for the
-    device amid a step (`torch.cuda.synchronize()`); where shapes depend on values (`nonzero`); and where attention is
-    written out and its mask comes from the host. Compiled first, numbers of the host are constants, and from PyTorch
-    2.9 on the graph is divided around copies to the device, each part with a replay of its own.
+    the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record (the
+    test whether all values of a mask are true is allowed, because transformers skips it during capture); where the host
+    waits for the device amid a step (`torch.cuda.synchronize()`); where shapes depend on values (`nonzero`); and where
+    unfused attention copies its mask from the host. In compiled code, numbers of the host are constants, and from
+    PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
     """
 
     id = "cuda-graphs"

@@ -35,7 +35,7 @@ class FP8Dynamic(DynamicQuantization):
     reduction, and cuBLASLt's kernels (0.5 of the rate). torchao scales rows of bf16 weights only.
 
     *Hurts* with few rows (published: a decode of Llama-3.1-8B on an H100, 0.92 times as fast per tensor, 1.22 per row;
-    the rates above are from it), and where the host sets the pace.
+    the rates above are from it), and in host-bound steps.
 
     *Refused* before sm89, and for fp16 unless `per-tensor`.
     """

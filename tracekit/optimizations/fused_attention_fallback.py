@@ -56,12 +56,12 @@ _WHY: dict[Cause, str] = {
 class FusedAttentionFallback(Optimization):
     """A fused kernel for calls of `scaled_dot_product_attention` that PyTorch runs by its math path.
 
-    The math path stores the scores; the trace shows it as `aten::_scaled_dot_product_attention_math` (in a modelled
-    run, the settings tell). The cause follows from types, shapes and strides of the call, by the conditions in
-    PyTorch's `sdp_utils.cpp`: bf16 on a GPU without it, grouped heads where only the memory-efficient kernel is left,
-    operands of different types, a last dimension that is not contiguous, or a head size or rows of a mask that are no
-    multiple of 16 bytes. The prediction is that of `sdpa`, in the type of the call, without the casts and masks of the
-    math path, and with copies of keys and values where heads are repeated, or of the operands that change their layout.
+    The math path stores the scores; the trace shows it as `aten::_scaled_dot_product_attention_math` (a modelled run:
+    its settings). The cause follows from types, shapes and strides of the call, by the conditions in PyTorch's
+    `sdp_utils.cpp`: bf16 on a GPU without it, grouped heads where only the memory-efficient kernel is left, operands of
+    different types, a last dimension that is not contiguous, or a head size or rows of a mask that are no multiple of
+    16 bytes. The prediction is that of `sdpa`, in the type of the call, without the casts and masks of the math path,
+    and with copies of keys and values where heads are repeated, or of the operands that change their layout.
 
     *Refused* if no call fell back, or the GPU has no fused kernel for the types.
     """

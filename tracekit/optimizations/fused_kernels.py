@@ -63,7 +63,7 @@ class FusedKernels(Optimization):
     the run, all of them or one row of its plan ([fusion](fusion.md)): each group's ops leave the step, and its kernels
     come with 9.5 (7 to 13) plain launches of host time, 13 (8 to 20) for each pass where the run trains.
 
-    *Hurts* where the host sets the pace (measured: decoding of Llama-1B, Mistral-7B and Qwen2 on an H200, 0.77 to 0.82
+    *Hurts* host-bound steps (measured: decoding of Llama-1B, Mistral-7B and Qwen2 on an H200, 0.77 to 0.82
     times as fast).
     """
 
@@ -71,7 +71,7 @@ class FusedKernels(Optimization):
     reads_costs = True
     aliases = ("fused",)
     costs: Costs = Costs(
-        "less: no results in between", "rounding of the last digits", "a patch for each family of models"
+        "less: no intermediate results", "rounding of the last digits", "a patch for each family of models"
     )
     caveats: tuple[str, ...] = (
         "A run that waits for its host becomes slower: a kernel of liger-kernel is launched through Python.",

@@ -40,8 +40,8 @@ class FusedOptimizer(Optimization):
 
     The passes over the parameters (`_foreach_*`, or one operation after the other for each parameter) become one that
     moves seven copies of them: it reads parameters, gradients and two moments, and writes all but the gradients. The
-    host time is 0.6 (0.4 to 0.9) of that of passes over lists. For an optimizer that handles each parameter by itself,
-    it is what precedes the first operation, and 2 (1 to 4) us a parameter.
+    host time is 0.6 (0.4 to 0.9) of that of passes over lists. For an optimizer that handles each parameter separately,
+    it is the time before the first operation, and 2 (1 to 4) µs per parameter.
 
     *Refused* if the optimizer is fused already, or the run does not train.
     """

@@ -36,9 +36,9 @@ class GradientCheckpointing(Optimization):
 
     Kernel time is 1.25 to 1.33 times as long where the backward pass takes twice as long as the forward pass. Host time
     grows by four plain launches per block and by 4.7 (3.2 to 6.9) per saved tensor, because each passes through Python
-    (measured on H200 where the host sets the pace: 0.45 to 0.72 times as fast). What is kept shrinks to the input of
-    each block and what lies outside of blocks; the loss, or the block that runs again, then sets the peak (GPT-2, batch
-    16, 512 tokens, fp32: 2.0 GB kept instead of 10.3, and 3.3 GB for the loss).
+    (measured on an H200 for host-bound steps: 0.45 to 0.72 times as fast). Saved are only the input of each block and
+    activations outside of blocks; the peak is then at the loss, or in the block that runs again (GPT-2, batch 16, 512
+    tokens, fp32: 2.0 GB kept instead of 10.3, and 3.3 GB for the loss).
 
     *Hurts* always: it takes time and makes room for a larger batch or longer sequences. It is recommended where a step
     holds more than 0.85 of the GPU's memory and most of that is activations.

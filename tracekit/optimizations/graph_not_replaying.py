@@ -23,11 +23,11 @@ class GraphNotReplaying(CUDAGraphs):
     """CUDA graphs that the run requests, but does not replay.
 
     The prediction is that of `cuda-graphs`, for a run that requests graphs (`cudagraphify`) and launches none, or that
-    replays each that it records once at most. The time for recording graphs disappears, too, with other long host
-    work of a step that records one; at the low end, three tenths remain. Compiled code still checks its guards, which
-    takes the usual time, at the low end all the time before its first launch, and at best, if the graph is captured by
-    hand, none. `torch.compile` does not replay graphs if inputs or a cache are written to or move, and records one for
-    each new shape.
+    replays each recorded graph at most once. The time for recording graphs disappears, too, with other long host work
+    of a step that records one; at the low end, three tenths remain. Compiled code still checks its guards, which takes
+    the usual time, at the low end all the time before its first launch, and at best, if the graph is captured by hand,
+    none. `torch.compile` does not replay graphs if inputs or a cache are written to or move, and records one for each
+    new shape.
 
     *Refused* if graphs are replayed, or were not requested.
     """

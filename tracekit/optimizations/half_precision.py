@@ -53,15 +53,15 @@ class HalfPrecision(Optimization):
     PyTorch prefers for 16 bits. `half-precision:fp16` and `half-precision:bf16` choose the type; the default is bf16
     where the GPU supports it, otherwise fp16.
 
-    *Hurts* where the host sets the pace: other kernels are chosen with other checks (host time × 0.95 to 1.05). While
+    *Hurts* host-bound steps: other kernels are chosen with other checks (host time × 0.95 to 1.05). While
     decoding, each call of cuDNN's attention adds the host time of 8 (0 to 10) plain launches, 37 µs per layer of GPT-2
     on an H200 host, which makes the whole step 0.87 times as fast. Prefill and training did not show this. Norms that
     are written op by op and attention by PyTorch's math backend (T5) still compute in 32 bits, with two and five casts
     around each. Calls of `scaled_dot_product_attention` that fall back to that backend only in 32 bits (grouped heads)
     become one kernel.
 
-    Products of a mixture's experts are one kernel in bf16 on Hopper and later; in other types PyTorch loops over the
-    experts and reads their sizes back first, all of which goes.
+    GEMMs of a mixture of experts are one kernel in bf16 on Hopper and later; in other dtypes, PyTorch reads the
+    experts' sizes back and loops over them, which disappears.
 
     *Refused* if the products run in 16 bits already, or the GPU does not support bf16.
     """

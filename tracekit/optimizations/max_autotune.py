@@ -26,7 +26,7 @@ COMPILE, GRAPHS = Compile(), CUDAGraphs()
 class MaxAutotune(Graphed):
     """`torch.compile(mode="max-autotune")`: `compile`, then `cuda-graphs`, then tuned products.
 
-    Generated code runs on one stream, so that work of several streams does not come to overlap. Products take 0.97
+    Generated code runs on one stream, so work of several streams does not overlap. Products take 0.97
     (0.88 to 1.0) of their time; a Triton product is seldom faster than the library's.
 
     *Refused* on GPUs with fewer than 68 multiprocessors, for which inductor tunes no products, and where CUDA graphs

@@ -44,10 +44,10 @@ class MixedPrecision(Optimization):
     `half-precision` where a run trains, because weights in 16 bits lose small updates. The prediction narrows products
     and the elementwise ops on their results, and adds the casts of each weight, and the launches of those of biases,
     gradients and half of the other operands. At the lower end, elementwise ops stay in 32 bits and all other operands
-    are cast. Activations shrink to 0.65. Where the trace lacks shapes, the names of kernels (`sgemm`, `tf32`) tell
-    which products are in 32 bits, and only these are narrowed.
+    are cast. Activations shrink to 0.65. Without shapes in the trace, the names of kernels (`sgemm`, `tf32`) show which
+    products are in 32 bits, and only these are narrowed.
 
-    *Hurts* small models where the host sets the pace, because casts are more launches.
+    *Hurts* small, host-bound models, because casts are additional launches.
 
     `tracekit verify` does not measure it, because autocast belongs into the user's training loop.
     """

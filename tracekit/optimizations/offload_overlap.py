@@ -32,9 +32,9 @@ class OffloadOverlap(Optimization):
     """Offloaded weights, batches and results are copied while the GPU computes.
 
     Four or more copies to the device between kernels are weights of a model that is offloaded layer by layer. They, and
-    those of the first layer, become pinned, and overlap with 30, 90 or 100 % of the kernels. Where all work is on one
-    stream, pinned copies overlap as well, such as batches that come and results that leave: a GPU copies in both
-    directions while it computes.
+    those of the first layer, become pinned, and overlap with 30, 90 or 100 % of the kernels. If all work is on one
+    stream, pinned copies, such as those of inputs and results, overlap as well: a GPU copies in both directions while
+    it computes.
 
     *Refused* if such copies take less than a fifth of the busy time.
     """
@@ -42,7 +42,7 @@ class OffloadOverlap(Optimization):
     id = "offload-overlap"
     title = "Copies while the GPU computes"
     fixes_mistake = True
-    costs = Costs("what is copied twice on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
+    costs = Costs("two buffers for copies on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
     caveats = ("The link remains the bound: weights that fit on the GPU, quantized if necessary, need no copies.",)
 
     def objection(self, base: Baseline) -> str | None:

@@ -26,7 +26,7 @@ class OverlapCommunication(Optimization):
     """Collectives overlap with kernels, over the fastest links.
 
     Exposed collectives proceed during 20, 50 or 100 % of the other kernels' time. The reason reports a rate below 30 %
-    of the link's: then the link or a slower rank sets the pace.
+    of the link's, which is due to the link or a slower rank.
 
     *Refused* if less than 5 % of the step is exposed communication.
     """

@@ -28,7 +28,7 @@ class PadShapes(Optimization):
 
     Products in 16 bits whose rows are no multiple of 16 bytes load one or two elements at a time (`cutlass_…_align1`,
     `align2`). The prediction is the modelled time of the product with padded sides over that of the product as it is.
-    In measured traces the names of the kernels must confirm it; where the trace lacks shapes, only they tell.
+    In measured traces the names of the kernels must confirm it; without shapes, they are the only evidence.
 
     *Refused* if the kernels load whole vectors although the shapes are odd, because strides may be padded already.
     """

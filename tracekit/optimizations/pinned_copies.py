@@ -33,9 +33,9 @@ class PinnedCopies(Optimization):
     """Copies to and from page-locked host memory, which are faster and asynchronous.
 
     Copies between the device and pageable memory take the modelled time of pinned copies (times 1.6, 1.15 or 1), and
-    the host does not wait for those to the device. At best they overlap with kernels, as with a prefetched batch, and
-    host work that has no name disappears if a copy to the host is so large that its memory is mapped and unmapped for
-    each copy.
+    the host does not wait for those to the device. At the high end they overlap with kernels, as for a prefetched
+    batch, and unnamed host work disappears if copies to the host are so large that their memory is mapped and unmapped
+    for each copy.
 
     *Refused* if such copies take less than 1 % of the step.
     """

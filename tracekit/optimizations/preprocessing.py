@@ -21,9 +21,9 @@ _VIDEO = r"video|decord|av\.|cv2|imageio"
 class Preprocessing(LessHostWork):
     """Host code around and inside the model moves to the GPU or out of the step, or is removed.
 
-    It consists of functions outside the model and of long stretches of Python inside it; without Python stacks, of the
-    time in which the host recorded nothing, if that is a quarter of a step. As expected 0.97 of its time disappears,
-    at best all of it, and nine tenths of the largest named function's time at the low end. The evidence names the
+    Counted are functions outside the model and long stretches of Python inside it; without Python stacks, the time in
+    which the host recorded nothing, if that is a quarter of a step. 0.97 of this time is expected to disappear; at the
+    high end all of it, at the low end nine tenths of the largest named function's time. The evidence names the
     functions, their callers, files and lines.
 
     *Refused* if they take less than 1 % of the step.
@@ -31,7 +31,7 @@ class Preprocessing(LessHostWork):
 
     id = "preprocessing"
     title = "Preprocessing off the critical path"
-    costs = Costs("the raw inputs", "rounding, where other code resizes", "the code around the model")
+    costs = Costs("the raw inputs", "rounding, if other code resizes", "the code around the model")
     causes = ("preprocessing", "python")
     nothing = "No function of the host outside the model's ops takes a notable part of the step."
     caveats = ("Resizing on the GPU may round otherwise than on the CPU: compare the model's answers.",)

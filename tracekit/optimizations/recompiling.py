@@ -20,10 +20,10 @@ _WARM = 2.0
 class Recompiling(LessHostWork):
     """Code is compiled once, and not again in measured steps.
 
-    The compilation time inside the step disappears, with the kernels that are tried out and the host work around it
-    that has no name, and a launch takes half a millisecond at most: the first ones of new code take longer. At the low
-    end 30 % of the compilation and all that is around it remain, for a few variants of shapes. At the high end
-    launches take as long as in code that has run before.
+    The compilation time inside the step disappears, with the kernels that autotuning runs and the unnamed host work
+    around it. A launch takes at most half a millisecond, because only the first launches of new code take longer. At
+    the low end, 30 % of the compilation and all host work around it remain, for a few variants of shapes. At the high
+    end, launches take as long as in code that has run before.
 
     *Refused* if nothing is compiled in the step.
     """

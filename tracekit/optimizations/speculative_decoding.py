@@ -48,17 +48,17 @@ class SpeculativeDecoding(Optimization):
     0.7 (0.5 to 0.85) by default or as given: `speculative-decoding:0.8`. k is the best number up to 8 for which
     products stay bound by memory: batch × (k + 1) rows below *sustained FLOP/s × bytes of a weight ÷ (2 × bandwidth)*.
 
-    It needs a draft model, so it is in a plan only if nothing else helps. `tracekit verify` measures the check of four
-    tokens alone, without a draft model, and predicts the same: 2.32, 2.45 and 2.45 times where 2.29, 2.44 and 2.40 were
-    measured (GPT-2, Llama-1B, Mistral-7B). With `--draft MODEL`, whole generations with and without the draft model are
-    timed, its acceptance is measured, and what is predicted for that acceptance stands beside.
+    It needs a draft model, so it is in a plan only if nothing else helps. `tracekit verify` measures only the check of
+    four tokens, without a draft model, and predicts the same: 2.32, 2.45 and 2.45 times; measured were 2.29, 2.44 and
+    2.40 (GPT-2, Llama-1B, Mistral-7B). With `--draft MODEL`, whole generations with and without the draft model are
+    timed, its acceptance is measured, and the prediction for that acceptance is shown.
 
     *Hurts* at a low acceptance rate, and at batches near the limit above.
     """
 
     id = "speculative-decoding"
     title = "Speculative decoding"
-    costs = Costs("a draft model and its cache", "unchanged", "a draft model that agrees often")
+    costs = Costs("a draft model and its cache", "unchanged", "a draft model with a high acceptance rate")
     condition = "a draft model with the same tokenizer"
     for_training = False
     switches: Mapping[str, str] = {

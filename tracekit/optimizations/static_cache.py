@@ -50,7 +50,7 @@ class StaticCache(Optimization):
     it to numbers, one aligns it for kernels other than cuDNN's, and grouped keys and values are repeated for each query
     head (two copies). Each of these takes the host time of 3.5 (2.2 to 5) plain launches and the call with a mask 12.5
     (8 to 17) more (24 to 33 per layer in all, measured on an H200 host); eight ops make the mask of a forward pass.
-    Attention that is written out has its mask already. The cache is as long as needed, at the lower end 1.5 times as
+    Unfused attention already has a mask. The cache is as long as needed, at the lower end 1.5 times as
     long.
 
     *Hurts* alone, because it adds launches. CUDA graphs need it while decoding.
