@@ -7,10 +7,10 @@ _RANK = Column("rank", "int64", "", "rank of the process in the job")
 _START = Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace")
 _WALL = Column("wall_ns", "int64", "ns", "wall time")
 _OWN_SPAN = (
-    Column("own_start_ns", "int64", "ns", "time until the start the rank takes by itself, never waiting for others"),
-    Column("own_end_ns", "int64", "ns", "time until the end that the rank takes by itself"),
-    Column("device_start_ns", "int64", "ns", "part of it that the device takes if its host is never late"),
-    Column("device_end_ns", "int64", "ns", "the same until the end"),
+    Column("own_start_ns", "int64", "ns", "own time (without waits for other ranks) from the base time to the start"),
+    Column("own_end_ns", "int64", "ns", "own time from the base time to the end"),
+    Column("device_start_ns", "int64", "ns", "own time to the start if the host is never late"),
+    Column("device_end_ns", "int64", "ns", "own time to the end if the host is never late"),
     Column(
         "synced_ns",
         "int64",
@@ -92,7 +92,7 @@ RANKS = Table(
     Column("wall_ns", "float64", "ns", "wall time of a step"),
     *(Column(column.name, "float64", column.unit, column.meaning) for column in _STEP_TIMES),
     Column("overlap", "float64", "", "fraction of the communication that overlaps with computation; NaN: none"),
-    Column("own_ns", "float64", "ns", "time of a step that the rank takes by itself, without waiting for others"),
+    Column("own_ns", "float64", "ns", "own time of a step, without waits for other ranks"),
     Column("imposed_ns", "float64", "ns", "time per step that other ranks, in sum, wait for this one"),
     Column("waiting_ns", "float64", "ns", "time per step that this rank waits for others in collectives"),
     Column(

@@ -78,7 +78,7 @@ def command(output: Path, force: bool, panels: bool, **options: Any) -> None:
     Configurations, joined with "+":
       fp32 tf32 fp16 bf16    precision of weights and arithmetic
       eager sdpa flash       attention
-      int8 int4 fp8 nf4 llm-int8 int8-dynamic   formats of weights
+      int8 int4 fp8 nf4 llm-int8 int8-dynamic   weight formats
       awq smoothquant        int4 weights, int8 arithmetic: calibrated with a text
       compile autotune graphs static-cache fused   how a step is run
       checkpointing fused-optimizer qlora   training

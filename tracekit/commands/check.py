@@ -31,7 +31,7 @@ def _outputs(command: "click.decorators.FC") -> "click.decorators.FC":
 @click.option(
     "--against", multiple=True, metavar="NAME|RUN", help="A baseline by name, or runs or traces (repeatable)."
 )
-@click.option("--counters", "counters_only", is_flag=True, help="Compare counters alone, not times.")
+@click.option("--counters", "counters_only", is_flag=True, help="Compare only counters, not times.")
 @click.option(
     "--accept", multiple=True, metavar="ENTRY", help="An entry of the fingerprint that may differ (repeatable)."
 )

@@ -35,7 +35,7 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     A and B are traces, runs' folders, or URLs. Layers, ops and kernels are matched by structure, not only by name:
     eager against compiled, fp32 against fp16, one GPU against another. The differences sum to the difference in
     latency. If the workloads differ, the first line says so. Two folders with the traces of a job's ranks are compared
-    as jobs: the parts of a mean rank's step, and which ranks hold them up.
+    as jobs: the parts of a mean rank's step, and the ranks that delay it.
 
     Example: tracekit compare runs/fp32 runs/bf16 -o compare.html
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "--execution-trace",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The execution trace recorded with RUN, a trace of torch.profiler.",
+    help="The execution trace that was recorded with RUN, if RUN is a trace of torch.profiler.",
 )
 @click.option("--gpu", help="The GPU to write for.  [default: that of the run]")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
@@ -41,22 +41,23 @@ def command(
 ) -> None:
     """Write fused kernels for RUN (a run's folder): one Triton file for each group of its plan.
 
-    Groups are ops that data connects, from the graph that `profile` keeps beside the trace. Without --group or --all,
-    the plan is printed; of a trace without a graph, as of another profiler, it holds neighbours in launch order, and
-    no kernel is written, unless --execution-trace names what torch.profiler's ExecutionTraceObserver recorded with
-    it: the tensors of each op, but no modules, whose names apply(model) then needs. A file holds the kernel, a
-    reference in PyTorch, and apply(model) and remove(model), with the backward pass where the run trains. Each kernel
-    is first compared with its reference: in fp32 and in the type of the run, at odd sizes, in other layouts, with
-    infinities, and by its gradients. This runs on the GPU, or without one in Triton's interpreter. What fails is
-    reported and not written. On the GPU of the run, each kernel is timed beside the ops that it replaces;
-    `verify --apply fused:all` measures the model with all of them.
+    Groups are ops connected by data flow, from the graph that `profile` writes beside the trace. Without --group or
+    --all, the plan is printed. Without a graph, as for a trace of another profiler, the plan consists of neighbours in
+    launch order, and no kernel is written. --execution-trace names a file recorded with the trace by torch.profiler's
+    ExecutionTraceObserver, which contains the tensors of each op, but no modules: pass their names to apply(model).
+
+    Each file contains the kernel, a reference in PyTorch, and apply(model) and remove(model), with the backward pass if
+    the run trains. A kernel is first compared with its reference: in fp32 and in the dtype of the run, at odd sizes, in
+    other layouts, with infinities, and by its gradients. This runs on the GPU, or without one in Triton's interpreter.
+    A kernel that fails is reported and not written. On the GPU of the run, each kernel is timed beside the ops that it
+    replaces; `verify --apply fused:all` measures the model with all of them.
 
     Example: tracekit fuse runs/llama-3.2-1b-h100-sxm-prefill --all -o kernels/
 
     Example: tracekit fuse trace.json.gz --execution-trace et.json.gz --all -o kernels/
     """
     if groups and everything:
-        raise click.UsageError("--all is every row: leave out --group, or --all.")
+        raise click.UsageError("--all selects every row: use either --group or --all.")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.fusion.proof import interpret_without_gpu
 

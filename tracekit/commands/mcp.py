@@ -20,7 +20,7 @@ from tracekit.commands._reading import Reading
 def command(roots: tuple[Path, ...], allow_write: bool) -> None:
     """Serve analyze, show, predict, sweep, compare, check and ranks to programs, by the Model Context Protocol.
 
-    The server speaks over standard input and output, reads only below the given folders (links are followed before a
+    The server uses standard input and output, reads only below the given folders (links are resolved before a
     path is judged), and writes nothing without --allow-write. It needs: pip install 'tracekit[mcp]'
 
     Example: tracekit mcp --root runs

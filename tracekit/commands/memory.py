@@ -18,10 +18,10 @@ def command(file: Path, gpu: str | None, form: str, output: Path | None, force: 
 
     \b
     FILE is one of:
-      a trace with memory events, or its run's folder (modelled runs have them; of torch.profiler, profile_memory=True):
+      a trace with memory events, or its run's folder (modelled runs; torch.profiler with profile_memory=True):
         memory by kind and by layer, and the predicted peak after each optimization that lowers it
-      a .pickle of torch.cuda.memory._dump_snapshot(): what is reserved and allocated, and by which lines of code;
-        it is read without executing anything in it
+      a .pickle of torch.cuda.memory._dump_snapshot(): reserved and allocated memory, and the lines of code that hold
+      it; it is read without executing anything in it
 
     Example: tracekit memory runs/gpt2-t4-train -o memory.html
     """

@@ -80,7 +80,8 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
       run.json       the settings, to repeat the run
 
     With --data-parallel, --tensor-parallel or --fsdp, each rank is a process on this host and writes
-    rank-N/trace.json.gz, for `tracekit ranks`. With --device model, the first GPU is modelled; the others are alike.
+    rank-N/trace.json.gz, for `tracekit ranks`. With --device model, only the first rank is modelled, because all ranks
+    do the same.
 
     Example: tracekit profile --model gpt2 --gpu t4 --workload decode
     """

@@ -31,7 +31,7 @@ _INTERRUPTED = 130
     type=click.Choice(DEVICES),
     default="auto",
     show_default=True,
-    help="model: the script runs on the CPU, and what it computes is modelled for --gpu.",
+    help="model: the script runs on the CPU, and its ops are modelled for --gpu.",
 )
 @click.option(
     "-o",
@@ -52,8 +52,8 @@ def command(
     whole run is recorded, so keep it to a few steps. If the script fails, its error and exit status are passed on,
     and the trace is kept.
 
-    With --gpu, the run is measured here and projected to that GPU. Where there is no GPU, or with --device model, the
-    script runs on the CPU, and what it computes is modelled for that GPU; "cuda" in the script is the CPU then.
+    With --gpu, the run is measured here and projected to that GPU. Without a GPU, or with --device model, the script
+    runs on the CPU, which "cuda" in the script then refers to, and its ops are modelled for the GPU.
 
     Under torchrun, each rank writes its trace into a folder of its own, for `tracekit ranks`.
 

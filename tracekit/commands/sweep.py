@@ -69,8 +69,8 @@ def command(output: Path, measure: bool, device: Device, **options: Any) -> None
     Each GPU, batch size and length is modelled, and each combination of optimizations is predicted from it; nothing
     runs. --attention eager lets fused attention be one of the optimizations.
 
-    With --measure, each point is also measured on this machine, the optimizations in turn with the run as it is, and
-    rows say which they are.
+    With --measure, each point is also measured on this machine, optimizations in alternation with the unmodified run; a
+    column says whether a row is modelled or measured.
 
     \b
     Files, in the output folder:
