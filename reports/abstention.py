@@ -37,4 +37,6 @@ def _hidden(analysis: Analysis) -> str:
     """Return that more optimizations may help than are known, if little is known about the work; "" otherwise."""
     if analysis.source.device == "cpu" or min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
         return ""
+    if analysis.problems["code"].isin(["no-host-events"]).any():
+        return ", as far as known: the trace holds no events of the host"
     return ", as far as known: the trace does not record shapes and types of most of its work"

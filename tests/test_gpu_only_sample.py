@@ -86,3 +86,13 @@ def test_the_sample_says_nothing_of_its_environment(content):
         *("schemaVersion", "deviceProperties", "cuda_driver_version", "cuda_runtime_version", "cupti_version"),
         *("displayTimeUnit", "baseTimeNanoseconds", "traceEvents"),
     }
+
+
+def test_without_the_host_nobody_knows_what_it_did(tmp_path, content):
+    path = tmp_path / "kernels.json"
+    kept = [event for event in content["traceEvents"] if event.get("cat") in DEVICE or event["ph"] == "M"]
+    path.write_text(json.dumps(content | {"traceEvents": kept}))
+    analysis = tracekit.analyze(path)
+    assert "no-host-events" in set(analysis.problems["code"])
+    assert not analysis.recommendations
+    assert "holds no events of the host" in CliRunner().invoke(main, ["analyze", str(path)]).output.replace("\n", " ")

@@ -67,6 +67,13 @@ def test_time_without_a_record_is_preprocessing_where_it_is_a_large_part_of_the_
     assert find("preprocessing").objection(replace(short, stated_ns=short.latency_ns))
 
 
+def test_idle_time_without_a_cause_is_no_preprocessing():
+    base = with_work("unexplained", "")
+    unrecorded = replace(base, host_causes=base.host_causes.assign(cause="unknown"))
+    assert find("preprocessing").objection(base) is None
+    assert find("preprocessing").objection(unrecorded) == find("preprocessing").nothing
+
+
 def test_two_workers_halve_what_the_step_does_not_cover():
     base = with_work("data-loading")
     rest = replace(base, outside=Outside()).latency_ns

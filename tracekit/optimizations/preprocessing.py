@@ -72,5 +72,9 @@ def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:
 
 
 def _unnamed(base: Baseline) -> bool:
-    """Return whether the host recorded nothing for a large part of the step."""
-    return base.outside.total(_UNNAMED_CAUSE) > UNNAMED * base.unprofiled_ns
+    """Return whether the host recorded nothing for a large part of the step, and the GPU waited meanwhile.
+
+    In a trace without events of the host, idle time has no cause: nothing shows that this code kept the GPU waiting.
+    """
+    waited = base.host_causes["cause"].isin(_UNNAMED_CAUSE).any()
+    return bool(waited) and base.outside.total(_UNNAMED_CAUSE) > UNNAMED * base.unprofiled_ns
