@@ -8,6 +8,7 @@ An op without a formula (views, containers, communication) has no cost: None.
 from functools import lru_cache
 
 from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registers its formulas)
+    aiter,
     attention,
     convolution,
     copies,

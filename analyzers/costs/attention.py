@@ -12,6 +12,8 @@ _BACKENDS: dict[str, Backend] = {
     "_flash_attention": "flash",
     "flash_attn_3": "flash3",
     "flash_attn::": "flash",
+    "FlashAttn": "flash",
+    "mha_": "flash",
     "_cudnn_attention": "cudnn",
     "_efficient_attention": "efficient",
 }

@@ -110,6 +110,16 @@ FORWARD: list[tuple[tuple[str, ...], Layout]] = [
         ("flash_attn::_flash_attn_varlen_forward",),
         replace(_FLASH, causal=9, sequences_q=3, sequences_k=4, windows=(10, 11)),
     ),
+    (("FlashAttnFunc",), replace(_FLASH, causal=5)),
+    (("FlashAttnVarlenFunc",), replace(_FLASH, causal=9, sequences_q=3, sequences_k=4)),
+    (
+        ("aiter::mha_fwd", "aiter::fmha_v3_fwd", "aiter::wrapper_fmha_v3_fwd"),
+        replace(_FLASH, causal=5, windows=(6, 7)),
+    ),
+    (
+        ("aiter::mha_varlen_fwd", "aiter::fmha_v3_varlen_fwd"),
+        replace(_FLASH, causal=12, sequences_q=3, sequences_k=4, windows=(13, 14)),
+    ),
 ]
 
 BACKWARD: list[tuple[tuple[str, ...], Layout]] = [
@@ -136,5 +146,9 @@ BACKWARD: list[tuple[tuple[str, ...], Layout]] = [
     (
         ("flash_attn::_flash_attn_varlen_backward",),
         replace(_FLASH, query=1, causal=15, sequences_q=9, sequences_k=10, windows=(16, 17)),
+    ),
+    (
+        ("aiter::mha_bwd", "aiter::fmha_v3_bwd", "aiter::wrapper_fmha_v3_bwd"),
+        replace(_FLASH, query=1, causal=8, windows=(9, 10)),
     ),
 ]

@@ -15,6 +15,7 @@ from tracekit.analyzers.costs.work import Product, Softmax, touched
 
 @costs("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts")
 @costs("sglang::inplace_fused_experts", "sglang::outplace_fused_experts", "vllm::rocm_aiter_fused_moe")
+@costs("aiter::fused_moe_")
 def fused_experts(call: Arguments) -> Cost:
     """(hidden[tokens, k], w1[experts, n1, k], w2[experts, k, n2], weights, ids[tokens, chosen], ...).
 

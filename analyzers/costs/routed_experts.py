@@ -67,6 +67,29 @@ def _routed(a: Tensor, weight: Tensor, sizes: tuple[int, int, int], result: Tens
     return moves("gemm", 2 * rows * columns * inner, [a, read], [result], computed, weight=read, work=work)
 
 
+@costs("aiter::ck_moe_stage1", weights=1)
+@costs("aiter::ck_moe_stage2", weights=2)
+def sorted_experts(call: Arguments, weights: int) -> Cost:
+    """(rows, weights of both products, sorted rows, experts, count, result, rows for each token, ...).
+
+    Two elements in 4 bits share a byte. The first product's weights hold the gate, too.
+    """
+    rows, weight, result, apart = call.tensor(0), call.tensor(weights), call.tensor(6), call.integer(7)
+    first = weights == 1
+    packed = max(1, (call.tensor(2).shape[1] if first else result.shape[-1]) // call.tensor(1).shape[-1])
+    tokens = rows.shape[0] if first else rows.numel // (rows.shape[-1] * apart)
+    return _routed(rows, weight, (tokens * apart, weight.shape[1], weight.shape[2] * packed), result, apart)
+
+
+@costs("aiter::fmoe_g1u1", "aiter::fmoe_fp8_blockscale_g1u1")
+def both_products(call: Arguments) -> Cost:
+    """(result[tokens, k], rows[tokens, k], gate and up[experts, 2 n, k], down[experts, k, n], ..., chosen, ...)."""
+    result, rows, up, down = (call.tensor(index) for index in range(4))
+    chosen = next(value for index in range(4, len(call)) if type(value := call.value(index)) is int)
+    weight = Tensor((up.shape[0], up.shape[1] + down.shape[2], up.shape[2]), up.dtype)
+    return _routed(rows, weight, (result.shape[0] * chosen, weight.shape[1], weight.shape[2]), result, chosen)
+
+
 @costs("vllm::fused_marlin_moe")
 def fused_marlin(call: Arguments) -> Cost:
     """(hidden[tokens, k], packed weights of both products, ..., scales[experts, groups, n] of both, ..., ids, ...)."""

@@ -5,7 +5,8 @@ An item's own bound is the first of these that applies:
 - latency: it is below a third of its roof, and is short (under 5 us, mostly start-up), or has blocks for less than
   half of the GPU's SMs, or is memory-bound although all its data fit in the L2 cache (then it does not wait for the
   bandwidth of device memory). An item with unknown cost is bound by latency if it is short or has few blocks. A
-  persistent kernel, which launches about one block per SM, fills the GPU.
+  persistent kernel, which launches about one block per SM, fills the GPU. The layers of serving engines whose weights
+  and caches are not among their inputs have an unknown cost, too: its lower bound says nothing while it is far below.
 - compute or memory: the larger of the two roof times. "" if the cost or the GPU is unknown and it is not short.
 
 Instead, an item is bound by launch if the device was idle before it for longer than it ran because of the host, which
@@ -29,6 +30,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Names = npt.NDArray[np.object_]
 
+_PARTLY_COUNTED = ("gemm", "attention")
+"""Families whose estimated costs leave out weights or caches."""
 SHORT_NS = 5_000
 LAUNCH_LATENCY_NS = 10_000
 _NEAR_ROOF = 1 / 3
@@ -41,7 +44,8 @@ def own_bound(items: WorkItems, costed: Costed, roofs: Roofs, gpu: GPU | None) -
     if not items.on_device:
         return np.full(len(items.start), "", dtype=object)
     transfer = costed.host_link | costed.peer_link
-    known = np.isfinite(roofs.fraction)
+    partly = costed.estimated & np.isin(costed.family.astype(str), _PARTLY_COUNTED)
+    known = np.isfinite(roofs.fraction) & ~(partly & (roofs.fraction < _NEAR_ROOF))
     small = items.duration < SHORT_NS
     compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)
     in_l2 = np.zeros(len(small), dtype=bool)

@@ -177,3 +177,13 @@ def test_a_persistent_kernel_with_a_block_on_nearly_every_sm_fills_the_gpu(block
     made = Handmade().host("op", "aten::addmm", 0, 10, **addmm(4096, 4096, 4096, "c10::Half"))
     made.launched("nvjet_hsh_256x128_64x4_persistent", 1, 5, 560, blocks=blocks)
     assert analyze(made.trace()).work["bound"].tolist() == [bound]
+
+
+def test_a_layer_whose_weights_are_not_among_its_inputs_has_no_known_bound():
+    experts = {
+        "shapes": "[[32,3072],[32,32],[]]",
+        "dtypes": '["c10::BFloat16","c10::BFloat16",""]',
+        "values": '["","",""]',
+    }
+    assert bound_of("_matmul_ogs", "vllm::moe_forward", experts, duration=150, blocks=2000) == ""
+    assert bound_of("_matmul_ogs", "vllm::moe_forward", experts, duration=3, blocks=2000) == "latency"
