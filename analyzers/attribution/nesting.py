@@ -14,10 +14,11 @@ class Nest:
     """The host rows of `mask` as a forest.
 
     Arguments and results are row numbers of the host table, with -1 for none. With `by_time`, all threads are one
-    track, so a range encloses everything that happens on any thread while it is open.
+    track, so a range encloses everything that happens on any thread while it is open. A range may end `slack_ns` after
+    the range that contains it.
     """
 
-    def __init__(self, host: pd.DataFrame, mask: Bools, by_time: bool = False) -> None:
+    def __init__(self, host: pd.DataFrame, mask: Bools, by_time: bool = False, slack_ns: int = 0) -> None:
         rows = row_numbers(mask)
         self._start_of, self._duration_of = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
         if by_time:
@@ -25,7 +26,8 @@ class Nest:
         self.rows: Rows = rows
         """Host rows, ordered by track, start, and descending duration, as the host table is on each thread."""
         self._track: npt.NDArray = np.zeros(len(rows), dtype=np.int8) if by_time else host["thread"].to_numpy()[rows]
-        self.parent: Rows = containers(self._track, self._start_of[rows] + self._duration_of[rows])
+        start = self._start_of[rows]
+        self.parent: Rows = containers(self._track, start + self._duration_of[rows], start, slack_ns)
         """Position in the nest of the shortest range that contains each row of the nest; -1 for none."""
 
     def parents(self) -> Rows:
@@ -64,8 +66,11 @@ class Nest:
         return position
 
 
-def containers(track: npt.NDArray, end: Ints) -> Rows:
+def containers(track: npt.NDArray, end: Ints, start: Ints | None = None, slack_ns: int = 0) -> Rows:
     """Return the position of the shortest range that contains each range; -1 for none.
+
+    With `slack_ns`, which needs `start`, a range that is open at the start of another contains it if it ends at most
+    that much earlier.
 
     Ranges are ordered by track, start, and descending duration, so the container is the nearest earlier range of the
     track that does not end before it. Candidates are skipped by pointer doubling: every range between a candidate and
@@ -74,11 +79,12 @@ def containers(track: npt.NDArray, end: Ints) -> Rows:
     candidate = np.arange(-1, len(end) - 1, dtype=np.int32)
     follows = track[1:] == track[:-1]
     candidate[1:][~follows] = -1
-    active = row_numbers(follows & (end[:-1] < end[1:])) + 1
+    until = end if start is None or not slack_ns else np.maximum(end - slack_ns, np.minimum(start + 1, end))
+    active = row_numbers(follows & (end[:-1] < until[1:])) + 1
     while active.size:
         candidate[active] = candidate[candidate[active]]
         active = active[candidate[active] >= 0]
-        active = active[end[candidate[active]] < end[active]]
+        active = active[end[candidate[active]] < until[active]]
     return candidate
 
 

@@ -1,6 +1,6 @@
 """Divides windows of time among what the host did in them: by cause, and by host row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +10,9 @@ import pandas as pd
 from tracekit.analyzers.attribution.kernel_names import is_copy_to_host
 from tracekit.analyzers.attribution.nesting import Nest, Rows
 from tracekit.analyzers.attribution.work_items import innermost_segments
-from tracekit.analyzers.breakdown.cause_codes import CODE, COMPUTING, Codes, categorical, first_true, sums_by
+from tracekit.analyzers.breakdown.cause_codes import CODE, COMPUTING, Codes, categorical, first_true, is_any, sums_by
 from tracekit.analyzers.breakdown.covered import Covered
+from tracekit.analyzers.breakdown.graph_recording import recording_graphs
 from tracekit.analyzers.breakdown.host_kinds import is_framework, is_library_op, is_module, kinds
 
 Ints = npt.NDArray[np.int64]
@@ -27,9 +28,13 @@ LOOP_NS, _LOOP_OPS, _LOOP_COMPUTES = 1_000_000, 10, 0.1
 time. The time between the ops of a loop belongs to it."""
 _PART_OF_LAUNCHES = 0.01
 """A thread that launches less than this fraction of the work does not set the pace of the launches."""
+_WHILE_RECORDING = ("dispatch", "preprocessing", "python", "planning", "setup", "transfer", "unexplained")
+"""Causes of time that counts as recording while a graph is recorded."""
 
 
 _COLUMNS = ["start_ns", "duration_ns", "thread", "category", "name"]
+_SLACK_NS = 1_000
+"""Error of the recorded end of a Python call, in ns, by which it may end after the call that made it."""
 _BLOCK_ROWS = 1 << 15
 """Number of host rows that are processed at a time, which needs less memory than all at once."""
 
@@ -44,6 +49,8 @@ class Launching:
     modules: Ints
     to_host: Bools
     """Whether each host row launched a copy to the host."""
+    recording: Covered = field(default_factory=lambda: Covered(np.zeros(0, np.int64), np.zeros(0, np.int64)))
+    """Time in which graphs are recorded."""
 
 
 def launching(host: pd.DataFrame, work: pd.DataFrame) -> Launching:
@@ -56,7 +63,8 @@ def launching(host: pd.DataFrame, work: pd.DataFrame) -> Launching:
     modules = np.flatnonzero(is_module(host) & threads[thread])
     to_host = np.zeros(len(host), dtype=bool)
     to_host[rows[is_copy_to_host(work["name"])[known]]] = True
-    return Launching(threads, np.sort(start[rows]), np.sort(start[modules]), to_host)
+    recording = recording_graphs(host)
+    return Launching(threads, np.sort(start[rows]), np.sort(start[modules]), to_host, recording)
 
 
 def host_activity(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> pd.DataFrame:
@@ -102,7 +110,7 @@ def _activity(
     """Return cause, window, row and duration for windows that overlap only these rows."""
     part = host[_COLUMNS].iloc[rows].reset_index(drop=True)
     part["name"] = part["name"].cat.remove_unused_categories()
-    nest = Nest(part, np.ones(len(part), dtype=bool), by_time=int(by.threads.sum()) > 1)
+    nest = Nest(part, np.ones(len(part), dtype=bool), by_time=int(by.threads.sum()) > 1, slack_ns=_SLACK_NS)
     start, stop, owner = innermost_segments(part, nest)
     piece, window = _pairs(start, stop, begin, end)
     length = np.minimum(stop[piece], end[window]) - np.maximum(start[piece], begin[window])
@@ -114,6 +122,8 @@ def _activity(
     window, length = np.concatenate([window, bare_window]), np.concatenate([length, bare_length])
     cause, at = np.concatenate([cause, bare]), np.concatenate([start[piece], bare_start])
     computes = np.concatenate([kind[owner] == CODE[COMPUTING], np.zeros(len(bare), dtype=bool)])
+    recording = by.recording.at(at) & is_any(cause, _WHILE_RECORDING)
+    cause = np.where(recording, CODE["recording"], cause)
     looping = (cause == CODE["dispatch"]) & _in_loops(window, at, length, computes, len(begin))
     return _summed(
         end - begin,

@@ -27,12 +27,12 @@ LOADING = re.compile(
 )
 _PROCESSOR = re.compile(r"pre_?process|image_processing|processing_\w+\.py|feature_extract|tokeniz", re.IGNORECASE)
 _COMPILING = re.compile(
-    r"^(?!cudagraph).*\(dynamo_timed\)$|^(?:entire_frame_compile|backend_compile|inductor_compile|compile_fx_inner)$"
-    r"|torch/_dynamo/convert_frame\.py|triton/compiler/compiler\.py"
+    r"^(?!cudagraph|CUDAGraph).*\(dynamo_timed\)$"
+    r"|^(?:entire_frame_compile|backend_compile|inductor_compile|compile_fx_inner)$|torch/_dynamo/convert_frame\.py|triton/compiler/compiler\.py"
     r"|triton_heuristics\.py\(\d+\): (?:autotune|bench|precomp)"
 )
-_RECORDS_GRAPHS = re.compile(r"^cudagraphify|torch/_dynamo/metrics_context\.py|StreamBeginCapture|GraphInstantiate")
-"""Recording of a CUDA graph. torch.compile then also logs the metrics of each graph, for milliseconds."""
+_RECORDS_GRAPHS = re.compile(r"^cudagraphify|^CUDAGraphNode\.record|torch/_dynamo/metrics_context\.py")
+"""Recording of a CUDA graph by torch.compile, which then also logs the metrics of each graph, for milliseconds."""
 _COLLECTING = re.compile(r"^Python GC$|^<built-in function collect>$|^gc\.collect$")
 _ALLOCATES = re.compile(
     r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|HostFree|FreeHost|HostRegister|HostUnregister)"
@@ -113,7 +113,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
         is_in_model(host) | (op & matching(names, _BACKWARD)),
         named & matching(names, LOADING),
         is_compiling(host),
-        (named | (category == "runtime").to_numpy()) & matching(names, _RECORDS_GRAPHS),
+        named & matching(names, _RECORDS_GRAPHS),
         named & matching(names, _PROCESSOR) & bare,
     )
     framework = is_range & matching(names, FRAMEWORK_RANGE)
@@ -121,7 +121,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
     (preparing,) = any_above(parents, written & bare & ~in_model)
     tests = {
         "compilation": compiling,
-        "setup": recording,
+        "recording": recording,
         UNKNOWN: own != CODE[UNKNOWN],
         "preprocessing": processing | (preparing & ~loading),
         "data-loading": loading,

@@ -20,7 +20,16 @@ NAME_COLUMNS = ("name", "location", "caller")
 _CODE = ("data-loading", "preprocessing", "python")
 """Causes named by the function that ran; other causes are named by their op, or by the driver call."""
 _OPS = ("sync", "transfer", "allocation")
-_CALLS = ("setup", "planning", "profiling", "communication", "compilation", "garbage-collection", "unexplained")
+_CALLS = (
+    "recording",
+    "setup",
+    "planning",
+    "profiling",
+    "communication",
+    "compilation",
+    "garbage-collection",
+    "unexplained",
+)
 _BLOCK_ROWS = 1 << 18
 _NEAR = 8
 """Maximum number of functions among which a caller is searched."""

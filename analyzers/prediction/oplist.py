@@ -24,11 +24,11 @@ from tracekit.analyzers.breakdown.host_kinds import is_compiling
 from tracekit.analyzers.breakdown.whole_steps import whole_steps
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.decoding import with_decoding
-from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS
+from tracekit.analyzers.prediction.launch_times import idle_before, launched_ns
 from tracekit.analyzers.prediction.op_tree import outermost
-from tracekit.analyzers.prediction.outside import Outside, outside_work
+from tracekit.analyzers.prediction.outside import BeforeOps, Outside, outside_work
 from tracekit.analyzers.prediction.recorded import Recorded
-from tracekit.analyzers.prediction.waiting import blocking_copies, waited_ns, waiting_calls, waits_for_device
+from tracekit.analyzers.prediction.waiting import blocking_copies, waited_ns, waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.op_costs import price
 from tracekit.analyzers.roofline.parameter_count import parameter_count
@@ -80,7 +80,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     if step is None:
         return Listed(OP_LIST.empty(), Outside(), Recorded(), analysis.work[:0])
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
-    launched = _launch_end(trace, work, int(step.host_start_ns), _idle_before(analysis.work, work))
+    launched = launched_ns(trace, work, int(step.host_start_ns), idle_before(analysis.work, work))
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
     return _grouped(trace, analysis, work, launched, int(step.host_start_ns), length_ns or int(step.wall_ns))
@@ -100,39 +100,6 @@ def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
     return work[work.device == busy.idxmax()]
 
 
-def _idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Return the idle time in nanoseconds of the device before each item of work, including work of earlier steps."""
-    device = everything[everything.device == work.device.iloc[0]].sort_values("start_ns", kind="stable")
-    start, duration = (device[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
-    busy_until = np.maximum.accumulate(np.append(0, (start + duration)[:-1]))
-    return pd.Series(np.maximum(start - busy_until, 0), index=device.index).reindex(work.index).to_numpy()
-
-
-def _launch_end(
-    trace: Trace, work: pd.DataFrame, step_start: int, idle_before: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Return the time at which the host had launched each item.
-
-    A copy that its call waits for is launched before the call returns. Time in the call before such a copy begins is
-    host time only while the device is idle. A graph may begin before the call that launches it returns. If the trace
-    lacks the launch of an item, the last known launch among items that started before is used: its own host time is
-    unknown, and its device start would make the host wait.
-    """
-    launch = work.launch.to_numpy()
-    start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
-    waits = take(waits_for_device(trace.host.name), launch, absent=False) | blocking_copies(trace.host, work)
-    staged = np.minimum(work.start_ns.to_numpy() - LAUNCH_LATENCY_NS - start, idle_before)
-    launched = np.where(waits, start + np.maximum(staged, 0), start + duration)
-    launched = np.where(launch >= 0, np.minimum(launched, _graph_begins(work)), step_start)
-    return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
-
-
-def _graph_begins(work: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Return for each node of a graph when the first node of its launch began; the largest integer for other work."""
-    first = work["start_ns"].groupby(work["launch"]).transform("min").to_numpy()
-    return np.where(work["graph"].to_numpy() >= 0, first, np.iinfo(np.int64).max)
-
-
 def _grouped(
     trace: Trace, analysis: Analysis, work: pd.DataFrame, launched: npt.NDArray[np.int64], start: int, wall: int
 ) -> Listed:
@@ -148,9 +115,9 @@ def _grouped(
     words = _words(trace, analysis, head, owner[first], calls_of)
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
     by = launching(trace.host, work)
-    outside, apart, planned = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
+    outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
-        "host_ns": np.maximum(host_ns - apart, 0.0),
+        "host_ns": np.maximum(host_ns - before.outside, 0.0),
         "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
         "launches": last - first + 1,
         "sync": waits,
@@ -160,7 +127,7 @@ def _grouped(
     ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
     unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
-        _recorded(trace, head, planned, launched[last]),
+        _recorded(trace, head, before, launched[last]),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
         unaligned=pd.Series(unaligned),
         tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
@@ -169,13 +136,12 @@ def _grouped(
     return Listed(with_decoding(ops), outside, recorded, work)
 
 
-def _recorded(
-    trace: Trace, head: pd.DataFrame, planned_ns: npt.NDArray[np.float64], launched_ns: npt.NDArray[np.int64]
-) -> Recorded:
+def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: npt.NDArray[np.int64]) -> Recorded:
     """Return the recorded facts about each op, given the first item of work of each."""
     facts = {
         "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
-        "planned_ns": planned_ns,
+        "planned_ns": before.planning,
+        "recording_ns": before.recording,
         "compiling": _while_compiling(trace.host, head.launch.to_numpy()),
         "blocks": trace.device.blocks.to_numpy()[head.index],
         "launched_ns": launched_ns,

@@ -64,18 +64,30 @@ class Outside:
         return times
 
 
+@dataclass(frozen=True, eq=False)
+class BeforeOps:
+    """Host time before each op, in nanoseconds, that is no usual launching. The sum is at most the op's host time."""
+
+    outside: Floats
+    """Work outside the model."""
+    planning: Floats
+    """Time in which the op plans its kernel."""
+    recording: Floats
+    """Time in which graphs are recorded."""
+
+
 def outside_work(
     host: pd.DataFrame, by: Launching, launched: Ints, start: int, stop: int, host_ns: Floats
-) -> tuple[Outside, Floats, Floats]:
-    """Return the work outside the model of a step from `start` to `stop`, given the launch times of its ops in order.
-
-    Also return its time before each op, and the time in which ops plan their kernels. The sum is at most `host_ns`.
-    """
+) -> tuple[Outside, BeforeOps]:
+    """Return the work outside the model of a step from `start` to `stop`, given the launch times of its ops in order,
+    and what the host did before each op. Graphs that are recorded after the last launch count as setup."""
     begin, end = np.append(start, launched), np.append(launched, max(stop, launched[-1]))
     long = np.flatnonzero(end - begin >= LONG_GAP_NS)
     if not len(long):
-        return Outside(), np.zeros(len(launched)), np.zeros(len(launched))
+        return Outside(), BeforeOps(*np.zeros((3, len(launched))))
     activity = host_activity(host, by, begin[long], end[long])
+    after = (activity["window"] == len(long) - 1) & (long[-1] == len(launched))
+    activity["cause"] = activity["cause"].mask(after & (activity["cause"] == "recording"), "setup")
     pieces = activity[activity["cause"].isin(OUTSIDE_MODEL)]
     op, ns = long[pieces["window"].to_numpy(dtype=np.int64)], pieces["duration_ns"].to_numpy()
     most = np.append(host_ns, np.inf)
@@ -83,10 +95,17 @@ def outside_work(
     ns = ns * np.minimum(1.0, most / np.maximum(total, 1.0))[op]
     place = np.where(op == len(launched), TAIL, op / len(launched))
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
-    plans = activity[activity["cause"] == "planning"]
-    planned = np.bincount(long[plans["window"]], plans["duration_ns"], minlength=len(most))[:-1]
     outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
-    return outside, times, np.minimum(planned, np.maximum(host_ns - times, 0.0))
+    rest = np.maximum(host_ns - times, 0.0)
+    planning = np.minimum(_before(activity, "planning", long, len(launched)), rest)
+    recording = np.minimum(_before(activity, "recording", long, len(launched)), rest - planning)
+    return outside, BeforeOps(times, planning, recording)
+
+
+def _before(activity: pd.DataFrame, cause: str, long: Ints, ops: int) -> Floats:
+    """Return the time of a cause before each op. `long` holds the op of each window."""
+    pieces = activity[activity["cause"] == cause]
+    return np.bincount(long[pieces["window"]], pieces["duration_ns"], minlength=ops + 1)[:-1].astype(np.float64)
 
 
 def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outside:

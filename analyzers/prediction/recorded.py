@@ -23,6 +23,8 @@ class Recorded:
     """Name of the op's copy; "": the op is not a copy."""
     planned_ns: pd.Series = field(default_factory=lambda: _nothing(float))
     """Part of the op's host time, in nanoseconds, that plans its kernel for new shapes."""
+    recording_ns: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Part of the op's host time, in nanoseconds, that records CUDA graphs."""
     compiling: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the op was launched during compilation, such as for autotuning."""
     blocks: pd.Series = field(default_factory=lambda: _nothing(int))
@@ -58,6 +60,10 @@ class Recorded:
         """Return the planning time of each op in nanoseconds."""
         return np.minimum(_of(ops, self.planned_ns, 0.0), ops["host_ns"].to_numpy())
 
+    def recording(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Return the time before each op, in nanoseconds, in which graphs are recorded."""
+        return np.minimum(_of(ops, self.recording_ns, 0.0), ops["host_ns"].to_numpy())
+
     def while_compiling(self, ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
         return _of(ops, self.compiling, False)
 
@@ -69,7 +75,7 @@ class Recorded:
 
     def scaled(self, factor: float) -> "Recorded":
         """Return a copy with host times multiplied by `factor`."""
-        return replace(self, planned_ns=self.planned_ns * factor)
+        return replace(self, planned_ns=self.planned_ns * factor, recording_ns=self.recording_ns * factor)
 
 
 def _of(ops: pd.DataFrame, fact: pd.Series, absent: object) -> npt.NDArray:

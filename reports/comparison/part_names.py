@@ -29,6 +29,7 @@ IDLE = {
     "compilation": "compiling",
     "allocation": "allocating memory",
     "planning": "planning kernels",
+    "recording": "recording a CUDA graph",
     "setup": "the driver's setup",
     "garbage-collection": "garbage collection",
     "profiling": "the profiler at work",

@@ -62,9 +62,41 @@ def test_the_launch_of_a_graph_takes_long_without_loading_anything(call: str, ca
 @pytest.mark.parametrize(
     "name", ["cudagraphify.get_container (dynamo_timed)", "torch/_dynamo/metrics_context.py(238): finish"]
 )
-def test_recording_graphs_is_setup(name: str):
+def test_what_torch_compile_does_to_record_graphs_is_recording(name: str):
     category = "python" if ".py" in name else "op"
-    assert causes(between((category, name, 100, 9_000))).loc["setup", "idle_ns"] == 9_000_000
+    assert causes(between((category, name, 100, 9_000))).loc["recording", "idle_ns"] == 9_000_000
+
+
+def test_recording_is_the_call_of_compiled_code_around_a_capture():
+    trace = between(
+        ("op", "Torch-Compiled Region: 0/0", 100, 9_000),
+        ("runtime", "cudaStreamBeginCapture", 1_000, 10),
+        ("op", "aten::addmm", 1_200, 800),
+        ("runtime", "cudaStreamEndCapture", 3_000, 10),
+        ("runtime", "cudaGraphInstantiate", 3_010, 500),
+        ("runtime", "cudaMalloc", 4_000, 1_000),
+    )
+    rows = causes(trace)
+    assert rows.loc["recording", "idle_ns"].sum() == 8_000_000
+    assert rows.loc["allocation", "idle_ns"].sum() == 1_000_000
+
+
+def test_a_capture_by_hand_is_recording():
+    rows = causes(
+        between(("runtime", "cudaStreamBeginCapture", 1_000, 10), ("runtime", "cudaStreamEndCapture", 8_000, 9))
+    )
+    assert rows.loc["recording", "idle_ns"].sum() == pytest.approx(7_000_000, rel=0.01)
+
+
+def test_a_call_that_ends_just_after_its_caller_counts_once():
+    """A profiler's times of returns differ by less than a microsecond."""
+    frames = (
+        ("python", "train.py(9): main", 20, 9_900),
+        ("python", "torch/utils/_contextlib.py(45): generator_context", 100, 9_000),
+        ("python", "train.py(20): prepare", 101, 8_999.4),
+    )
+    rows = causes(between(*frames)).loc[["preprocessing"]].set_index("name")
+    assert rows.loc["train.prepare", "idle_ns"] == pytest.approx(8_999_400, rel=1e-3)
 
 
 def test_an_op_that_works_long_before_it_launches_plans():

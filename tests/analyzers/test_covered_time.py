@@ -72,12 +72,13 @@ def test_idle_before_is_the_uncovered_time_since_the_latest_end(spans):
         assert idle[i] == (max(0, start[i] - max(earlier)) if earlier else 0)
 
 
-@given(SPANS)
-def test_a_parent_is_the_tightest_range_that_contains(spans):
+@given(SPANS, st.sampled_from([0, 3]))
+def test_a_parent_is_the_tightest_range_that_contains(spans, slack):
     host, rows = host_table(spans)
-    parents = Nest(host, np.ones(len(host), dtype=bool)).parents()
+    parents = Nest(host, np.ones(len(host), dtype=bool), slack_ns=slack).parents()
     for i, (start, duration, track) in enumerate(rows):
-        around = [j for j, (s, d, t) in enumerate(rows[:i]) if t == track and s <= start and start + duration <= s + d]
+        until = max(start + duration - slack, min(start + 1, start + duration))
+        around = [j for j, (s, d, t) in enumerate(rows[:i]) if t == track and s <= start and until <= s + d]
         assert parents[i] == (around[-1] if around else -1)
 
 

@@ -1,6 +1,7 @@
 """Makes CUDA graphs that the run requests replay."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pandas as pd
 
@@ -46,9 +47,13 @@ class GraphNotReplaying(CUDAGraphs):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        ops = super().transform(base, outcome)
-        recording = (1 - pick(LEFT, outcome)) * base.other_host_ns if base.graph_use.recorded else 0.0
-        return ops.assign(host_ns=ops.host_ns - recording * (ops.index == ops.index[0]))
+        recording = base.recorded.recording(base.ops)
+        entry = max(base.entry_ns - recording[0], 0.0)
+        rest = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns - recording), entry_ns=entry)
+        other = (1 - pick(LEFT, outcome)) * rest.other_host_ns if base.graph_use.recorded else 0.0
+        kept = pick(LEFT, outcome) * recording.sum() - other
+        ops = super().transform(rest, outcome)
+        return ops.assign(host_ns=ops.host_ns + kept * (ops.index == ops.index[0]))
 
     def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
         usual = min(base.entry_ns, entering_ns(base, outcome))
