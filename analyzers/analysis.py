@@ -59,7 +59,7 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
 def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     """Return the analysis without idle times, and the nest of the ops.
 
-    It is a function of its own so that its large intermediate tables are freed before idle times are analyzed.
+    It is a separate function so that its large intermediate tables are freed before idle times are analyzed.
     """
     host, metadata = trace.host, trace.metadata
     items = work_items(trace)

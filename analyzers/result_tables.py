@@ -7,7 +7,7 @@ WORK = Table(
     "work",
     "Each work item on a device (in a CPU-only trace: each op's self time), attributed and costed; in DEVICE's order.",
     START,
-    Column("duration_ns", "int64", "ns", "its own duration, whatever else ran at the time"),
+    Column("duration_ns", "int64", "ns", "its own duration, not shared with overlapping work"),
     BUSY,
     Column("gap_ns", "int64", "ns", "idle time of the device just before it, inside its step; 0 for the first"),
     Column("delay_ns", "int64", "ns", "from the start of its launch to its own start; -1: launch unknown"),
@@ -138,7 +138,7 @@ FUSION_PLAN = Table(
         "compiled_ns",
         "float64",
         "ns",
-        "device time of torch.compile's kernels for the same ops, timed in turn with them; NaN: not timed",
+        "device time of torch.compile's kernels for the same ops, timed alternately with them; NaN: not timed",
     ),
     Column(
         "roof_fraction",

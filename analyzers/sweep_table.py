@@ -27,7 +27,7 @@ SWEEP = Table(
         "speedup",
         "float64",
         "",
-        "speed-up over the unchanged run at the same point, timed in turn with it if measured; NaN: refused",
+        "speed-up over the unchanged run at the same point, timed alternately with it if measured; NaN: refused",
     ),
     Column("speedup_low", "float64", "", "its lower end; measured: of the 95 % confidence interval"),
     Column("speedup_high", "float64", "", "its upper end; measured: of the 95 % confidence interval"),

@@ -2,7 +2,7 @@
 
     python benchmarks/every_model.py [--gpu t4] [MODEL ...]
 
-Each model runs in a process of its own. The script fails when one takes more than 20 s of CPU or 2 GB.
+Each model runs in a separate process. The script fails when one takes more than 20 s of CPU or 2 GB.
 """
 
 import argparse

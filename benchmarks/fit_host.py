@@ -3,7 +3,7 @@
     python benchmarks/fit_host.py [--dry-run]        (about a minute)
 
 Models of full depth and little width, timed phase by phase, tell the classes of op apart. They were timed in a process
-that a profiler had recorded in, which slows launches for good; full models, each in a process of its own, tell the
+that a profiler had recorded in, which slows launches for good; full models, each in a separate process, tell the
 scale, and how far it differs between processes and days.
 """
 

@@ -7,7 +7,7 @@
     python benchmarks/fused_steps.py score OUT                          # from traces and times: predicted, measured
 
 A run is named MODEL-KIND; ALL are nine, those whose compiled times were missing first, and HOST_BOUND six whose steps
-wait for their host. Each run has a process of its own; while one times, the others are stopped. On a CPU
+wait for their host. Each run has a separate process; while one times, the others are stopped. On a CPU
 (`--device cpu --runs gpt2-decode`), kernels run in Triton's interpreter: it shows that the script works.
 """
 

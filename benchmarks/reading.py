@@ -2,7 +2,7 @@
 
 python benchmarks/reading.py /tmp/big.json [--runs 3] [--peers PEERS_PYTHON]
 
-Every way is a process of its own; runs take turns, and the quickest of each counts. `--peers` is the Python of an
+Every way is a separate process; runs take turns, and the quickest of each counts. `--peers` is the Python of an
 environment with traceinsight, torch-tb-profiler, orjson and pandas (traceinsight and current pandas need one of their
 own). Peak memory is that of the largest process.
 """

@@ -19,7 +19,7 @@ _STYLE = """text { font: 11.5px "Helvetica Neue", Arial, sans-serif; fill: #1518
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the panels of each run, two beside each other, the runs one below the other."""
+    """Return the panels of each run in two columns, with the runs below each other."""
     y, parts = 0, list[str]()
     for title, group in grouped(rows).items():
         parts.append(f'<text class="head" x="{_GAP}" y="{y + _HEAD / 2 + 6}">{escape(printable(title))}</text>')

@@ -26,9 +26,9 @@ _WRAPPERS = (
 )
 _DOMINANT = 0.4
 _NARROWED_BY = {
-    "unprofiled": "`tracekit verify RUN --apply {id}` measures how much",
-    "profiled": "a step timed without the profiler tells how much (`tracekit run SCRIPT`, or `--latency-ms`)",
-    "modelled": "`tracekit calibrate` on that machine tells how much",
+    "unprofiled": "`tracekit verify RUN --apply {id}` measures it",
+    "profiled": "a step timed without the profiler narrows this range (`tracekit run SCRIPT`, or `--latency-ms`)",
+    "modelled": "`tracekit calibrate` on that machine narrows this range",
 }
 """Way to narrow a prediction's interval, by the evidence for the step that it starts from."""
 _HOPEFUL = 1.1

@@ -35,7 +35,7 @@ def measured_gains(analysis: Analysis) -> dict[str, MeasuredGain]:
 
 
 def of_advice(gains: Mapping[str, MeasuredGain], optimization: str) -> MeasuredGain | None:
-    """Return the gain of one optimization applied alone, with any argument; None if it was not measured."""
+    """Return the gain of one optimization without others, with any argument; None if it was not measured."""
     return next((gain for name, gain in gains.items() if name.split(":")[0] == optimization), None)
 
 

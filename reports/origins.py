@@ -66,7 +66,7 @@ def _counted() -> str:
 def _measured_counters(source: Source) -> list[Origin]:
     if source.counters is None:
         return []
-    how = f"by Nsight Compute for {covered(source.counters)}: each kernel by itself, from cold caches"
+    how = f"by Nsight Compute for {covered(source.counters)}: each kernel separately, with cold caches"
     return [Origin("FLOPs and bytes", "measured", how)]
 
 

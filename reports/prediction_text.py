@@ -23,8 +23,8 @@ _TIMED = {
 
 
 _HOSTS = {
-    "calls": "by the trace's launch calls",
-    "assumed": "assumed: usual beside such a GPU",
+    "calls": "derived from the trace's launch calls",
+    "assumed": "assumed: typical for such a GPU",
     "modelled": "as the run was modelled",
 }
 

@@ -63,7 +63,7 @@ def check_not_input(path: Path, *inputs: str | Path) -> None:
 
 
 def is_same_file(path: Path, other: str | Path) -> bool:
-    """Return whether both are the same existing file; a run's folder stands for its trace."""
+    """Return whether both are the same existing file; a run's folder is treated as its trace."""
     return not is_url(str(other)) and path.exists() and _file(other).exists() and path.samefile(_file(other))
 
 

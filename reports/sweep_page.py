@@ -16,7 +16,7 @@ from tracekit.reports.sweep_words import HEAD, basis, cells, sentences
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 300, 170, 52, 8, 10, 22
 COLOURS = 8
-"""Classes of lines in sweep.css, line-0 and so on; further lines take them in turn."""
+"""Classes of lines in sweep.css, line-0 and so on; further lines use them again."""
 _MEASURES = (
     ("latency_ns", "Step", True),
     ("rate", "Per second", True),

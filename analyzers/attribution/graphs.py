@@ -45,7 +45,7 @@ class _Launches:
     recorded: Ints
     """Recorded graph id of each launch; -1 for none."""
     content: Ints
-    """Identifies what each launches: equal numbers mean the same names and categories in the same order."""
+    """Identifies the device work of each launch: equal numbers mean the same names and categories in the same order."""
     time_ns: Ints
     """Start of the first item of each launch."""
     numbered: npt.NDArray[np.bool_]

@@ -63,7 +63,7 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
 def _passes(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Window) -> Ints:
     """Return when forward passes began; empty if fewer than two are known.
 
-    Models that run side by side read their inputs on streams of their own. The passes of one of them are returned.
+    Models that run side by side read their inputs on separate streams. The passes of one of them are returned.
     """
     rows = input_ops(host)
     start = np.sort(_calls(host, rows, host["name"].iloc[rows].astype(str), window).start)

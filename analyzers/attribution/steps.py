@@ -54,7 +54,7 @@ class _Marks:
     may_hold_several: bool = True
     """Whether a single range may contain a whole loop."""
     may_be_cut: bool = True
-    """Whether the first and the last may be parts of steps. A batch of a serving engine is a step whatever its work."""
+    """Whether the first and the last may be parts of steps. A batch of a serving engine is always a step."""
 
 
 def find_steps(host: pd.DataFrame, items: WorkItems, origin: Origin) -> Steps:

@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 LONG_CALL_NS = 100_000
-"""A driver call that neither launches nor waits has a cause of its own if it takes at least this, in ns."""
+"""Shortest duration in ns with which a driver call that neither launches nor waits has a separate cause."""
 LONG_LAUNCH_NS = 500_000
 """A launch of a kernel that takes at least this long on an idle device, in ns, loads its kernel first. The launch of a
 graph takes time for each of its nodes."""

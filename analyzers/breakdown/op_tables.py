@@ -102,7 +102,7 @@ def _op_labels(items: WorkItems, work: pd.DataFrame, op_names: pd.Series) -> npt
 
 
 def phases_table(phases: Phases, totals: Totals) -> pd.DataFrame:
-    """Return PHASES; empty without phases. Work outside all phases gets a row of its own."""
+    """Return PHASES; empty without phases. Work outside all phases gets a separate row."""
     if not phases.names:
         return PHASES.empty()
     group = phases.of_item.codes.astype(np.int64)

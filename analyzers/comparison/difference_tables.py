@@ -5,7 +5,7 @@ from tracekit.analyzers.shared_columns import DEPTH, PARENT
 
 
 def _both(name: str, dtype: str, unit: str, meaning: str) -> tuple[Column, Column]:
-    """Return a column for A and one for B; `meaning` has {} where their letter stands."""
+    """Return a column for A and one for B; `meaning` has {} for their letter."""
     return Column(f"a_{name}", dtype, unit, meaning.format("A")), Column(f"b_{name}", dtype, unit, meaning.format("B"))
 
 

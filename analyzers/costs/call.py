@@ -47,7 +47,7 @@ Access = Literal[
 
 linear: vector loads. indexed: element by element, where inputs are broadcast or strided. cast: indexed, with several
 dtypes. transposed: indexed, across the rows of an input. scattered: an index per element. atomic: scattered and added.
-put and set: scattered into rows, as by index_put_ and index_copy_. joined: inputs one after the other. interleaved:
+put and set: scattered into rows, as by index_put_ and index_copy_. joined: concatenated inputs. interleaved:
 joined in short rows. random: random numbers.
 
 Reductions: rows, along the innermost dimension. columns: along another dimension. search: rows that give an index or

@@ -71,8 +71,8 @@ def _template(ops: set[str]) -> Family:
 
 
 def _ops(joined: str) -> tuple[str, ...]:
-    """Return the ops in a kernel's name: the longest known name at each place. An unknown word is an op by itself, or
-    marks the backward op of the one before."""
+    """Return the ops in a kernel's name: the longest known name at each place. An unknown word is a separate op, or
+    marks the backward op of the previous one."""
     known, words, ops, at = _known(), joined.split("_"), list[str](), 0
     while at < len(words):
         stops = range(len(words), at + 1, -1)

@@ -78,7 +78,7 @@ def _in_place(name: str) -> bool:
 
 
 def _in_memory(inputs: list[Tensor]) -> list[Tensor]:
-    """Return the tensors that are read from memory. A 0-d tensor beside others is almost always a Python number."""
+    """Return the tensors that are read from memory. A 0-d tensor among others is almost always a Python number."""
     return [tensor for tensor in inputs if tensor.shape] or inputs
 
 

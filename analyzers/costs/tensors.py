@@ -79,7 +79,7 @@ def promote(tensors: Sequence[Tensor], scalars: Iterable[Kind] = ()) -> DType:
     """Return the type as torch.result_type does: tensors with dims decide, then 0-d tensors and Python numbers of a
     higher kind.
 
-    A 0-d double beside other tensors is assumed to be a wrapped Python number, because a trace does not distinguish
+    A 0-d double among other tensors is assumed to be a wrapped Python number, because a trace does not distinguish
     them.
     """
     if not tensors:

@@ -211,8 +211,8 @@ def grown(number: int, factor: float) -> int:
 
 
 def touched(rows: int, experts: int, apart: int = 1) -> int:
-    """Return the mean number of experts that at least one of `rows` rows selects. Each row selects any expert, and
-    `apart` rows in turn select distinct ones."""
+    """Return the mean number of experts that at least one of `rows` rows selects. Each row may select any expert, and
+    each `apart` consecutive rows select distinct ones."""
     if not experts or not rows:
         return 1
     missed = max(0.0, 1 - apart / experts) ** (rows / apart)

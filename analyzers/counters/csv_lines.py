@@ -1,4 +1,4 @@
-"""Splits the CSV that `ncu --csv` prints, after whatever the tool and the program printed before it."""
+"""Splits the CSV that `ncu --csv` prints after other output of the tool and the program."""
 
 import csv
 import re

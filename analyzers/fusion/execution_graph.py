@@ -29,7 +29,7 @@ _DEEPEST = 100
 
 @dataclass(frozen=True)
 class ExecutedStep:
-    """The graph of a step, and the calls that its nodes stand for."""
+    """The graph of a step, and the call of each node."""
 
     graph: Graph
     records: tuple[tuple[int, ...], ...]
@@ -168,7 +168,8 @@ def _add(builder: _Builder, call: ExecutedCall, signature: Call, sequence: int, 
 
 
 def _add_unrecorded(builder: _Builder, read: list[TensorValue], sequence: int) -> None:
-    """Add a node for code that is no op, as of a library's kernel: it wrote what ops read, and read what none did."""
+    """Add a node for code that is no op, as of a library's kernel: it wrote tensors that ops read, and read tensors
+    that no op wrote."""
     call = ExecutedCall(0, 0, "unrecorded", 0, -1, True, False, (), ())
     inputs = tuple(builder.unread)
     outputs = tuple(builder.versions.written(each, in_place=True) for each in read if builder.versions.is_empty(each))

@@ -46,14 +46,13 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     forward: int = -1
     """For a backward op, the position of the forward node that it differentiates; -1: none."""
     numbers: tuple[float, ...] = ()
-    """Numbers among the first two arguments, such as an exponent, which a trace does not record beside tensors."""
+    """Numbers among the first two arguments, such as an exponent. A trace does not record numbers next to tensors."""
 
 
 class Graph(msgspec.Struct, frozen=True, dict=True):
     calls: tuple[Call, ...]
     layers: tuple[tuple[str, str], ...]
-    """Path and class of each called module, in the order of first calls. The first entry stands for code outside
-    modules."""
+    """Path and class of each called module, in the order of first calls. The first entry is code outside modules."""
     tensors: dict[int, Tensor]
     nodes: tuple[Node, ...]
     training: bool = False

@@ -1,4 +1,4 @@
-"""Norms and linear layers of a graph that names no modules, told by their ops and the tensors between them."""
+"""Norms and linear layers of a graph without module names, recognized by their ops and the tensors between them."""
 
 from collections.abc import Iterator
 

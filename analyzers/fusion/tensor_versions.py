@@ -22,14 +22,14 @@ class _Storage:
 
 
 class TensorVersions:
-    """Numbers for tensors. Whatever is written, in place too, gets a new one."""
+    """Numbers of tensors. A write, also in place, gives a tensor a new number."""
 
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
         self._storages: dict[int, _Storage] = {}
 
     def read(self, value: TensorValue) -> int:
-        """Return the number of a tensor; of one whose storage was written since, that of what was written."""
+        """Return the number of a tensor, or of the tensor that was last written to its storage."""
         storage = self._storages.setdefault(value.storage, _Storage())
         if _place(value) not in storage.known and storage.kind not in (("", ""), _kind(value)):
             self._storages[value.storage] = storage = _Storage()  # memory of a number, which no op allocates
@@ -39,7 +39,7 @@ class TensorVersions:
         return storage.written[0] if storage.written[0] >= 0 else self._new(value, storage)
 
     def is_empty(self, value: TensorValue) -> bool:
-        """Return whether a tensor's memory was allocated, and nothing recorded has written to it."""
+        """Return whether a tensor's memory was allocated, and no recorded op has written to it."""
         storage = self._storages.get(value.storage)
         return storage is not None and storage.empty
 
@@ -48,15 +48,14 @@ class TensorVersions:
         return self._new(value, self._storages.setdefault(value.storage, _Storage()))
 
     def written(self, value: TensorValue, *, in_place: bool) -> int:
-        """Return the number of a tensor that is written: in memory that an input of the op has, or in memory of its
-        own, which no earlier tensor has any more."""
+        """Return the number of a written tensor. If not `in_place`, earlier tensors at that address are discarded."""
         storage = self._storages.setdefault(value.storage, _Storage()) if in_place else _Storage()
         self._storages[value.storage] = storage
         storage.written, storage.empty = (len(self.tensors), storage.written[1] + 1), False
         return self._new(value, storage)
 
     def allocated(self, value: TensorValue) -> None:
-        """Note that memory is new, and holds no earlier tensor any more."""
+        """Note that memory is newly allocated, and contains no earlier tensor."""
         self._storages[value.storage] = _Storage(empty=True)
 
     def _new(self, value: TensorValue, storage: _Storage) -> int:

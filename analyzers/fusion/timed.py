@@ -6,7 +6,8 @@ import msgspec
 
 
 class TimedKernel(msgspec.Struct, frozen=True):
-    """Times of a kernel, timed in turn with the ops that it replaces. In training, the backward pass is included."""
+    """Times of a kernel, timed alternately with the ops that it replaces. In training, the backward pass is
+    included."""
 
     after_ns: float
     """Device time of the kernel with its fastest launch configuration."""

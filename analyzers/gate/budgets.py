@@ -68,7 +68,7 @@ def _matching(kind: str, pattern: str, runs: Sequence[RunTimes]) -> Mapping[str,
 
 
 def _fits(path: str, pattern: str) -> bool:
-    """Return whether a path matches a pattern, in which * stands for one part of a path."""
+    """Return whether a path matches a pattern, in which * matches one part of a path."""
     parts, wanted = path.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 

@@ -17,8 +17,8 @@ _TO_DEVIATION = 1.4826 / math.sqrt(2)
 def change_points(values: Sequence[float], least_change: float = 0.01) -> list[int]:
     """Return the indices at which a new level begins, by optimal partitioning of the logarithms (Jackson 2005).
 
-    The noise is estimated from the differences of neighbours, and is taken to be at least `least_change`, so that
-    smaller changes are not reported.
+    The noise is estimated from the differences of neighbours. It is at least `least_change`, so that smaller changes
+    are not reported.
     """
     logs = np.log(np.asarray(values, dtype=float))
     size = len(logs)

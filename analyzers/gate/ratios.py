@@ -68,7 +68,7 @@ def over(most: float, after: Floats, runs: int, spread: float, level: float) -> 
 
 
 def paired(pairs: Sequence[tuple[float, float]], level: float) -> Ratio:
-    """Return the ratio of times measured in turn, (before, after) in each block: a t interval of the log ratios."""
+    """Return the ratio of times measured alternately, (before, after) in each block: a t interval of the log ratios."""
     logs = np.log([after / before for before, after in pairs])
     half = t_quantile(1 - level / 2, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
     return _ratios(np.array([logs.mean()]), np.array([half]))[0]

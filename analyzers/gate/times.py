@@ -90,7 +90,7 @@ def _ratios(
 
 
 def _parts(before: Runs, after: Runs, basis: Basis, rules: Rules) -> list[TimeChange]:
-    """Return the changes of layers and ops, relative to each other, and of phases, each by itself like the whole
+    """Return the changes of layers and ops, relative to each other, and of phases, each separately like the whole
     step."""
     together = [(kind, name) for kind in ("layer", "op") for name in _shared(kind, before, after, rules.least_share)]
     phases = [("phase", name) for name in _shared("phase", before, after, rules.least_share)]

@@ -1,4 +1,4 @@
-"""Estimates what was not measured of a GPU from its data sheet and from measured GPUs.
+"""Estimates unmeasured properties of a GPU from its data sheet and from measured GPUs.
 
 Under load, the power limit sets the clock. The energy of a FLOP grows with the voltage, which is about proportional to
 the clock, so the power of the units grows with the square of the sustained rate:
@@ -20,11 +20,11 @@ from tracekit.analyzers.hardware.gpu import ESTIMATED, GPU
 from tracekit.analyzers.interval import Interval
 
 _IDLE_W = 20
-"""Power of the board, the memory and leakage, in watts: what a T4 or an L4 draws of its 70 W while its units wait."""
+"""Power of the board, the memory and leakage, in watts: the idle power of a T4 or an L4 (of 70 W)."""
 _SHARED_MEMORY_FED = ((9, 0), (10, 0), (10, 3))
 """Compute capabilities whose tensor cores read operands from shared memory instead of registers."""
 _ESTIMATED = ("fp32", "fp16", "fp8")
-"""Precisions with an estimate of their own; the others use one of these."""
+"""Precisions that are estimated; the others use one of these estimates."""
 _WORKSTATION = frozenset({"rtx", "gtx", "titan", "geforce", "quadro"})
 """Words in names of GPUs for desktop machines, whose CPU cores are faster than those of servers."""
 
@@ -33,9 +33,9 @@ Measured = Collection[tuple[str, str]]
 
 
 def completed(gpu: GPU, measured: Sequence[GPU]) -> GPU:
-    """Return the GPU with estimates for the fields of calibration.toml that are not known of it.
+    """Return the GPU with estimates for its unknown fields of calibration.toml.
 
-    `measured` are the GPUs with a section there, with what is known of them.
+    `measured` are the GPUs with a section there.
     """
     fitted = {(one.id, precision) for one in measured for precision in one.fitted}
     rated = by_data_sheet(gpu, measured, fitted)
@@ -90,7 +90,7 @@ def _watts_per_tflops(gpu: GPU, precision: str) -> float:
 
 
 def _host(gpu: GPU, measured: Sequence[GPU]) -> Interval:
-    """Return the host time of an op beside the known GPUs of the same class (desktop or server) of the nearest age."""
+    """Return the host time of an op with the known GPUs of the same class (desktop or server) and the nearest age."""
     hosts = [one for one in measured if one.host_op_us.high]
     same_class = [one for one in hosts if _is_workstation(one) == _is_workstation(gpu)]
     least = min(_years_apart(gpu, one) for one in same_class)

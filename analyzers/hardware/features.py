@@ -28,7 +28,7 @@ def features(vendor: str, architecture: str, capability: tuple[int, int], sms: i
 
     Sources: PyTorch's sdp_utils.cpp (attention backends; cuDNN's where it is preferred), Inductor's is_big_gpu
     (max-autotune-gemm), torchao and bitsandbytes (float8-dynamic, llm-int8), CUDA's table of capabilities; AMD's CDNA
-    instruction set references (xf32 exists on CDNA3 alone, fp8 since CDNA3).
+    instruction set references (xf32 only on CDNA3, fp8 since CDNA3).
     """
     if vendor == "amd":
         return _AMD.get(architecture, frozenset())

@@ -71,7 +71,8 @@ class GPU:
     launch_us: float
     """Time from a launch call to the kernel's start on an idle device."""
     kernel_start_us: float
-    """Time of a memory-bound kernel beyond the start in the kernel time model, which H200s, A100s and T4s share."""
+    """Time of a memory-bound kernel in addition to the start in the kernel time model, which is that of H200s, A100s
+    and T4s."""
     basis: str
     """Source of the sustained numbers."""
     fitted: tuple[str, ...] = ()
@@ -94,7 +95,7 @@ class GPU:
     def memory_bytes(self) -> int:
         """Memory in bytes, from decimal gigabytes.
 
-        This is slightly less than the driver reports for HBM, and about what ECC leaves of other memory.
+        This is slightly less than the driver reports for HBM, and about the memory that remains with ECC on other GPUs.
         """
         return int(self.memory_gb * 1e9)
 

@@ -39,13 +39,13 @@ def known(gpu_id: str) -> GPU | None:
 
 
 def measured() -> list[GPU]:
-    """Return the GPUs with a section in calibration.toml, with nothing that is not in it."""
+    """Return the GPUs with a section in calibration.toml, without estimates."""
     return [_as_measured(gpu_id) for gpu_id in _sections(SHEETS) if gpu_id in _sections(CALIBRATION)]
 
 
 @cache
 def _gpu(gpu_id: str) -> GPU:
-    """Return a GPU; what calibration.toml does not tell of it is estimated."""
+    """Return a GPU; values that are not in calibration.toml are estimated."""
     return completed(_as_measured(gpu_id), measured())
 
 

@@ -17,7 +17,7 @@ _UNKNOWN: dict[str, Any] = {
 
 
 def gpu_of_row(gpu_id: str, row: Mapping[str, Any], calibration: Mapping[str, Any]) -> GPU:
-    """Return the GPU of a complete row. What its calibration does not tell is 0 until it is estimated."""
+    """Return the GPU of a complete row. Values that its calibration lacks are 0 until they are estimated."""
     values = {**row, **_UNKNOWN, **calibration}
     values["compute_capability"] = tuple(values["compute_capability"])
     values["host_op_us"] = Interval(*values["host_op_us"])

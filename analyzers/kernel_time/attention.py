@@ -64,8 +64,8 @@ def _pair_seconds(shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str
 def _few_queries_seconds(
     cost: Cost, shape: Attention, machine: Machine, pair: float, fit: Mapping[str, float]
 ) -> float:
-    """Return the seconds with few queries: the stream of keys and values, beside mostly empty tiles. If the keys are
-    not split, a CTA processes them in sequence."""
+    """Return the seconds with few queries: streaming keys and values, overlapped with mostly empty tiles. If the keys
+    are not split, a CTA processes them in sequence."""
     rows = ceil(shape.queries * shape.heads / shape.kv_heads / _DECODE_TILE) * _DECODE_TILE
     ctas = shape.batch * shape.kv_heads / machine.sms
     compute = ctas * rows * shape.keys * pair

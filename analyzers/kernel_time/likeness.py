@@ -1,4 +1,4 @@
-"""Sections of constants.toml that are like another one: what they have no number of their own for is the other's."""
+"""Sections of constants.toml that inherit from another one: their missing constants are those of the other section."""
 
 from collections import ChainMap
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 The time is a start, the sequential work of one thread, and the slower of two: moving the bytes at the rate of memory or
 the L2, and the instructions of a multiprocessor, which processes elements one at a time where it cannot use vectors.
-Where a block reads, reduces and writes in turn, the p-norm of both takes the place of the maximum.
+If a block alternates between reading, reducing and writing, the p-norm of both replaces the maximum.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,8 @@ def _read_again(cost: Cost, gpu: GPU, fit: Mapping[str, Any]) -> float:
 
 
 def _resident_bytes(cost: Cost, l2_bytes: int, l2: Mapping[str, float]) -> float:
-    """Return the bytes of the kernel that the L2 holds. A stream longer than the L2 evicts what it would have hit."""
+    """Return the bytes of the kernel that the L2 holds. A stream longer than the L2 evicts its own lines before they
+    are read again."""
     share = l2["share"] * l2_bytes
     evicted = max(0.0, (cost.bytes / share - 1) / l2["fade"])
     return min(cost.bytes - cost.weight_bytes, share * max(0.0, 1 - evicted))

@@ -25,7 +25,7 @@ def queued_gap_ns(work: pd.DataFrame) -> float:
     """Return the usual idle time before work that was queued before the device became free.
 
     It is the median, or the mean if most of the work are nodes of graphs: they never wait for the host, and the gaps
-    before some of them are longer for reasons of their own.
+    before some of them are longer for other reasons.
     """
     queued = work[work.delay_ns > _QUEUED_NS]
     if not len(queued):

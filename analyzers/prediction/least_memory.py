@@ -40,8 +40,8 @@ def _inferred(ops: pd.DataFrame) -> Memory:
 
 
 def _of_an_op(ops: pd.DataFrame) -> int:
-    """Return the bytes of the operands and the result of the largest op, which is about what inference holds besides
-    weights."""
+    """Return the bytes of the operands and the result of the largest op, which is about the memory of inference in
+    addition to weights."""
     return max((cost.bytes - cost.weight_bytes for cost in ops.cost if cost is not None), default=0)
 
 

@@ -27,7 +27,7 @@ class Running:
     """Whether the work includes regions of torch.compile or kernels that it generated."""
     unaligned: float | None = None
     """Fraction of the kernel time in products whose kernels load one or two elements at a time, by their names; None:
-    the names do not tell."""
+    unknown."""
 
     @property
     def is_graphed(self) -> bool:

@@ -64,7 +64,7 @@ def saved_bytes(ops: pd.DataFrame) -> "pd.Series[int]":
 def learned_layers(ops: pd.DataFrame) -> set[str]:
     """Return the layers whose element-wise products of tensors have gradients of both factors: two products each.
 
-    The gradient of a softmax begins with a product of its own.
+    The gradient of a softmax begins with a separate product.
     """
     forward = ops.layer[(ops.name == "aten::mul") & (ops.phase == "forward")].value_counts()
     backward, softmaxes = (

@@ -1,7 +1,7 @@
 """Lays out a step whose kernels and collectives run on two streams of a GPU.
 
 A collective starts when the previous collective and the kernels issued before it have ended; FSDP's gathers, which have
-a stream of their own, do not wait for kernels. A kernel starts when the previous kernel and the collective whose result
+a separate stream, do not wait for kernels. A kernel starts when the previous kernel and the collective whose result
 it reads have ended. While both streams work, both are slower, because they share multiprocessors and memory.
 """
 

@@ -1,4 +1,4 @@
-"""Estimates the memory of a training step beside weights, gradients and optimizer state, from its ops."""
+"""Estimates the memory of a training step in addition to weights, gradients and optimizer state, from its ops."""
 
 from dataclasses import dataclass
 

@@ -16,8 +16,8 @@ import numpy as np
 from tracekit.analyzers.interval import Interval
 
 Evidence = Literal["timed", "profiled", "script", "modelled"]
-"""Evidence that a prediction starts from: a trace and a latency without a profiler, a trace alone of a model that
-tracekit ran, a trace alone of any other script, or a model."""
+"""Evidence that a prediction starts from: a trace and a latency without a profiler, only a trace of a model that
+tracekit ran, only a trace of another script, or a model."""
 Ends = tuple[float, float]
 """Amounts by which the logarithm of a speed-up may be lower and higher."""
 MOST_QUOTED = 2.0
@@ -44,12 +44,12 @@ class Widths:
     outcome: float
     host: float
     gain: float = 0.0
-    """Fraction of the logarithm of a gain by which it may be off for what nothing in the trace tells, such as what a
-    script does once it is changed."""
+    """Error of a gain due to causes that no trace shows, such as how a script is changed, as a fraction of its
+    logarithm."""
 
     @property
     def to_decide(self) -> "Widths":
-        """The widths by which advice is chosen: what no trace tells makes all gains uncertain alike."""
+        """The widths by which advice is chosen. `gain` is left out, because it affects all gains equally."""
         return replace(self, gain=0.0)
 
 

@@ -101,7 +101,7 @@ ANALYZING = (
         "measured-counters",
         "info",
         "FLOPs or bytes of {count} of {detail} were measured by Nsight Compute; all others are counted.",
-        "It measures each kernel by itself with cold caches; in the run, more of the data may come from the L2.",
+        "It measures each kernel separately with cold caches; in the run, more of the data may come from the L2.",
     ),
     Kind(
         "counters-unmatched",

@@ -31,7 +31,7 @@ READING = (
         "more-events",
         "warning",
         "{count} event{s} after the end of the first list of events {were} not read ({detail}).",
-        "The file holds several traces. Split it, and analyze each by itself.",
+        "The file holds several traces. Split it, and analyze each separately.",
     ),
     Kind(
         "trailing-text",
@@ -127,7 +127,7 @@ READING = (
     Kind(
         "no-timeline",
         "info",
-        "The report measures {count} kernel{s} {by itself|one by one} and has no timeline; {it is|they are laid "
+        "The report measures {count} kernel{s} separately and has no timeline; {it is|they are laid "
         "end to end, as} one step.",
         "Give it to a trace of the same run with --counters for idle time, ops and layers.",
     ),
@@ -147,7 +147,7 @@ READING = (
         "unknown-category",
         "info",
         "{count} event{s} of {an unknown category|unknown categories} {were} left out: {detail}.",
-        "If this is work of a device, tell us its category.",
+        "If this is work of a device, report its category.",
     ),
     Kind(
         "secrets-in-metadata",

@@ -1,10 +1,10 @@
-"""The time of a rank by itself, as if no other rank delayed it.
+"""The own time of a rank, as if no other rank delayed it.
 
-Two clocks count it. The device's clock counts its time without exposed communication, and without the time in which it
-was idle because the host had not launched its next work. The host's clock counts its time without the calls in which it
-waits for the device. By itself, a rank reaches a moment when its device has done the work before that moment, and no
-earlier than each launch plus the device's work since that launch. Only in this way, the own pace of a host is visible
-that runs ahead of a device which waits for other ranks.
+It has two components. The device's own time excludes exposed communication, and the time in which it was idle because
+the host had not launched its next work. The host's own time excludes calls in which it waits for the device. A rank
+reaches a point in own time when its device has done the work before that point, and no earlier than each launch plus
+the device's work since that launch. This keeps the host's own time visible if the host runs ahead of a device that
+waits for other ranks.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _UNKNOWN = int(np.iinfo(np.int64).min // 2)
 
 @dataclass(frozen=True, eq=False)
 class Alone:
-    """The clocks of a rank, from the base of its trace, in ns."""
+    """The own times of a rank's device and host, from the base time of its trace, in ns."""
 
     occupied: Occupied
     starved: Covered
@@ -37,24 +37,23 @@ class Alone:
     sync: Ints
     """Ends of the host's waits."""
     delay: Ints
-    """How much later than on its own clock the host is after each wait; one additional first element for the time
-    before any wait."""
+    """Delay of the host relative to its own time after each wait; the additional first element is the time before any
+    wait."""
     start: Ints
     """Starts of the device's work."""
     behind: Ints
-    """How much later than by its own work alone the device is since each start; one additional first element, as
-    above."""
+    """Delay of the device relative to its own work since each start; with an additional first element, as above."""
 
     def device_until(self, time: Ints) -> Ints:
-        """Return the device's own time until each moment."""
+        """Return the device's own time from the base time to each of `time`."""
         return self.occupied.own_until(time) - self.starved.within(np.minimum(time, 0), time)
 
     def own_until(self, time: Ints) -> Ints:
-        """Return the time that the rank takes by itself until each moment."""
+        """Return the rank's own time to each of `time`, by its device."""
         return self.device_until(time) + self.behind[np.searchsorted(self.start, time, "right")]
 
     def step_until(self, time: Ints) -> Ints:
-        """Return the same for moments of the host."""
+        """Return the rank's own time to each of `time`, by its device and its host."""
         host = (
             time - self.waited.within(np.minimum(time, 0), time) + self.delay[np.searchsorted(self.sync, time, "right")]
         )

@@ -2,7 +2,7 @@
 
 A collective of a kind in SYNCHRONISING cannot end on any rank before all have arrived, and ends everywhere within
 microseconds of its transfer. Its end is the median of the corrected ends on its ranks; the offset of a clock is a line
-fitted to its ends minus these medians. The two are computed in turn until nothing changes.
+fitted to its ends minus these medians. The two are computed alternately until nothing changes.
 """
 
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ class Occupied:
     anything: Covered
 
     def own_until(self, time: Ints) -> Ints:
-        """Return the time without exposed communication until each moment."""
+        """Return the time without exposed communication from the base time to each of `time`."""
         start = np.minimum(time, 0)
         return time - self.either.within(start, time) + self.compute.within(start, time)
 

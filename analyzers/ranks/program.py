@@ -15,10 +15,10 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Pace:
-    """Times of the ranks until certain moments, from the start of each rank's first step, in ns."""
+    """Own times of the ranks from the start of each rank's first step to several points, in ns."""
 
     own: Floats
-    """Time that the rank takes by itself."""
+    """Own time of the rank."""
     device: Floats
     """Time that its device takes if the host is never late."""
 

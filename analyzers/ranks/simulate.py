@@ -1,6 +1,6 @@
 """Simulates the steps of a job with other own times or transfers of its ranks.
 
-A rank arrives at a collective when its host has reached it by itself, its device has done its work, and the previous
+A rank arrives at a collective when its host has reached it in own time, its device has done its work, and the previous
 collective on the stream has ended. A collective ends when the last rank has arrived and its transfer is done. A device
 that is idle at the end of a collective waits for that end before it continues. Its host runs ahead until it waits for
 the device.

@@ -15,7 +15,7 @@ def arrivals(calls: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
     clock.
 
     The end of a call is the median over its ranks. In a kind that no rank can leave before all have arrived, a rank
-    arrives its own duration before that end, whatever its clock says; in other kinds its clock decides.
+    arrives its own duration before that end, and its clock is not used; in other kinds its clock is used.
     """
     rank = calls["rank"].to_numpy()
     begin, end = (clocks.corrected(rank, calls[name].to_numpy()) for name in ("start_ns", "end_ns"))

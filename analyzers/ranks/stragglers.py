@@ -1,20 +1,20 @@
-"""Ranks that hold up the others: which ones, and what they cost the job.
+"""Finds the ranks that delay the others, and their cost to the job.
 
-A rank is named for its own time (that it takes by itself, see alone.py), or for one class of it: its device's work, its
+A rank is named for its own time (see alone.py), or for one class of it: its device's work, its
 copies, its data loading, or garbage collection. All of these must hold:
 
 - It exceeds the median of the rank's peers by at least LEAST_EXCESS of a step.
-- The excess is beyond chance: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is
-  above zero, with outlying steps clipped at Tukey's fences, because a pause of the machine says nothing about the rank.
+- The excess is significant: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is
+  above zero, with outlying steps clipped at Tukey's fences, because a pause of the machine is not due to the rank.
   Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
-- Among four or more ranks, it is an outlier (outliers.py). Fewer ranks do
-  not show how much hosts differ without a fault, so that a host must be later by HOSTS_DIFFER of its peers' own time,
-  what additional work takes not counted, and for EXPLAINS of that at one place in a step (even_pace.py).
+- Among four or more ranks, it is an outlier (outliers.py). Fewer ranks do not show how much hosts differ without a
+  fault, so a host must be later by HOSTS_DIFFER of its peers' own time, without the time of additional work, and
+  EXPLAINS of that must occur at one place in a step (even_pace.py).
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
-  peer, or what its peers take for that class.
+  peer, or its peers' time for that class.
 
-What one class takes is known better than the sum, in which the hosts' uneven pace hides it. A rank that waits for data
-or collects garbage is named even if nobody waits for it. Best known is the count of its work (uneven_work.py): a rank
+The time of one class is known better than the sum, in which uneven hosts hide it. A rank that waits for data
+or collects garbage is named even if nobody waits for it. The count of its work is known best (uneven_work.py): a rank
 whose additional work takes LEAST_COST of its peers' computation is named even if nobody waits for it.
 """
 
@@ -47,7 +47,7 @@ times. A pause that accounts for this fraction is a fault of the host."""
 CONFIDENCE = 0.99
 SHOWN_CONFIDENCE = 0.8
 ON_ITS_OWN = ("compute", "copies", "data loading", "garbage collection")
-"""Classes for which a rank is named alone. The rest of the host's time varies too much between hosts."""
+"""Classes for which a rank is named separately. The rest of the host's time varies too much between hosts."""
 _ALWAYS_NAMED = ("data loading", "garbage collection")
 """Classes for which a rank is named even if nobody waits for it now."""
 MORE_WORK = "more work"
@@ -85,7 +85,7 @@ class Costs:
 def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Costs:
     """Simulate the cost of the ranks with the largest excess, and select those to name.
 
-    `extra` is what the additional work of ranks takes, in ns per step.
+    `extra` is the time of the ranks' additional work, in ns per step.
     """
     run = _Run(program, parts, step_times(program), peers(program))
     simulated, late = _of_own_time(run)

@@ -45,7 +45,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
         if execution_trace.sniff(source.head):
             raise InputError(
                 f"{source.name} is an execution trace, which holds no times.",
-                "It says which tensors ops read, beside the trace of a profiler.",
+                "It contains the tensors that ops read, and belongs to the trace of a profiler.",
                 f"Give it with that trace: tracekit fuse TRACE --execution-trace {source.name}",
             )
         for reader in READERS:

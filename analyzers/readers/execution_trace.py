@@ -1,6 +1,6 @@
 """Read an execution trace of PyTorch (torch.profiler.ExecutionTraceObserver): ops with the ids of their tensors.
 
-It stands beside a profiler trace of the same run, whose events hold the same ids of calls ("Record function id").
+It belongs to a profiler trace of the same run, whose events have the same ids of calls ("Record function id").
 Schemas 1.0 and 1.1 are read, with and without Chakra's form.
 """
 
@@ -42,7 +42,7 @@ class Attribute(msgspec.Struct, gc=False):
 
 
 class RecordedNode(msgspec.Struct, gc=False):
-    """A node as it is written: with Chakra's form in `ctrl_deps`, `inputs` and `attrs`, else in fields of its own."""
+    """A node as it is written: with Chakra's form in `ctrl_deps`, `inputs` and `attrs`, otherwise in other fields."""
 
     id: Id
     name: str = ""
@@ -129,7 +129,7 @@ def _call(node: RecordedNode) -> ExecutedCall:
     given = node.inputs if isinstance(node.inputs, Values) else _flat(node, "input")
     made = node.outputs if isinstance(node.outputs, Values) else _flat(node, "output")
     inputs, outputs = _arguments(given), tensors_in(_arguments(made))
-    kernel = bool(attributes.get("kernel_backend"))  # generated code: it may write whatever it is given
+    kernel = bool(attributes.get("kernel_backend"))  # generated code: it may write any of its arguments
     return ExecutedCall(
         id=node.id,
         parent=node.ctrl_deps or node.parent,

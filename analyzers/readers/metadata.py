@@ -113,7 +113,7 @@ def read_header(head: str, tail: str) -> Header:
         groups=known.distributed.groups(),
         capture=known.capture,
         secrets=sum(looks_secret(key, value) for key, value in merged.items() if key not in _NOT_SECRET),
-        unreadable=(*unreadable, *(["what stands before the events"] if is_broken else [])),
+        unreadable=(*unreadable, *(["text before the events"] if is_broken else [])),
         broken=is_broken,
         whole=not head or rest.startswith("}"),
         more_events=len(more) if isinstance(more, list) else 0,

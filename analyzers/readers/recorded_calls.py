@@ -30,7 +30,7 @@ class _Trace(msgspec.Struct):
 
 
 class RecordedCalls(msgspec.Struct, frozen=True):
-    """What a profiler trace says of the calls of an execution trace."""
+    """Information of a profiler trace on the calls of an execution trace."""
 
     names: dict[int, str]
     kernel_ns: dict[int, float]

@@ -17,7 +17,7 @@ _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 
 def repaired_events(raw: bytes) -> tuple[list[Event], int, bool]:
-    """Return (events, objects beside them that are none, whether the text held bytes that are not UTF-8).
+    """Return (events, number of other objects among them, whether the text contained bytes that are not UTF-8).
 
     Several objects are found where the first key of one is damaged. There are no events if none can be repaired.
     """

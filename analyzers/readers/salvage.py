@@ -76,7 +76,7 @@ def decode_chunk(chunk: bytes, final: bool, effort: Effort) -> Decoded:
 class _Salvage:
     """Splits a chunk at apparent boundaries, into 16 parts again and again, until only broken pieces remain.
 
-    An apparent boundary may be inside an event. So a broken piece is tried by itself, repaired, then with its
+    An apparent boundary may be inside an event. So a broken piece is first repaired separately, then together with its
     neighbours.
     """
 

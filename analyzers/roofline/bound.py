@@ -1,4 +1,4 @@
-"""Finds what bounds each work item, groups of items, and the run.
+"""Finds the bound of each work item, of groups of items, and of the run.
 
 An item's own bound is the first of these that applies:
 - transfer: it is a copy between host and device or between devices, or a communication kernel.

@@ -26,7 +26,7 @@ class Engine:
     """Number of pages in the KV cache."""
     most_requests: int = 256
     most_tokens: int = 2048
-    """Maximum number of tokens per pass. Without chunked prefill, a longer prompt has a pass of its own."""
+    """Maximum number of tokens per pass. Without chunked prefill, a longer prompt has a separate pass."""
     chunked: bool = False
 
 
@@ -73,7 +73,7 @@ class Moment:
 class Run:
     served: list[Served]
     refused: int
-    """Number of requests whose tokens do not fit the cache even alone."""
+    """Number of requests whose tokens do not fit an empty cache."""
     moments: list[Moment]
     put_off: int
     """Number of preemptions, in which a request returned its pages."""

@@ -14,7 +14,7 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
 _ONE_KERNEL = (9, 0)
-"""Compute capability from which `torch._grouped_mm` has a kernel of its own for bf16. Otherwise it loops over the
+"""Compute capability from which `torch._grouped_mm` has a separate kernel for bf16. Otherwise it loops over the
 experts, and first reads their sizes back (aten/src/ATen/native/cuda/GroupedBlas.cpp)."""
 LAUNCHES = 2
 """The kernel, and the one before it that writes the first row of each expert."""

@@ -1,4 +1,4 @@
-"""Parts of a model that compute in fp32 whatever its dtype is, between casts of their inputs and outputs.
+"""Parts of a model that always compute in fp32, between casts of their inputs and outputs.
 
 They are norms written op by op (LlamaRMSNorm, T5LayerNorm), and attention on PyTorch's math backend.
 """

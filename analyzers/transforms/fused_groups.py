@@ -14,7 +14,7 @@ Rows = Mapping[tuple[str, str, str], list[int]]
 KERNEL = Interval(1.3, 1.0, 0.85)
 """Ratio of the real to the modelled time of a written kernel."""
 TIMED = Interval(1.05, 1.0, 0.95)
-"""The same ratio for a kernel that was timed alone on the GPU, because caches and clocks differ in a step."""
+"""The same ratio for a kernel that was timed separately on the GPU, because caches and clocks differ in a step."""
 FOUND = 0.5
 """Fraction of a group's ops that a trace must have. Some ops are recorded under the name of an op inside them, such as
 zero_."""

@@ -1,6 +1,6 @@
 """The ops that PyTorch's math backend of scaled_dot_product_attention launches where no fused kernel can run.
 
-It computes in fp32 whatever the dtype of the inputs, which are widened first
+It computes in fp32; inputs of other dtypes are widened first
 (aten::_scaled_dot_product_attention_math).
 """
 
@@ -78,8 +78,8 @@ def _values(cost: Cost) -> OpCall:
 
 
 def _softmax(cost: Cost) -> list[OpCall]:
-    """Return the ops of the safe softmax, in which rows whose keys are all masked become zeros. The weights, which
-    nobody reads, are narrowed too."""
+    """Return the ops of the safe softmax, in which rows whose keys are all masked become zeros. The weights are
+    narrowed, too, although no op reads them."""
     shape, half = _geometry(cost), _dtype(cost)
     scores = (shape.batch, shape.heads, shape.queries, shape.keys)
     rows, mask = (*scores[:-1], 1), (shape.batch, 1, shape.queries, shape.keys)

@@ -1,8 +1,8 @@
 """Attention masks that transformers builds only while a step is compiled or recorded.
 
 Where nothing is padded, attention needs no mask, or only a flag that says it is causal. Versions before 5.18 cannot
-tell this while they are traced or captured (masking_utils asks is_tracing of a padding mask that is None), and build a
-mask:
+detect this while they are traced or captured (masking_utils asks is_tracing of a padding mask that is None), and build
+a mask:
 
 - The mask of an encoder is broadcast along the keys. Its last stride is 0, which no fused kernel supports, so attention
   runs on the math backend.

@@ -8,7 +8,7 @@
 `--trace-only` records each run as it is, twice: plainly, and with ranges around its modules (RUN.ranges.json.gz), and
 times it without a profiler, in its process and, after all runs, in one more: a host's speed changes between processes
 and between minutes. `--measure` applies each optimization by plain PyTorch and times it in turn with the run as
-it is. Each run has a process of its own, and each row a time limit; what fails is a row that says why. Compiled rows
+it is. Each run has a separate process, and each row a time limit; what fails is a row that says why. Compiled rows
 are compiled side by side beforehand, so that what is timed finds them in the caches.
 """
 

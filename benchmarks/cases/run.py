@@ -2,7 +2,7 @@
 
     python benchmarks/cases/run.py OUT [CASE ...] [--set 2]
 
-Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. Each case runs in a process of its own; the trace
+Writes OUT/CASE.json.gz, the trace, and OUT/measured.json. Each case runs in a separate process; the trace
 is recorded after everything was timed. `--quiet` does not say what the fixes gained, so that a diagnosis can be
 written before anybody knows. `--seconds` bounds the whole; cases that it leaves no time for are skipped.
 `--device cpu --tiny` tries the scripts where there is no GPU.

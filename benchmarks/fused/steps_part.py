@@ -1,4 +1,4 @@
-"""Times the step of one run in a process of its own: eager, with fused kernels, with liger-kernel's, and compiled.
+"""Times the step of one run in a separate process: eager, with fused kernels, with liger-kernel's, and compiled.
 
 Building and compiling run beside the other processes; the others stand still while one times. No profiler has run in
 a process that times: after one, each launch takes longer.

@@ -172,7 +172,7 @@ def _counts(path: Path) -> dict[str, Any]:
 
 
 def _proton(folder: Path) -> list[str]:
-    """Run Proton in processes of its own: it and torch.profiler cannot both receive the GPU's records."""
+    """Run Proton in separate processes: it and torch.profiler cannot both receive the GPU's records."""
     script = Path(__file__).with_name("proton_kernels.py")
     running = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Findings as trace events, in processes of their own beside the recorded ones."""
+"""Findings as trace events, in separate processes beside the recorded ones."""
 
 from collections.abc import Iterator
 from typing import Any

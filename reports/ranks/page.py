@@ -17,8 +17,8 @@ _HOW = (
     "Calls of a collective are matched by process group and sequence number or, without these, by order.",
     "Clocks are aligned on the ends of collectives, which no rank leaves before all have arrived. The error is the "
     "distance within which 90 % of the ends lie from that of their collective.",
-    "Own time is what the rank takes by itself, never waiting for others: its device's work without exposed "
-    "communication, and its host's pace without waits for the device.",
+    "Own time is the time that the rank would take without waiting for others: its device's work without exposed "
+    "communication, and its host's time without waits for the device.",
     "A rank's wait at a collective lasts until the last one arrives; the rest is transfer. The wait between two "
     "arrivals is attributed in equal parts to the ranks that are still missing; these parts sum to all waits.",
     "A rank's cost is the time that the simulated job saves if the rank takes the own time of its typical peer. "

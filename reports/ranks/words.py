@@ -117,7 +117,7 @@ def slower_hosts(job: Job) -> str:
     hosts = ", ".join(f"rank {rank}'s takes {pace:.2f} times as long" for rank, pace in job.slower_hosts)
     return (
         f"Hosts differ: between the same calls {hosts} as its peers'. Processes on one machine may differ this much "
-        "without a fault, so that nobody is named for it: few ranks do not show what is usual."
+        "without a fault, so no rank is named for it: few ranks do not show the usual difference."
     )
 
 
@@ -145,7 +145,7 @@ def parallelisms(job: Job) -> list[str]:
 def _shows(row: Any, job: Job) -> str:
     if row.parallelism == "fsdp":
         again = "" if math.isnan(row.regathered) else f"; weights are gathered {_again(row.regathered)}"
-        return f"FSDP: {percent(row.overlap)} of its communication runs beside computation{again}."
+        return f"FSDP: {percent(row.overlap)} of its communication overlaps with computation{again}."
     if math.isnan(row.imbalance):
         return ""
     if row.parallelism == "expert":

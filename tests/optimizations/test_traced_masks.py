@@ -103,7 +103,7 @@ def test_a_mask_that_only_recording_makes_comes_from_the_host():
     versions = {"transformers": "5.17.0"}
     options = {**RUN, "keys": RUN["tokens"], "attention_type": "BertSelfAttention", "versions": versions}
     eager = base(**options, attention="eager")
-    assert "number of the host" in find("cuda-graphs").objection(eager)
+    assert "number on the host" in find("cuda-graphs").objection(eager)
     assert find("cuda-graphs").objection(base(**options, attention="sdpa")) is None
     assert find("cuda-graphs").objection(find("compile").applied(eager, "expected")) is None
 

@@ -71,6 +71,6 @@ def test_a_job_says_what_its_groups_show():
     ranks = [summary(n, fsdp(2 * n), groups=[("g", (0, 1))]) for n in (0, 1)]
     said = words.parallelisms(analyze_ranks(ranks, range(2)))
     assert said == [
-        "FSDP: 0 % of its communication runs beside computation; weights are gathered again in the backward pass "
+        "FSDP: 0 % of its communication overlaps with computation; weights are gathered again in the backward pass "
         "(reshard_after_forward=True)."
     ]

@@ -107,7 +107,7 @@ def _applied(configuration: Configuration, subject: Subject, request: Request) -
 
 
 def _filled(request: Request, run: Ready, comparison: Measured | None) -> Row:
-    """Return the row with its measurements: first the latency alone, then the state under load, then the others."""
+    """Return the row with its measurements: first only the latency, then the state under load, then the others."""
     settings = run.subject.settings
     with run.subject.numerics():
         cpu = CpuShare()

@@ -129,7 +129,7 @@ def annotate(model: "nn.Module", emitter: Emitter | None = None) -> Annotation:
     """Emit a range for every module call, named after the module's path and class.
 
     As a plain call, this lasts until `remove()`; as a context manager, until the block ends. Containers without a
-    forward of their own (ModuleList, ModuleDict) get no range. Ranges close if a forward raises.
+    forward method (ModuleList, ModuleDict) get no range. Ranges close if a forward raises.
     """
     emitter = emitter or ProfilerRanges()
     handles: list[Any] = []

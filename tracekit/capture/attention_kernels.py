@@ -57,7 +57,7 @@ def refusal_told(backend: Backend, run: str) -> Iterator[None]:
             if not any(text in str(error) for text in _NONE_LEFT):
                 raise
             why = _reason(backend, [str(each.message) for each in caught]) or str(error).strip().splitlines()[0]
-            hint = "Try sdpa alone, which uses any kernel that can run."
+            hint = "Try sdpa without a backend, which uses any kernel that can run."
             raise InputError(f"{beginning(backend)} cannot run {run} here.", why, hint) from error
     for each in caught:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

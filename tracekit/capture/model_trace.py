@@ -43,7 +43,7 @@ def write(
 ) -> CaptureInfo:
     """Model the run on `gpu` and write the trace. Raises TracekitError if the GPU cannot run it.
 
-    `host` gives the host time of ops; None stands for a machine that usually holds such a GPU.
+    `host` gives the host time of ops; None: a typical machine with such a GPU.
     `keep` is called with the recorded step.
     """
     run = fake_run.run(settings, gpu)

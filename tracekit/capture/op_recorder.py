@@ -184,7 +184,7 @@ class _Ranges:
 def _is_composite(func: Any) -> bool:
     """Return whether an op consists of other ops. In inference mode, they are dispatched instead of it.
 
-    An op that also has kernels of its own, such as silu_backward, is one op on a GPU.
+    An op that PyTorch decomposes, but that has GPU kernels, such as silu_backward, is recorded as one op.
     """
     compiled = torch._C._dispatch_has_kernel_for_dispatch_key  # an op that only Python decomposes has none
     if func.namespace != "aten" or compiled(func.name(), "CPU"):

@@ -106,7 +106,8 @@ def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
     """Return shape, type, stride and concrete value of one argument.
 
     The profiler does not record indices, a list whose tensors are optional; here, they are recorded like any list of
-    tensors, with [] for a missing one, unless one is a mask, which does not tell how much it selects.
+    tensors, with [] for a missing one, unless one is a mask, whose shape does not determine the number of selected
+    elements.
     """
     if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
         return [], "Sparse", [], ""  # a cost by this shape would be that of a dense tensor

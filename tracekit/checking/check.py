@@ -32,7 +32,7 @@ class Options:
     """Folder of the baselines; None for that of the configuration."""
     use_cache: bool = True
     in_turn_s: float = 0.0
-    """Seconds for timing both runs again in turn; 0 to compare the times in the traces."""
+    """Seconds for timing both runs again, alternately; 0 to compare the times in the traces."""
     say: Say = silent
 
 
@@ -107,7 +107,7 @@ def judge(
     notes: Sequence[str] = (),
     blocks: Blocks = (),
 ) -> Check:
-    """Return the verdict on comparable runs. `blocks` are latencies that were timed in turn."""
+    """Return the verdict on comparable runs. `blocks` are latencies that were timed alternately."""
     rules = settings.rules
     modelled = before.kind == after.kind == "modelled"
     basis: Basis | None = None if counters_only else basis_of(before.runs, after.runs, modelled=modelled)
@@ -138,7 +138,7 @@ def judge(
 def _only(runs: Sequence[str | Path]) -> str | Path:
     if len(runs) != 1 or not Path(runs[0]).is_dir():
         raise InputError(
-            "The runs cannot be timed in turn.",
+            "The runs cannot be timed alternately.",
             "That needs the folder of one run, with its settings, as RUN and as --against.",
             "Name two folders that tracekit profile made.",
         )
@@ -171,14 +171,14 @@ def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration
     if forbidden:
         accept = " ".join(f"--accept {name}" for name in forbidden)
         counters = (
-            "" if options.counters_only or set(forbidden) & {*WORK} else "compare counters alone with --counters, "
+            "" if options.counters_only or set(forbidden) & {*WORK} else "compare only counters with --counters, "
         )
         raise InputError(
             f"{after.name} cannot be compared with {before.name}.",
             f"They differ: {differing} (baseline and run).",
             f"Save a new baseline, {counters}or allow the difference with {accept}.",
         )
-    notes = [f"Counters alone are compared: {differing} (baseline and run)."] if other else []
+    notes = [f"Only counters are compared: {differing} (baseline and run)."] if other else []
     allowed = unlike(before.fingerprint, after.fingerprint, ())
     said = [f"{name.replace('_', ' ')} {pair}" for name, pair in allowed.items() if name in accepted]
     notes += [f"Compared in spite of: {', '.join(said)} (baseline and run)."] if said else []

@@ -13,7 +13,7 @@ from tracekit.analyzers.gate.budgets import Budget
 from tracekit.analyzers.gate.times import Rules
 
 _FILES = (("tracekit.toml", ("check",)), ("pyproject.toml", ("tool", "tracekit", "check")))
-_HINT = "docs/checking.md lists what the section may hold."
+_HINT = "docs/checking.md lists the keys of the section."
 
 
 class Configuration(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

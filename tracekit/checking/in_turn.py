@@ -1,4 +1,4 @@
-"""Times two runs again, in turn, so that a drift of the machine affects both."""
+"""Times two runs again, alternately, so that a drift of the machine affects both."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Times fixed work for `self_test`, in a process of its own, and prints the times of steps and parts as JSON.
+"""Times fixed work for `self_test`, in a separate process, and prints the times of steps and parts as JSON.
 
     python self_test_work.py STEPS            # on a CPU
     python self_test_work.py STEPS cuda LOCK  # on a GPU, while it holds the lock of the file LOCK

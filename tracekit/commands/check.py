@@ -48,7 +48,7 @@ def _outputs(command: "click.decorators.FC") -> "click.decorators.FC":
     type=click.FloatRange(min=0),
     default=0,
     metavar="S",
-    help="Time both runs anew, in turn, for at most S seconds; RUN and --against are folders that profile made.",
+    help="Time both runs again, alternately, for at most S seconds; RUN and --against are folders that profile made.",
 )
 @click.option("--record", is_flag=True, help="Add the run to the history of the baseline.")
 @click.option(

@@ -55,7 +55,7 @@ def command(
     With --gpu, the run is measured here and projected to that GPU. Without a GPU, or with --device model, the script
     runs on the CPU, which "cuda" in the script then refers to, and its ops are modelled for the GPU.
 
-    Under torchrun, each rank writes its trace into a folder of its own, for `tracekit ranks`.
+    Under torchrun, each rank writes its trace into a separate folder, for `tracekit ranks`.
 
     \b
     Examples:

@@ -54,7 +54,7 @@ def check_interpreter() -> None:
         raise TracekitError(
             "Triton was imported before its interpreter was chosen.",
             "There is no GPU here, and it chooses once in a process.",
-            "Call tracekit fuse in a process of its own, or set TRITON_INTERPRET=1 before Python starts.",
+            "Call tracekit fuse in a separate process, or set TRITON_INTERPRET=1 before Python starts.",
         )
 
 

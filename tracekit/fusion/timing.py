@@ -1,4 +1,4 @@
-"""Times a kernel in turn with the ops that it replaces and with torch.compile's version of them, on this machine's GPU.
+"""Times a kernel, the ops that it replaces, and torch.compile's version of them alternately on this machine's GPU.
 
 In training, the backward pass is timed, too. The kernel's fastest launch configuration is kept.
 """

@@ -26,7 +26,7 @@ class Written:
 
 
 def placeholders(template: str) -> dict[str, Any]:
-    """Return what stands for the modules that a template's kernel is put in place of, if they are not known."""
+    """Return placeholders for the modules that a template's kernel replaces, if they are unknown."""
     names = {"LAYERS": ("<class of the module>",), "GROUPS": (("<first layer>", "<second layer>"),)}
     if template == "padded_projection":
         names["NAMES"] = ("<the layer>",)

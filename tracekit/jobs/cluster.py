@@ -26,7 +26,7 @@ def summaries_of_cluster(cluster: str, paths: Sequence[str], *, use_cache: bool 
 
 
 def _summary(path: str, *, use_cache: bool) -> Answer:
-    """Summarize one trace on a worker, without processes of its own."""
+    """Summarize one trace on a worker, without starting other processes."""
     ALONE.set(True)
     try:
         return summary_of(path, use_cache)

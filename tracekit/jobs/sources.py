@@ -20,7 +20,7 @@ def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
     """Return the traces in a folder, of a pattern such as "runs/rank*/trace.json.gz", of a URL with a pattern, or of a
     list.
 
-    A folder of run folders stands for the traces of its runs. Raises InputError if there are none.
+    For a folder of run folders, the traces of its runs are returned. Raises InputError if there are none.
     """
     if not isinstance(where, str | Path):
         return [str(each) for each in where]

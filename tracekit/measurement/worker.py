@@ -18,7 +18,7 @@ from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
 
 _GRACE_S = 10
-"""Seconds that a process has to end by itself."""
+"""Seconds until a process that does not end is terminated."""
 _WATCH_S = 0.5
 _ENDED = "The measuring process ended with status {status}."
 _VERBOSE = "Run it again with tracekit -v to see its whole output."

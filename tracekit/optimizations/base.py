@@ -49,7 +49,8 @@ class Optimization(ABC):
     throughput: bool = False
     """Whether it makes a step longer and do more work, which never counts as a gain in latency."""
     condition: str = ""
-    """A requirement that the run does not have, such as a draft model. With one, it is in a plan only by itself."""
+    """A requirement that the run does not have, such as a draft model. With one, it is in a plan only as the single
+    step."""
     for_training: bool = True
     """Whether it can be applied to a training step."""
     switches: Mapping[str, str] = {}

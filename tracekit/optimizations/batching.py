@@ -74,7 +74,7 @@ class Batching(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         if not base.batch_size and not base.running.is_graphed:
-            return "Neither the trace nor the shapes of its ops tell its batch."
+            return "Neither the trace nor the shapes of its ops determine its batch size."
         if self.batch and self.batch == base.batch_size:
             return f"The batch is {self.batch} already."
         batch, largest = self.batch_after(base), largest_that_fits(base)
@@ -144,7 +144,7 @@ def _unexplained(base: Baseline) -> Interval:
 
 
 def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDArray[np.float64]:
-    """Return the growth of the time of kernels whose grid alone is known, such as those of a CUDA graph.
+    """Return the growth of the time of kernels of which only the grid is known, such as those of a CUDA graph.
 
     At best none takes longer. At worst the number of blocks grows with the batch, and they run in waves on the
     multiprocessors. Products of few rows grow less.

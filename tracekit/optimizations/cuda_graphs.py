@@ -29,11 +29,11 @@ REPLAY_NS = Interval(80_000, 30_000, 12_000)
 """Host time to replay a graph and to copy its static inputs."""
 KEPT_GUARDS = Interval(0.9, 0.45, 0.0)
 """Fraction of the host time of entering compiled code that remains before the replay: its guards, in mode
-"reduce-overhead", without what the code checks itself. In 11 of 12 small rows of blind rounds 02 to 06 what was missing
-was 0.3 to 0.9 of it (median 0.46); nothing remains where the step is recorded by hand (`torch.cuda.graph`)."""
+"reduce-overhead", without the checks in the code. In 11 of 12 small rows of blind rounds 02 to 06, the unexplained host
+time was 0.3 to 0.9 of it (median 0.46); nothing remains if the step is recorded by hand (`torch.cuda.graph`)."""
 NODE_NS = Interval(1_300, 350, 100)
-"""Idle time between two dependent kernels of a graph: 0.3 us beside 736 and 810 profiled ones (BERT-large, ViT-large
-on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
+"""Idle time between two dependent kernels of a graph: 0.3 us between 736 and 810 profiled kernels (BERT-large,
+ViT-large on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
 DIVIDED = (2, 9)
 """The first version of PyTorch whose compiled code divides a graph around work of the host (inductor's
 graph_partition)."""
@@ -47,7 +47,7 @@ class Graphed(Optimization):
 
     after = ("avoid-syncs",)  # a graph cannot record a wait
     keeps_streams = True
-    """Whether the step's work stays on its streams, so that they run side by side."""
+    """Whether the step's work stays on its streams, which then run concurrently."""
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)
@@ -69,9 +69,9 @@ class CUDAGraphs(Graphed):
     *Refused* where the run replays graphs already; for training, which needs `make_graphed_callables` by hand; where
     the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record (the
     test whether all values of a mask are true is allowed, because transformers skips it during capture); where the host
-    waits for the device amid a step (`torch.cuda.synchronize()`); where shapes depend on values (`nonzero`); and where
-    unfused attention copies its mask from the host. In compiled code, numbers of the host are constants, and from
-    PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
+    waits for the device in the middle of a step (`torch.cuda.synchronize()`); where shapes depend on values
+    (`nonzero`); and where unfused attention copies its mask from the host. In compiled code, numbers of the host are
+    constants, and from PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
     """
 
     id = "cuda-graphs"
@@ -84,7 +84,7 @@ class CUDAGraphs(Graphed):
     }
     caveats: tuple[str, ...] = (
         "Shapes and addresses must stay the same: decoding needs a static KV cache.",
-        "The graph keeps its memory for itself.",
+        "The graph's memory is not available to other work.",
     )
 
     def objection(self, base: Baseline) -> str | None:
@@ -109,10 +109,10 @@ class CUDAGraphs(Graphed):
         stops = waits_for_nothing(base)
         if stops:
             often = "Once" if stops == 1 else f"{stops} times"
-            return f"{often} amid a step the host waits for the device, which no graph records: see avoid-syncs."
+            return f"{often} within a step the host waits for the device, which no graph records: see avoid-syncs."
         if traced_masks.from_the_host(base):
             return (
-                "While a step is recorded, the model makes its attention mask from a number of the host's, which no "
+                "While a step is recorded, the model makes its attention mask from a number on the host, which no "
                 "graph records: use sdpa, or compile it first."
             )
         return None

@@ -31,7 +31,7 @@ norm, and to each half of a gated activation that it replaces."""
 WRITTEN_LAUNCH = Interval(13.0, 9.5, 7.0)
 """Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch and the Python around it. Eight
 steps that waited for the host of an H100 or an H200 (GPT-2, Llama-1B, Qwen3, a decoder written by hand) left 7 to 12
-for each; alone in a loop, a kernel took 5 to 9."""
+for each; in a loop with only one kernel, it took 5 to 9."""
 TRAINED_LAUNCH = Interval(20.0, 13.0, 8.0)
 """The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python: four training steps
 that waited for their host left 8 and 10 (GPT-2), 16 and 22 (Qwen3) for each."""
@@ -48,7 +48,7 @@ _SLOWER = (
     "The step waits for its host, which takes longer to launch the kernels of these groups than the ops that they "
     "replace: {groups}. Leave their files out."
 )
-_NO_GRAPH = "No graph of its ops is kept beside the trace, and a trace does not tell which op reads what another wrote."
+_NO_GRAPH = "The run has no graph of its ops, and a trace does not contain the tensors between ops."
 _TITLES = {"": "Fused kernels", "all": "Fused kernels of the run's own plan"}
 _NAMED = 3
 """Number of types of layers in the evidence."""

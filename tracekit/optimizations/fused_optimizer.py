@@ -131,7 +131,7 @@ def _host_ns(base: Baseline, outcome: Outcome) -> float:
 
 
 def _fused_cost(base: Baseline) -> Cost:
-    """Return the cost of accessing each parameter, gradient and moment once, whatever the passes were."""
+    """Return the cost of accessing each parameter, gradient and moment once."""
     passes = base.ops[_steps(base)]
     widest = max(passes.cost, key=lambda cost: cost.write_bytes)
     copy = _copy_bytes(passes) if _by_parameter(base) else widest.write_bytes

@@ -67,7 +67,7 @@ class Int8WeightOnly(WeightOnly):
     scales_bytes = 0.0
     needs = "compile"
     caveats = (
-        "It saves memory, not time: PyTorch from 2.7 on widens the weights in a kernel of its own, compiled or not.",
+        "It saves memory, not time: PyTorch from 2.7 on widens the weights in a separate kernel, compiled or not.",
         "Compilers before that widened them inside the product (predicted as int8-weight-only:fused).",
     )
 

@@ -19,7 +19,7 @@ from tracekit.optimizations.shared.reasons import say, share_of
 from tracekit.subjects.subject import Subject
 
 PRODUCT = Interval(1.0, 0.97, 0.88)
-"""Time of the best Triton GEMM, with what follows it fused, relative to the library's, which is seldom slower."""
+"""Time of the best Triton GEMM, including fused epilogues, relative to the library's, which is seldom slower."""
 COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
 
@@ -53,7 +53,7 @@ class MaxAutotune(Graphed):
         refused = COMPILE.objection(base)
         if refused:
             return refused
-        # What rules a graph out may be what compiling takes away.
+        # Compiling may remove the reason to refuse a graph.
         return GRAPHS.objection(base) and GRAPHS.objection(run_after(COMPILE, base, "expected"))
 
     def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:

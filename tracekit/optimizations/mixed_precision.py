@@ -113,7 +113,7 @@ def _wide_products(base: Baseline) -> Rows:
 
 
 def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
-    """Return the casts beside a product: of a weight, which autocast caches during the step, or of its gradient, and of
+    """Return the casts around a GEMM: of a weight, which autocast caches during the step, or of its gradient, and of
     a bias; at worst also of its whole other operand."""
     host = pick(_CAST_HOST, outcome)
     weight = [Extra("aten::_to_copy", moving(cost.weight_bytes, cost.weight_bytes / 2, "fp32", "copy"), host=host)]

@@ -36,7 +36,7 @@ class OverlapCommunication(Optimization):
     fixes_mistake = True
     costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")
     caveats = (
-        "Collectives take SMs and bandwidth from the kernels that they run beside.",
+        "Collectives take SMs and bandwidth from kernels that run at the same time.",
         "A collective that waits for a slower rank is fixed on that rank: compare the ranks' traces.",
     )
 

@@ -26,7 +26,7 @@ UNKNOWN = Interval(0.8, 0.5, 0.2)
 _MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 
-_OFFLOADED = {"offload-overlap": "it pins what it copies ahead."}
+_OFFLOADED = {"offload-overlap": "it pins the memory that it prefetches."}
 
 
 class PinnedCopies(Optimization):

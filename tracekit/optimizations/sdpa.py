@@ -45,7 +45,7 @@ class SDPA(Optimization):
     and heads laid out as one batch (an eighth of the time of BERT-large at batch 16). The mask that transformers builds
     once per forward pass also disappears (10 to 15 launches and a wait, 110 to 260 µs on an H200 host), except at the
     lower end of the interval, because a sliding window shorter than the text needs it. Attention without an added mask
-    is taken to be unmasked. The host time is 0.45 (0.2 to 0.8) of that of the replaced ops; traces of GPT-2, BERT,
+    is assumed to be unmasked. The host time is 0.45 (0.2 to 0.8) of that of the replaced ops; traces of GPT-2, BERT,
     Llama-1B and Mistral-7B show 0.41 to 0.49.
 
     `sdpa:flash`, `sdpa:efficient` and `sdpa:cudnn` choose the kernels, also for attention that is fused already.

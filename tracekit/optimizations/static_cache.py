@@ -107,8 +107,8 @@ def _appends(cost: Cost | None) -> bool:
 
 
 def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
-    """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end. As
-    shapes stay the same, no op plans its kernel anew."""
+    """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end.
+    Because shapes stay the same, no op plans its kernel again."""
     base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns.to_numpy() - base.planning))
     decode = in_phase(base.ops, "decode")
     if not decode.any():

@@ -59,7 +59,8 @@ class Subject:
         return self.settings.device == "cuda"
 
     def with_twin(self) -> "Subject":
-        """Return the subject with modules of its own, which may be changed; weights are shared, in training copied."""
+        """Return the subject with copies of its modules, which may be changed; weights are shared, in training
+        copied."""
         return replace(self, model=twin(self.model, share=not self.training))
 
     def with_own_weights(self) -> "Subject":

@@ -1,4 +1,5 @@
-"""Measures every point of a grid on this machine: each combination of optimizations in turn with the run as it is."""
+"""Measures every point of a grid on this machine: each combination of optimizations alternately with the unmodified
+run."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -112,7 +113,7 @@ def alone(settings: Settings) -> Verified:
 
 
 def beside_none(settings: Settings, name: str, seconds: float) -> Verified:
-    """Measure an optimization in turn with the unchanged run. A worker process calls this."""
+    """Measure an optimization alternately with the unmodified run. A worker process calls this."""
     expected, budget = Expected(None, None), min(BUDGET_S, seconds)
     return trial.verify(jobs.prepared(settings), name, expected, budget, wall_s=seconds)
 

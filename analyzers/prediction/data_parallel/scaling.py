@@ -31,14 +31,14 @@ from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 LAUNCHES_A_GRADIENT, LAUNCHES_BACK, LAUNCHES_A_BUCKET, LAUNCHES_A_STEP = 3.0, 1.8, 10.0, 30.0
 """Host time of DistributedDataParallel in plain launches: of its hook and copy into the bucket, of the copy back, to
 call a collective, and once per step. The first two: by how much the host's backward passes of four trainings with 76 to
-436 gradients took longer on two H200 than without communication, timed in turns without a profiler: 2.9 to 8.6 a
-gradient, 4.8 in the median. The others, and how the two share it: traces of GPT-2 on one H200 and on two."""
+436 gradients took longer on two H200 than without communication, timed alternately without a profiler: 2.9 to 8.6 per
+gradient, median 4.8. The others, and the ratio of the first two, are from traces of GPT-2 on one H200 and on two."""
 SHARED = 0.05
-"""Growth of the host time of each process if a host runs twice as many. Timed in turns with one process by itself, two
-training processes without communication took 0.98, 1.01, 1.09, 1.13 and 1.18 of its time where hosts set the pace."""
+"""Growth of the host time of each process if a host runs twice as many. Timed alternately with a single process, two
+host-bound training processes without communication took 0.98, 1.01, 1.09, 1.13 and 1.18 of its time."""
 SPREAD = 0.07
-"""Standard deviation of a rank's host time in a step, over the mean. In steps of healthy recorded jobs, the slowest of
-two ranks took 1.01 to 1.11 of the mean by itself, 1.04 in the median, the slowest of four 1.10."""
+"""Standard deviation of a rank's host time in a step, over the mean. In steps of healthy recorded jobs, the own time of
+the slowest of two ranks was 1.01 to 1.11 of the mean, median 1.04; of the slowest of four 1.10."""
 
 
 @dataclass(frozen=True)

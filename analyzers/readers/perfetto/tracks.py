@@ -34,7 +34,7 @@ class Tracks:
     def thread(self, uuid: int) -> Thread:
         """Return pid and tid of the thread that a track belongs to.
 
-        Tracks below a thread belong to it. A track without a thread counts as a thread of its own.
+        Tracks below a thread belong to it. A track without a thread counts as a separate thread.
         """
         above = self._lineage(uuid)
         for each in above:
