@@ -10,6 +10,8 @@ from functools import lru_cache
 from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registers its formulas)
     aiter,
     attention,
+    autograd_functions,
+    bitsandbytes_ops,
     convolution,
     copies,
     embedding_tables,
@@ -26,12 +28,15 @@ from tracekit.analyzers.costs import (  # noqa: F401 (importing a family registe
     recurrent,
     reduction,
     routed_experts,
+    sampled,
     serving_attention,
     serving_layers,
     serving_moves,
     serving_quantized,
     softmax,
     sparse_features,
+    spectral,
+    synchronized_norm,
 )
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost, OpCall

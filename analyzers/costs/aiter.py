@@ -20,7 +20,7 @@ _RMS_FLOPS, _LAYER_FLOPS = 4, 8
 
 
 @costs("aiter::rms_norm", "aiter::rmsnorm2d_fwd", "aiter::rmsnorm2d_fwd_ck", "aiter::rms_norm_cu", flops=_RMS_FLOPS)
-@costs("aiter::layernorm2d_fwd", "aiter::layer_norm", flops=_LAYER_FLOPS)
+@costs("aiter::layernorm2d_fwd", "aiter::layer_norm", "aiter::_groupnorm_run", flops=_LAYER_FLOPS)
 def norm(call: Arguments, flops: int) -> Cost:
     """(input, weight, ...), or (result, input, weight, ...): the weight is the first row."""
     tensors = call.every()
@@ -55,7 +55,7 @@ def norm_into(call: Arguments, results: int) -> Cost:
 @costs("aiter::gfx950_a8w8_blockscale_asm", "vllm::rocm_aiter_gemm_w8a8", "vllm::rocm_aiter_gemm_w8a8_blockscale")
 @costs("vllm::rocm_aiter_gemm_a8w8_blockscale", "vllm::rocm_aiter_triton_gemm_a8w8_blockscale")
 @costs("vllm::_rocm_aiter_preshuffled_per_token_w8a8_gemm", "vllm::rocm_aiter_tuned_gemm")
-def linear(call: Arguments) -> Cost:
+def activations_by_weight(call: Arguments) -> Cost:
     """(a[m, k], weights[n, k], scales ...): the result is in 16 bits."""
     a, weight = call.tensor(0), call.tensor(1)
     fit(len(weight.shape) == 2 and a.shape[-1] in weight.shape, call.name)
@@ -89,7 +89,7 @@ def gated_activation(call: Arguments, activation: int) -> Cost:
 @costs("aiter::static_per_tensor_quant", "aiter::dynamic_per_tensor_quant", "aiter::dynamic_per_token_scaled_quant")
 @costs("aiter::dynamic_per_group_scaled_quant", "aiter::dynamic_per_group_scaled_quant_fp4")
 @costs("aiter::smoothquant_fwd", "aiter::moe_smoothquant_fwd")
-def quantize(call: Arguments) -> Cost:
+def quantize_into(call: Arguments) -> Cost:
     """(result, input, scales, ...)."""
     out, x = call.tensor(0), call.tensor(1)
     return moves("pointwise", 3 * x.numel, [x, *call.every(3, 4)], [out, call.optional(2)], x.dtype)

@@ -14,6 +14,8 @@ _BACKENDS: dict[str, Backend] = {
     "flash_attn::": "flash",
     "FlashAttn": "flash",
     "mha_": "flash",
+    "xformers_flash": "flash",
+    "efficient_attention_forward_cutlass": "efficient",
     "_cudnn_attention": "cudnn",
     "_efficient_attention": "efficient",
 }

@@ -95,7 +95,7 @@ FORWARD: list[tuple[tuple[str, ...], Layout]] = [
         replace(_FLASH, causal=8, masks=(14,), sequences_q=3, sequences_k=4, windows=(11, 12)),
     ),
     (
-        ("aten::_efficient_attention_forward",),
+        ("aten::_efficient_attention_forward", "xformers::efficient_attention_forward_cutlass"),
         replace(_EFFICIENT, causal=9, masks=(3,), statistics=10, sequences_q=4, sequences_k=5),
     ),
     (
@@ -111,6 +111,7 @@ FORWARD: list[tuple[tuple[str, ...], Layout]] = [
         replace(_FLASH, causal=9, sequences_q=3, sequences_k=4, windows=(10, 11)),
     ),
     (("FlashAttnFunc",), replace(_FLASH, causal=5)),
+    (("xformers_flash::flash_fwd",), replace(_FLASH, causal=10, sequences_q=3, sequences_k=4, windows=(11, 12))),
     (("FlashAttnVarlenFunc",), replace(_FLASH, causal=9, sequences_q=3, sequences_k=4)),
     (
         ("aiter::mha_fwd", "aiter::fmha_v3_fwd", "aiter::wrapper_fmha_v3_fwd"),

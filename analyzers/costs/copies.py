@@ -71,7 +71,7 @@ def repeat(call: Arguments) -> Cost:
 
 
 @costs("aten::constant_pad_nd", "aten::reflection_pad1d", "aten::reflection_pad2d")
-@costs("aten::replication_pad1d", "aten::replication_pad2d")
+@costs("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d", "aten::reflection_pad3d")
 def pad(call: Arguments) -> Cost:
     """(self, pad): pairs for the last dim come first; a negative pad crops. Elements are copied one at a time."""
     x, pads = call.tensor(0), call.integers(1)

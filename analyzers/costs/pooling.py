@@ -49,7 +49,8 @@ def adaptive_pool(call: Arguments) -> Cost:
 
 @costs("aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d", flops=0)
 @costs("aten::_upsample_nearest_exact2d", flops=0)
-@costs("aten::upsample_bilinear2d", "aten::_upsample_bilinear2d_aa", flops=8)
+@costs("aten::upsample_bilinear2d", "aten::_upsample_bilinear2d_aa", "aten::upsample_trilinear3d", flops=8)
+@costs("aten::upsample_linear1d", flops=4)
 @costs("aten::upsample_bicubic2d", "aten::_upsample_bicubic2d_aa", flops=40)
 def upsample(call: Arguments, flops: int) -> Cost:
     """(self, output_size, ...)."""

@@ -94,7 +94,7 @@ ANALYZING = (
     Kind(
         "estimated-bytes",
         "info",
-        "The bytes of {count} generated kernel{s} are those of {its|their} inputs, read once; the FLOPs are unknown.",
+        "The bytes of {count} kernel{s} are those of {its|their} recorded inputs, read once; the FLOPs are unknown.",
         "Their roof fractions are estimates.",
     ),
     Kind(
