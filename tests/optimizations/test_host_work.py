@@ -158,6 +158,22 @@ def test_a_step_without_waits_in_it_is_faster():
     assert find("avoid-syncs").objection(replace(base, ops=base.ops.assign(sync=False)))
 
 
+def test_what_only_computes_whether_to_branch_goes_with_the_branch():
+    base = op_lists.base()
+    row, one = np.arange(len(base.ops)), op_lists.elementwise(4096, "fp16", "reduction")
+    costs = base.ops.cost.to_numpy(copy=True)
+    costs[[3, 4]] = replace(one, write_bytes=1)
+    ops = base.ops.assign(cost=costs, sync=row == 5, call=np.where(row == 5, "aten::is_nonzero", base.ops.call))
+    copies = pd.Series(np.where(row == 5, "Memcpy DtoH (Device -> Pageable)", ""), index=ops.index)
+    asked = replace(base, ops=ops, recorded=replace(base.recorded, copies=copies))
+    read = replace(asked, ops=ops.assign(call="aten::item"))
+    gone = [
+        np.flatnonzero(find("avoid-syncs").applied(each, outcome).ops.kernel_ns == 0).tolist()
+        for each, outcome in ((asked, "expected"), (asked, "low"), (read, "expected"))
+    ]
+    assert gone == [[3, 4, 5], [5], [5]]
+
+
 def test_a_wait_for_the_device_within_a_step_keeps_graphs_away_and_breaks_them():
     base = op_lists.base()
     row = np.arange(len(base.ops))

@@ -16,6 +16,7 @@ from tracekit.optimizations.shared.host_work import NOTABLE, named_causes
 from tracekit.subjects.subject import Subject
 
 _WAITS = ("allocation",)
+_BRANCH = "aten::is_nonzero"
 _TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
 ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
 """Fraction of the allocation time that remains without empty_cache()."""
@@ -25,8 +26,9 @@ class AvoidSyncs(Optimization):
     """The host no longer waits for the device in the middle of a step.
 
     Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end, the
-    last one disappears, too. Shapes no longer depend on values. The time of allocating and freeing disappears, except
-    for a fifth at the low end. `compile` counts a graph break at each value that is read back.
+    last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only compute it
+    disappear as well, except at the low end. Shapes no longer depend on values. The time of allocating and freeing
+    disappears, except for a fifth at the low end. `compile` counts a graph break at each value that is read back.
 
     *Refused* if the host does not wait within the step, and allocates next to nothing.
     """
@@ -45,6 +47,7 @@ class AvoidSyncs(Optimization):
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _amid(base)
         ops, read = base.ops, _to_host(base) & (amid | (outcome == "high"))
+        read |= _asked_for(base, read) & (outcome != "low")
         return ops.assign(
             sync=ops.sync & ~amid,
             name=ops.name.mask(by_values(ops), FIXED),
@@ -99,6 +102,16 @@ def _amid(base: Baseline) -> Rows:
     kernels = np.flatnonzero((base.ops.category.to_numpy() == "kernel") & traced)
     before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
     return np.asarray(base.ops.sync.to_numpy() & before_last)
+
+
+def _asked_for(base: Baseline, read: Rows) -> Rows:
+    """Return the ops right before the reads of `if tensor:` that compute nothing but its truth value, of one byte."""
+    truth = np.array([cost is not None and cost.write_bytes == 1 for cost in base.ops.cost], dtype=bool)
+    chosen = np.zeros(len(truth), dtype=bool)
+    ahead = read & base.ops.call.isin([_BRANCH]).to_numpy()
+    while (ahead := np.append(ahead[1:], False) & truth & ~chosen).any():
+        chosen |= ahead
+    return chosen
 
 
 def _to_host(base: Baseline) -> Rows:

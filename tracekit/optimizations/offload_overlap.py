@@ -11,12 +11,10 @@ from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.host_device_copies import copied_bytes, copies, together
+from tracekit.optimizations.shared.host_device_copies import SLOWER, copied_bytes, copies, together
 from tracekit.optimizations.shared.reasons import share_of
 from tracekit.subjects.subject import Subject
 
-SLOWER = Interval(1.4, 1.1, 1.0)
-"""Time of a pinned copy relative to its modelled time."""
 HIDDEN = Interval(0.3, 0.9, 1.0)
 """Fraction of the kernels' time during which copies proceed."""
 LAYERS = 4

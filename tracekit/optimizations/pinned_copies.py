@@ -13,12 +13,10 @@ from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.host_device_copies import copied_bytes, copies, gains, together
+from tracekit.optimizations.shared.host_device_copies import SLOWER, copied_bytes, copies, gains, together
 from tracekit.optimizations.shared.reasons import share_of
 from tracekit.subjects.subject import Subject
 
-SLOWER = Interval(1.6, 1.15, 1.0)
-"""Time of a pinned copy relative to its modelled time."""
 HIDDEN = Interval(0.0, 0.0, 1.0)
 """Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
 UNKNOWN = Interval(0.8, 0.5, 0.2)
@@ -32,7 +30,7 @@ _OFFLOADED = {"offload-overlap": "it pins the memory that it prefetches."}
 class PinnedCopies(Optimization):
     """Copies to and from page-locked host memory, which are faster and asynchronous.
 
-    Copies between the device and pageable memory take the modelled time of pinned copies (times 1.6, 1.15 or 1), and
+    Copies between the device and pageable memory take the modelled time of pinned copies (times 4, 1.1 or 1), and
     the host does not wait for those to the device. At the high end they overlap with kernels, as for a prefetched
     batch, and unnamed host work disappears if copies to the host are so large that their memory is mapped and unmapped
     for each copy.

@@ -4,9 +4,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.optimizations.shared.host_work import NOTABLE
+
+SLOWER = Interval(4.0, 1.1, 1.0)
+"""Time of a pinned copy relative to its modelled time. On hosts of an H100, scripts copied at 50 GB/s on most days, at
+13 on another, and once no faster than from pageable memory, at 9."""
 
 
 def copies(base: Baseline, pattern: str) -> Rows:
