@@ -17,7 +17,7 @@ def abstention(analysis: Analysis) -> str | None:
         return _NOTHING + _hidden(analysis) + "."
     said = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
     if analysis.source.device == "cpu":
-        said.insert(0, "The trace holds no work of a GPU.")
+        said.insert(0, "The trace contains no work of a GPU.")
     return printable(" ".join(["Nothing can be predicted.", *said[:_REASONS]]))
 
 
@@ -38,5 +38,5 @@ def _hidden(analysis: Analysis) -> str:
     if analysis.source.device == "cpu" or min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
         return ""
     if analysis.problems["code"].isin(["no-host-events"]).any():
-        return ", as far as known: the trace holds no events of the host"
+        return ", as far as known: the trace contains no events of the host"
     return ", as far as known: the trace does not record shapes and types of most of its work"

@@ -113,7 +113,7 @@ def _as_recorded(analysis: Analysis, bound: str, share: float) -> str:
 
 def _largest_op(analysis: Analysis) -> str:
     if analysis.ops.empty:
-        return "holds no op"
+        return "contains no op"
     top = analysis.ops.nlargest(1, "share").iloc[0]
     return f"spends {percent(top['share'])} of its op time in {shortened(str(top['name']), 60)}"
 

@@ -14,8 +14,8 @@ _FIRST_KEY = re.compile(r'\{\s*"tracekit_of": "(\w+ \w+)"')
 def write_text(path: Path, text: str, form: str, kind: str, mark: str, force: bool) -> None:
     """Write the text with its kind ("analysis") and the mark of its input.
 
-    Raises TracekitError if `path` exists and holds another kind, or the same kind for another input. CSV cannot hold a
-    mark, so only a file with the same table is replaced.
+    Raises TracekitError if `path` exists and contains another kind, or the same kind for another input. CSV cannot hold
+    a mark, so only a file with the same table is replaced.
     """
     if not force and path.exists():
         held = path.read_text(encoding="utf-8", errors="replace")

@@ -17,7 +17,7 @@ _ROWS, _NAME, _SHOWN = 15, 100, 40
 
 def to_text(devices: Sequence[DeviceMemory]) -> str:
     """Return the current and peak memory of each device, and the call sites that allocated it."""
-    return "\n".join(_text(device) for device in devices) + "\n" if devices else "The snapshot holds no memory.\n"
+    return "\n".join(_text(device) for device in devices) + "\n" if devices else "The snapshot contains no memory.\n"
 
 
 def to_json(devices: Sequence[DeviceMemory]) -> str:

@@ -95,4 +95,6 @@ def test_without_the_host_nobody_knows_what_it_did(tmp_path, content):
     analysis = tracekit.analyze(path)
     assert "no-host-events" in set(analysis.problems["code"])
     assert not analysis.recommendations
-    assert "holds no events of the host" in CliRunner().invoke(main, ["analyze", str(path)]).output.replace("\n", " ")
+    assert "contains no events of the host" in CliRunner().invoke(main, ["analyze", str(path)]).output.replace(
+        "\n", " "
+    )

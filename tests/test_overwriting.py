@@ -141,7 +141,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("change", [{"model": "bert"}, {"gpu": "h200"}, {"workload": "prefill"}, {"device": "cpu"}])
 def test_profile_refuses_the_run_of_something_else(run: Path, change: dict[str, str]) -> None:
-    with pytest.raises(TracekitError, match="holds a run of gpt2 decode t4") as raised:
+    with pytest.raises(TracekitError, match="contains a run of gpt2 decode t4") as raised:
         check_folder(settings(run, **change), False, print)
     assert "--force" in raised.value.hint
     check_folder(settings(run, **change), True, print)
@@ -181,7 +181,7 @@ def row(**changes: object) -> Row:
 @pytest.mark.parametrize(
     ("rows", "refused"),
     [
-        ([], "holds no rows"),
+        ([], "contains no rows"),
         ([row(model="bert")], "another bench: bert"),
         ([row(), row(batch_size=4)], "batch 4"),
         ([row(), row(config="bf16")], "bf16"),

@@ -79,7 +79,7 @@ def test_what_may_not_be_read(monkeypatch, verb):
         ("profile --model gpt2 --gpu t4 --batch-size 99999999999999999999", 2, "not in the range"),
         ("profile --model gpt2 --gpu t4 --batch-size -1", 2, "not in the range"),
         ("profile --model gpt2 --gpu t4 --steps 999999999", 2, "not in the range"),
-        ("profile --model folder --gpu t4", 1, "holds no model"),
+        ("profile --model folder --gpu t4", 1, "contains no model"),
         ("profile --model text --gpu t4", 1, "No model is called"),
         ("profile --model gpt2 --gpu nosuch", 1, "nosuch"),
         ("analyze text --max-unpacked nan", 2, "nan"),

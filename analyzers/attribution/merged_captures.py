@@ -49,7 +49,7 @@ def with_captures(trace: Trace, files: Sequence[tuple[str, Trace]]) -> Trace:
     parts = [part for name, captured in same_rank if (part := _part(name, captured)) is not None]
     if not parts:
         raise InputError(
-            "The given traces hold no capture of a CUDA graph.",
+            "The given traces contain no capture of a CUDA graph.",
             f"{len(files) - len(same_rank)} of {len(files)} are of other ranks; no other one has a call that begins a "
             "capture and one that ends it.",
             "Record the captures with torch.profiler (vLLM: capture_torch_profiler), and name their files or folder.",

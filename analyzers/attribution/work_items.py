@@ -63,7 +63,7 @@ def work_items(trace: Trace) -> WorkItems:
     if (trace.host["category"] == "op").any():
         return _ops(trace.host)
     raise InputError(
-        "The trace holds no work to analyze.",
+        "The trace contains no work to analyze.",
         "It has neither device events (kernels, copies) nor op events.",
         "Record it with ProfilerActivity.CPU and, on a GPU, ProfilerActivity.CUDA; nsys: -t cuda,nvtx.",
     )

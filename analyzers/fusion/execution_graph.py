@@ -62,7 +62,7 @@ def graph_of(calls: Sequence[ExecutedCall]) -> ExecutedStep:
         _visit(builder, root, -1, 0)
     if not any(node.launches for node in builder.nodes):
         raise InputError(
-            "The execution trace holds no op that computes.",
+            "The execution trace contains no op that computes.",
             "Nothing ran while it was recorded.",
             "Record a whole step.",
         )

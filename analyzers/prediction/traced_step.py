@@ -123,7 +123,7 @@ def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:
 
 
 def _tail(trace: Trace, host: pd.DataFrame, work: pd.DataFrame, stop: int) -> HostTail:
-    """Return the host time after the last launch, on the threads that launch; zero if the trace holds no launch.
+    """Return the host time after the last launch, on the threads that launch; zero if the trace contains no launch.
 
     Once a call has returned after all work of the step ended, the host waits no more: later calls are host time.
     """

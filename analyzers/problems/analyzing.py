@@ -43,7 +43,7 @@ ANALYZING = (
         "graph-not-mapped",
         "warning",
         "{count} device event{s} of CUDA graphs, {detail} of the busy time, cannot be attributed to ops: the trace "
-        "holds no capture of their graph, or several that fit. Their layer is the one around the graph's launch.",
+        "contains no capture of their graph, or several that fit. Their layer is the one around the graph's launch.",
         "Record the capture too: start the profiler before the warm-up in which graphs are made, or name its own "
         "traces with --captures. Or profile once without graphs (enforce_eager, no mode=reduce-overhead).",
     ),
@@ -56,7 +56,7 @@ ANALYZING = (
     Kind(
         "files-without-captures",
         "warning",
-        "{count} file{s} of captures {were} left out: {it holds|they hold} no capture, or none of this rank.",
+        "{count} file{s} of captures {were} left out: {it contains|they contain} no capture, or none of this rank.",
         "Name the traces that were recorded while graphs were captured.",
     ),
     Kind(

@@ -31,12 +31,12 @@ READING = (
         "more-events",
         "warning",
         "{count} event{s} after the end of the first list of events {were} not read ({detail}).",
-        "The file holds several traces. Split it, and analyze each separately.",
+        "The file contains several traces. Split it, and analyze each separately.",
     ),
     Kind(
         "trailing-text",
         "info",
-        "{count} byte{s} after the end of the trace {were} not read; {it holds|they hold} no events.",
+        "{count} byte{s} after the end of the trace {were} not read; {it contains|they contain} no events.",
         "Nothing of the trace is lost. Something was appended to the file.",
     ),
     Kind(
@@ -54,7 +54,7 @@ READING = (
     Kind(
         "bad-utf8",
         "info",
-        "{count} event{s} held invalid UTF-8, which was replaced.",
+        "{count} event{s} contained invalid UTF-8, which was replaced.",
         "Only names are affected. Avoid such bytes in record_function names.",
     ),
     Kind(
@@ -165,13 +165,13 @@ READING = (
     Kind(
         "no-device-events",
         "info",
-        "The trace holds no work of a device; times are of the host.",
+        "The trace contains no work of a device; times are of the host.",
         "To profile a GPU, record with ProfilerActivity.CUDA (XPU, ...; nsys: -t cuda) on a machine that has one.",
     ),
     Kind(
         "no-host-events",
         "warning",
-        "The trace holds no host events; device work cannot be attributed to ops or layers.",
+        "The trace contains no host events; device work cannot be attributed to ops or layers.",
         "Record with ProfilerActivity.CPU as well (nsys: -t cuda,nvtx).",
     ),
     Kind(

@@ -50,7 +50,7 @@ def windows(ranks: Sequence[RankSummary], calls: pd.DataFrame, clocks: Clocks) -
     if steps < 1:
         raise InputError(
             "The traces have no step in common.",
-            "Some traces hold no steps, or they were recorded at different times.",
+            "Some traces contain no steps, or they were recorded at different times.",
             "Record the same steps on all ranks.",
         )
     rows = [rank.steps.iloc[at : at + steps] for rank, at in zip(ranks, first, strict=True)]

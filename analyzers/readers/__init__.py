@@ -29,7 +29,7 @@ class Reader(Protocol):
         """Return whether a file that begins with `head` (decompressed) is of this format."""
 
     def read(self, source: Source) -> Trace:
-        """Read the trace. Raises InputError if the source holds no usable events."""
+        """Read the trace. Raises InputError if the source contains no usable events."""
 
 
 READERS: tuple[Reader, ...] = (perfetto, proton, kineto, ncu, ncu_report_file, nsys)
@@ -44,7 +44,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
     with open_source(path, max_bytes) as source:
         if execution_trace.sniff(source.head):
             raise InputError(
-                f"{source.name} is an execution trace, which holds no times.",
+                f"{source.name} is an execution trace, which contains no times.",
                 "It contains the tensors that ops read, and belongs to the trace of a profiler.",
                 f"Give it with that trace: tracekit fuse TRACE --execution-trace {source.name}",
             )

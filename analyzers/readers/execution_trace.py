@@ -118,7 +118,9 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> tuple[ExecutedCall,
             "Record it with PyTorch 2.1 or later.",
         )
     if not decoded.nodes:
-        raise InputError(f"The execution trace {name} holds no calls.", "Nothing ran while it was recorded.", _RECORD)
+        raise InputError(
+            f"The execution trace {name} contains no calls.", "Nothing ran while it was recorded.", _RECORD
+        )
     calls = {each.id: _call(each) for each in decoded.nodes}
     return tuple(calls[number] for number in sorted(calls))
 

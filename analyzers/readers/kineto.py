@@ -31,7 +31,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Read a trace. Raises InputError if the source holds no events of a PyTorch profiler."""
+    """Read a trace. Raises InputError if the source contains no events of a PyTorch profiler."""
     with _no_garbage_collection():
         events = _read_events(source)
         tables = assemble(events.parts)
@@ -139,7 +139,7 @@ def _no_events(source: Source, events: _Events) -> InputError:
     why = f"None of its {events.total:,} events is work of a PyTorch profiler." if events.total else "It has no events."
     if source.damage or events.tail is None:
         why += " It is cut off."
-    return InputError(f"{source.name} holds nothing to analyze.", why, "Record steps while the profiler is active.")
+    return InputError(f"{source.name} contains nothing to analyze.", why, "Record steps while the profiler is active.")
 
 
 def _text(raw: bytes) -> str:

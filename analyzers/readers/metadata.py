@@ -23,7 +23,7 @@ SAFE_KEYS = frozenset(
         *("hip_runtime_version", "hip_driver_version", "roctracer_version", "rocprofiler_version"),
     )
 )
-"""Top-level keys of a trace that are copied to outputs. Others may hold host names or secrets."""
+"""Top-level keys of a trace that are copied to outputs. Others may contain host names or secrets."""
 
 _NOT_SECRET = {"traceName", "trace_id", "tracekit", "traceEvents"}
 _BETWEEN = " \t\r\n,"

@@ -67,7 +67,7 @@ def decode_chunk(chunk: bytes, final: bool, effort: Effort) -> Decoded:
         decoded = Decoded(events)
     decoded = decoded or decode_to_end(chunk)
     if decoded is None and len(chunk) > EVENT_BYTES:
-        raise TooDamagedError(f"{len(chunk) / 2**20:.0f} MiB of it hold no end of an event.")
+        raise TooDamagedError(f"{len(chunk) / 2**20:.0f} MiB of it contain no end of an event.")
     decoded = decoded or _Salvage(chunk, final, effort).run()
     effort.events += len(decoded.events)
     return decoded

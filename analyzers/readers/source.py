@@ -117,5 +117,5 @@ def _resolve(path: Path) -> Path:
 def _checked(source: Source) -> Source:
     if source.head.strip():
         return source
-    why = f"Nothing could be decompressed: {source.damage}." if source.damage else "It holds no data."
+    why = f"Nothing could be decompressed: {source.damage}." if source.damage else "It contains no data."
     raise InputError(f"{source.name} is empty.", why, "Export the trace again; the profiler writes it when it stops.")

@@ -164,7 +164,7 @@ def none_named(job: Job) -> str:
     """Return the sentence for a job in which no rank is named."""
     if "clocks-not-aligned" in set(job.problems["code"]):
         return "No rank is named: their clocks cannot be compared."
-    return "No rank holds up the others by more than chance."
+    return "No rank delays the others significantly."
 
 
 def link(job: Job) -> str:

@@ -217,5 +217,5 @@ def test_a_report_alone_is_analyzed():
 
 
 def test_a_trace_is_no_report():
-    with pytest.raises(InputError, match="holds no counters"):
+    with pytest.raises(InputError, match="contains no counters"):
         analyze_files(PREFILL[0], counters=PREFILL[0])

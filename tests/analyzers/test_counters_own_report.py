@@ -49,7 +49,7 @@ def test_the_counters_are_those_of_the_kernels(report):
 
 @pytest.mark.parametrize("percent", [2, 25, 50])
 def test_cut_off_before_its_first_launch_ends_it_is_refused(tmp_path, percent):
-    with pytest.raises(InputError, match="holds no kernel"):
+    with pytest.raises(InputError, match="contains no kernel"):
         load(cut(tmp_path, percent))
 
 

@@ -97,7 +97,7 @@ def test_without_launches_it_says_so(tmp_path, module):
     module([])
     path = tmp_path / "report.ncu-rep"
     path.write_bytes(MAGIC)
-    with pytest.raises(InputError, match="holds no kernel"):
+    with pytest.raises(InputError, match="contains no kernel"):
         load(path)
 
 

@@ -157,7 +157,7 @@ def test_gradients_know_their_forward_op():
         ("hello", "is no execution trace"),
         ('{"traceEvents": []}', "is no execution trace"),
         ('{"schema": "2.0", "nodes": []}', "schema that tracekit does not read"),
-        ('{"schema": "1.1.1", "nodes": []}', "holds no calls"),
+        ('{"schema": "1.1.1", "nodes": []}', "contains no calls"),
         ('{"schema": "1.1.1", "nodes": [{"id": 1, "name"', "is damaged"),
         ('{"schema": "1.1.1"}', "is damaged"),
     ],
@@ -183,7 +183,7 @@ def test_calls_without_ops_make_no_graph(tmp_path):
 
 
 def test_an_execution_trace_alone_says_where_it_belongs():
-    with pytest.raises(InputError, match="execution trace, which holds no times"):
+    with pytest.raises(InputError, match="execution trace, which contains no times"):
         load(SAMPLES / "cpu_llama_prefill.et.json.gz")
 
 

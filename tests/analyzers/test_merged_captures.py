@@ -178,7 +178,7 @@ def test_captures_of_other_ranks_are_left_out():
     trace = with_captures(replays(4, rank=0), files)
     assert rows_of(trace, analyze(trace)) == [4]
     assert codes(analyze(trace))["files-without-captures"] == 1
-    with pytest.raises(InputError, match="hold no capture"):
+    with pytest.raises(InputError, match="contain no capture"):
         with_captures(replays(4, rank=3), files)
 
 
@@ -187,7 +187,7 @@ def test_the_files_of_a_folder(tmp_path):
         (tmp_path / name).write_text("")
     read = []
     for rank in (None, 1):
-        with pytest.raises(InputError, match="hold no capture"):
+        with pytest.raises(InputError, match="contain no capture"):
             with_captures_of(replays(4, rank=rank), [tmp_path], lambda file: read.append(file.name) or replays(4))
     assert read == ["bs_4_rank0.json.gz", "bs_4_rank1.json.gz", "bs_4_rank1.json.gz"]
     (tmp_path / "empty").mkdir()
@@ -198,5 +198,5 @@ def test_the_files_of_a_folder(tmp_path):
 def test_a_trace_without_a_capture_is_refused():
     made = Handmade()
     replay(made, 0, 1, KERNELS)
-    with pytest.raises(InputError, match="hold no capture"):
+    with pytest.raises(InputError, match="contain no capture"):
         with_captures(replays(4), [("x", made.trace())])

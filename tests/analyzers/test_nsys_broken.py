@@ -97,7 +97,7 @@ def test_values_of_other_types(shared, tmp_path, name, value):
     for table in READ:
         for column in columns(shared, name, table):
             if (table, column) == ("StringIds", "id"):
-                continue  # a primary key holds nothing but integers
+                continue  # a primary key contains nothing but integers
             statements.append(
                 f'UPDATE OR IGNORE {table} SET "{column}" = {value} WHERE rowid % 7 = {chance.randrange(7)}'
             )

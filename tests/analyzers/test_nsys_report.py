@@ -67,7 +67,7 @@ def test_an_nsys_that_writes_nothing(report, install):
 def test_errors_name_the_report(report, tmp_path, install):
     sqlite = Export().row("CUPTI_ACTIVITY_KIND_KERNEL", start=None).write(tmp_path / "empty.sqlite")
     install(f"shutil.copy({str(sqlite)!r}, output)")
-    with pytest.raises(InputError, match=r"run 1\.nsys-rep holds nothing to analyze"):
+    with pytest.raises(InputError, match=r"run 1\.nsys-rep contains nothing to analyze"):
         load(report)
 
 

@@ -139,7 +139,7 @@ def test_profiles_without_kernels_and_other_json(tmp_path):
     with pytest.raises(InputError, match="None of its scopes launched a kernel"):
         load(write(tmp_path, tree(scope("step_0"))))
     deep = b'[{"children":' * 20_000
-    with pytest.raises(InputError, match="holds no kernel"):
+    with pytest.raises(InputError, match="contains no kernel"):
         load(write(tmp_path, deep))
     assert not proton.sniff(b'{"displayTimeUnit":"ms","traceEvents":[{"ph":"X"}]}')
     assert not proton.sniff(b'[{"ph":"X","name":"a"}]')

@@ -1,4 +1,4 @@
-"""A stamped trace begins with our metadata, keeps its events, and holds nothing of the environment."""
+"""A stamped trace begins with our metadata, keeps its events, and contains nothing of the environment."""
 
 import gzip
 import json

@@ -115,5 +115,5 @@ def test_what_lacks_is_said():
     assert "--execution-trace FILE" in " ".join(fuse(trace.parent, "--all").output.split())
     swapped = fuse(beside, "--execution-trace", trace, "--gpu", "h100")
     assert swapped.exit_code == 1
-    assert "is an execution trace, which holds no times" in swapped.output
+    assert "is an execution trace, which contains no times" in swapped.output
     assert "does not exist" in fuse(trace, "--execution-trace", "nowhere.json", "--gpu", "h100").output

@@ -92,7 +92,7 @@ def test_a_check_names_baselines_and_finds_what_was_planted(tools):
         ("predict", ("base-0.json", "", "t5"), "not known"),
         ("predict", ("base-0.json", "", "", -1), "no batch size"),
         ("ranks", ("base-0.json",), "A single rank waits for no other"),
-        ("ranks", ("empty",), "holds no traces"),
+        ("ranks", ("empty",), "contains no traces"),
         ("show", ("base-0.json", ""), "has no row"),
         ("analyze", ("empty",), "without a trace"),
     ],

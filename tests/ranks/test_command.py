@@ -171,7 +171,7 @@ def test_the_numbers_of_ranks(said, names, numbers, guessed):
 
 def test_a_folder_without_traces(tmp_path):
     run = CliRunner().invoke(main, ["ranks", str(tmp_path)])
-    assert run.exit_code == 1 and "holds no traces" in run.output
+    assert run.exit_code == 1 and "contains no traces" in run.output
 
 
 def test_one_rank_is_too_few():

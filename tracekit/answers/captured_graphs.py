@@ -14,8 +14,8 @@ _RANK = re.compile(r"rank[_-]?(\d+)")
 
 
 def with_captures_of(trace: Trace, paths: Sequence[str | Path], read: Callable[[Path], Trace]) -> Trace:
-    """Return the trace with the captures in files and folders. Raises InputError if they hold no capture of the trace's
-    rank."""
+    """Return the trace with the captures in files and folders. Raises InputError if they contain no capture of the
+    trace's rank."""
     files = [file for path in paths for file in _files(Path(path), trace.metadata.rank)]
     return with_captures(trace, [(file.name, read(file)) for file in files])
 
@@ -27,7 +27,7 @@ def _files(path: Path, rank: int | None) -> list[Path]:
     traces = sorted(file for file in path.iterdir() if file.name.endswith(_ENDINGS))
     if not traces:
         raise InputError(
-            f"{path} holds no captures.",
+            f"{path} contains no captures.",
             f"It has no file that ends in {', '.join(_ENDINGS)}.",
             "Name the folder with the traces of the captures (vLLM and SGLang: capture_traces).",
         )

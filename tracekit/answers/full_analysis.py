@@ -107,7 +107,7 @@ def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
     measured = load(path, max_bytes=max_bytes).counters
     if measured is None:
         raise InputError(
-            f"{path} holds no counters.",
+            f"{path} contains no counters.",
             "It is a trace, not an Nsight Compute report.",
             "Write one with: ncu --set full --csv --page raw --log-file FILE COMMAND.",
         )

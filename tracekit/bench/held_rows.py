@@ -19,13 +19,15 @@ def held_rows(path: Path, runs: Iterable[Settings], wanted: Sequence[Configurati
         return []
     rows = from_csv(path)
     if not rows:
-        raise _refused(path, "holds no rows of a bench")
+        raise _refused(path, "contains no rows of a bench")
     first = wanted[0]
     keys = {(*_run(run, first), each.name, first.name) for run in runs for each in wanted}
     other = [row for row in rows if (*_key(row), row.config, row.first) not in keys]
     if other:
         row = other[0]
-        raise _refused(path, f"holds another bench: {row.model}, {row.workload}, batch {row.batch_size}, {row.config}")
+        raise _refused(
+            path, f"contains another bench: {row.model}, {row.workload}, batch {row.batch_size}, {row.config}"
+        )
     return rows
 
 

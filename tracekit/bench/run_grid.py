@@ -59,7 +59,7 @@ def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False,
 
     A row that fails has its `error` set. After each row bench.csv and bench.html are written; at the end
     bench.parquet, if pyarrow is installed. If `verbose`, libraries may print to stderr. Raises TracekitError for a
-    folder that holds another bench, unless `force`.
+    folder that contains another bench, unless `force`.
     """
     wanted = [configuration(name) for name in grid.configurations]
     text = text_of(grid.text)

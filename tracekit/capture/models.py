@@ -90,7 +90,7 @@ def find(name: str) -> ModelSpec:
 
 def _directory(path: Path) -> ModelSpec:
     if not (path / "config.json").is_file():
-        raise InputError(f"{path} holds no model.", "It has no config.json.", _A_MODEL)
+        raise InputError(f"{path} contains no model.", "It has no config.json.", _A_MODEL)
     return ModelSpec(path.resolve().name, "directory", str(path))
 
 

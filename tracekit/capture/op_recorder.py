@@ -32,8 +32,8 @@ _NO_SEQUENCE = 2**64 - 1
 class OpRecorder(TorchDispatchMode):
     """Records the ops that are dispatched while it is entered; `start` begins a new recording.
 
-    A number read back to the host is 1 (True): fake tensors hold no data. This answers what models ask, such as whether
-    a mask is all ones, correctly for the inputs that tracekit makes.
+    A number read back to the host is 1 (True): fake tensors contain no data. This answers what models ask, such as
+    whether a mask is all ones, correctly for the inputs that tracekit makes.
     """
 
     supports_higher_order_operators = True

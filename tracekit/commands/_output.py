@@ -7,7 +7,7 @@ import click
 
 from tracekit.runs.folders import ANALYSIS, GRAPH, REPORT, RUN, TRACE
 
-FORCE = click.option("--force", is_flag=True, help="Replace an existing output, even if it holds something else.")
+FORCE = click.option("--force", is_flag=True, help="Replace an existing output, even if it contains something else.")
 
 if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis

@@ -54,10 +54,10 @@ def is_trace_alone(path: Path) -> bool:
 
 
 def check_graph(folder: Path) -> None:
-    """Raise InputError if a run's folder holds no graph of its ops."""
+    """Raise InputError if a run's folder contains no graph of its ops."""
     if folder.exists() and not (folder / GRAPH).is_file():
         raise InputError(
-            f"{folder} holds no graph of its ops.",
+            f"{folder} contains no graph of its ops.",
             "Kernels are written from the data flow between ops. A trace records shapes and launch order, but no "
             "tensors.",
             "Profile the model: tracekit profile --model NAME, or tracekit.profile(model, inputs) for one of your own, "

@@ -23,7 +23,7 @@ Where = str | Path | Sequence[str | Path]
 
 
 def check_outputs(folder: Path, where: Where, force: bool) -> None:
-    """Raise TracekitError if the folder cannot be written to, or holds the outputs of another job."""
+    """Raise TracekitError if the folder cannot be written to, or contains the outputs of another job."""
     for name in (PAGE, DATA, TABLE, TRACES):
         check_writable(folder / name)
     check_page(folder / PAGE, "ranks", _mark(where), force)

@@ -29,7 +29,7 @@ def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
         return sorted(files, key=_natural)
     known = is_url(str(where)) or _WILD.search(str(where)) or Path(where).exists()
     raise InputError(
-        f"{shown(str(where))} {'holds no traces' if known else 'does not exist'}.",
+        f"{shown(str(where))} {'contains no traces' if known else 'does not exist'}.",
         "A folder is searched for files that end in .json or .json.gz, and for run folders."
         if known
         else "No file or folder has this name.",

@@ -125,7 +125,7 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
         raise InputError(f"{path} cannot be read.", f"{error}.", "Give a file that save wrote.") from error
     if _METADATA not in metadata:
         why = "Only what this version of tracekit.quantization.quantize.save wrote can be read."
-        raise InputError(f"{path} holds no quantized model.", why, "Quantize the model again, and save it.")
+        raise InputError(f"{path} contains no quantized model.", why, "Quantize the model again, and save it.")
     wanted: dict[str, tuple[str, int, bool]] = json.loads(metadata[_METADATA])
     layers = {name: _layer_named(model, name, str(path)) for name in wanted}
     made: dict[nn.Module, nn.Module] = {}

@@ -1,4 +1,4 @@
-"""Refuses to write a run into a folder that holds a run of something else."""
+"""Refuses to write a run into a folder that contains a run of something else."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ _PARAMETERS = ("batch_size", "seq_len", "new_tokens", "dtype", "attention", "wei
 
 
 def check_folder(settings: Settings, force: bool, say: Say) -> None:
-    """Raise TracekitError if the folder holds a run of another model, workload or GPU, unless `force`.
+    """Raise TracekitError if the folder contains a run of another model, workload or GPU, unless `force`.
 
     A run with other parameters is replaced, which `say` reports.
     """
@@ -33,14 +33,14 @@ def check_folder(settings: Settings, force: bool, say: Say) -> None:
 
 
 def check_script_folder(script: Path, folder: Path, force: bool) -> None:
-    """Raise TracekitError if the folder holds a run of anything else than this script, unless `force`."""
+    """Raise TracekitError if the folder contains a run of anything else than this script, unless `force`."""
     existing = _stored_run(folder)
     if existing is not None and not force and existing.get("script") != script.name:
         raise _refused(folder, f"a run of {_described(existing)}")
 
 
 def check_module_folder(name: str, folder: Path, force: bool) -> None:
-    """Raise TracekitError if the folder holds a run of anything else than a module of this class, unless `force`."""
+    """Raise TracekitError if the folder contains a run of anything else than a module of this class, unless `force`."""
     existing = _stored_run(folder)
     if existing is not None and not force and existing.get("module") != name:
         raise _refused(folder, f"a run of {_described(existing)}")

@@ -25,7 +25,7 @@ def profile(model: "str | nn.Module", inputs: Any = None, *, force: bool = False
     Options for a model by name are the fields of tracekit.capture.settings.Settings: gpu, workload, batch_size,
     seq_len, new_tokens, dtype, attention, device, weights, steps, output. A torch module of your own takes the inputs
     of a call (a tensor, a sequence of arguments, or a mapping of named ones), and the options gpu, gpu_file, device,
-    train, loss, steps, output. Raises TracekitError if they do not fit together, or if the folder holds another run,
+    train, loss, steps, output. Raises TracekitError if they do not fit together, or if the folder contains another run,
     unless `force`.
     """
     if isinstance(model, str):

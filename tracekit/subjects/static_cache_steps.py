@@ -113,7 +113,7 @@ def generate(model: "nn.Module", settings: Settings, record: Recorder = unrecord
 
 
 class _EmptyCache(StaticCache):
-    """A cache that is reset to hold no tokens. Its tensors are allocated when it is first filled."""
+    """A cache that is reset to contain no tokens. Its tensors are allocated when it is first filled."""
 
     def restore(self) -> None:
         if self._saved:

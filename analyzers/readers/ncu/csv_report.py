@@ -26,7 +26,7 @@ def read(source: Source) -> Trace:
         launches = None
     if launches is None or launches.identity.empty:
         raise InputError(
-            f"{source.name} holds no kernel that Nsight Compute measured.",
+            f"{source.name} contains no kernel that Nsight Compute measured.",
             "There is no readable row below its header.",
             "Export it again: ncu --import report.ncu-rep --csv --page raw.",
         )

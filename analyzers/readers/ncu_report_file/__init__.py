@@ -13,7 +13,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Read a report. Raises MissingPackageError without the module, and InputError if the report holds no launch."""
+    """Read a report. Raises MissingPackageError without the module, and InputError if the report contains no launch."""
     from tracekit.analyzers.readers.ncu_report_file import report_file
 
     return report_file.read(source)

@@ -29,14 +29,14 @@ _CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_
 
 
 def read(source: Source) -> Trace:
-    """Read a report. Raises MissingPackageError without the module, and InputError if the report holds no launch."""
+    """Read a report. Raises MissingPackageError without the module, and InputError if the report contains no launch."""
     module = _module()
     with _as_file(source) as path:
         actions = list(_actions(module.load_report(str(path))))
     whole = [action for action in actions if action]
     if not whole:
         raise InputError(
-            f"{source.name} holds no kernel that Nsight Compute measured.",
+            f"{source.name} contains no kernel that Nsight Compute measured.",
             "Its module finds none in it; the file may be cut off.",
             "Save the report again.",
         )

@@ -14,7 +14,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> Trace:
     """Read an export.
 
-    Raises InputError if the file is not an export of Nsight Systems, is too damaged to read, or holds no work.
+    Raises InputError if the file is not an export of Nsight Systems, is too damaged to read, or contains no work.
     """
     from tracekit.analyzers.readers.nsys import sqlite_export
 

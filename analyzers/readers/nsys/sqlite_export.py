@@ -29,7 +29,7 @@ _CAPTURE = "META_DATA_CAPTURE"
 def read(source: Source) -> Trace:
     """Read an export.
 
-    Raises InputError if the file is not an export of Nsight Systems, is too damaged to read, or holds no work.
+    Raises InputError if the file is not an export of Nsight Systems, is too damaged to read, or contains no work.
     """
     with open_database(source) as database:
         if not any(database.has(table) for table in _KNOWN):
@@ -41,7 +41,7 @@ def read(source: Source) -> Trace:
         trace = _read(database, source)
     if trace.host.empty and trace.device.empty:
         raise InputError(
-            f"{source.name} holds nothing to analyze.",
+            f"{source.name} contains nothing to analyze.",
             "It has no CUDA calls, device work or NVTX ranges" + (f": {database.damage}." if database.damage else "."),
             "Record with nsys profile -t cuda,nvtx",
         )

@@ -13,7 +13,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Read a trace. Raises InputError if it holds no work of PyTorch, and MissingPackageError without Perfetto's
+    """Read a trace. Raises InputError if it contains no work of PyTorch, and MissingPackageError without Perfetto's
     package."""
     from tracekit.analyzers.readers.perfetto import perfetto_trace
 

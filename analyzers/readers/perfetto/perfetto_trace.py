@@ -21,7 +21,7 @@ _CHUNK = 50_000
 
 
 def read(source: Source) -> Trace:
-    """Read a trace. Raises InputError if it holds no work of PyTorch, and MissingPackageError without Perfetto's
+    """Read a trace. Raises InputError if it contains no work of PyTorch, and MissingPackageError without Perfetto's
     package."""
     framing, collected = Framing(), Collected()
     for packets in framing.runs(source.blocks()):

@@ -16,7 +16,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(source: Source) -> Trace:
-    """Read a profile. Raises InputError if it holds no kernel."""
+    """Read a profile. Raises InputError if it contains no kernel."""
     from tracekit.analyzers.readers.proton import proton_profile
 
     return proton_profile.read(source, is_tree=bool(_TREE.match(source.head)))

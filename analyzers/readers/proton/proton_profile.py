@@ -15,13 +15,13 @@ from tracekit.analyzers.trace import DEVICE, Metadata, Trace
 
 
 def read(source: Source, *, is_tree: bool) -> Trace:
-    """Read a profile. Raises InputError if it holds no kernel."""
+    """Read a profile. Raises InputError if it contains no kernel."""
     text = b"".join(source.blocks()).decode("utf-8", "replace")
     profile = (tree if is_tree else timeline)(text.encode())
     damage = source.damage or profile.damage
     if not profile.launches:
         raise InputError(
-            f"{source.name} holds no kernel that Proton recorded.",
+            f"{source.name} contains no kernel that Proton recorded.",
             f"It ends early: {damage}." if damage else "None of its scopes launched a kernel.",
             "Launch kernels between proton.start() and proton.finalize().",
         )

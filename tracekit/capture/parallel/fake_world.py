@@ -12,7 +12,7 @@ from tracekit.capture.parallel.split import Split
 def fake_world(split: Split | None) -> Iterator[Any]:
     """Yield the mesh of the ranks, of which this process is rank 0; None for one GPU.
 
-    Must be entered before FakeTensorMode, in which a mesh would hold no numbers.
+    Must be entered before FakeTensorMode, in which a mesh would contain no numbers.
     """
     if split is None:
         yield None
