@@ -15,10 +15,10 @@ def abstention(analysis: Analysis) -> str | None:
         return None
     if can_predict(analysis):
         return _NOTHING + _hidden(analysis) + "."
-    said = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
+    messages = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
     if analysis.source.device == "cpu":
-        said.insert(0, "The trace contains no work of a GPU.")
-    return printable(" ".join(["Nothing can be predicted.", *said[:_REASONS]]))
+        messages.insert(0, "The trace contains no work of a GPU.")
+    return printable(" ".join(["Nothing can be predicted.", *messages[:_REASONS]]))
 
 
 def can_predict(analysis: Analysis) -> bool:

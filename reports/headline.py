@@ -136,8 +136,10 @@ def _predicted(analysis: Analysis, first: Recommendation) -> str:
     if gain.high <= MOST_QUOTED * gain.low:
         return f"predicted {speedup(gain)}{what}"
     timed = analysis.predicted_from.timed if analysis.predicted_from else "unprofiled"
-    said = f"at least {times(gain.low, gain.low)}" if gain.low > 1 else f"about {times(gain.expected, gain.expected)}"
-    return f"predicted {said}{what}; {_NARROWED_BY[timed].format(id=first.id)}"
+    gain_text = (
+        f"at least {times(gain.low, gain.low)}" if gain.low > 1 else f"about {times(gain.expected, gain.expected)}"
+    )
+    return f"predicted {gain_text}{what}; {_NARROWED_BY[timed].format(id=first.id)}"
 
 
 def _not_predicted(failed: Check) -> str:

@@ -60,8 +60,8 @@ def _bounds(analysis: Analysis) -> str:
 
 
 def _advice(analysis: Analysis) -> str:
-    if said := abstention(analysis):
-        return prose(said)
+    if abstained := abstention(analysis):
+        return prose(abstained)
     gains = measured_gains(analysis)
     rows = []
     for rank, advice in enumerate(analysis.recommendations, 1):

@@ -79,8 +79,8 @@ def _size(size: int) -> str:
 
 
 def _plain(device: DeviceMemory) -> dict[str, Any]:
-    told = asdict(device)
+    fields = asdict(device)
     for name in ("at_peak", "now"):
-        told[name] = [{"place": where, "bytes": size, "allocations": count} for where, size, count in told[name]]
-    told["failures"] = [{"asked_bytes": asked, "free_bytes": free} for asked, free in told["failures"]]
-    return told
+        fields[name] = [{"place": where, "bytes": size, "allocations": count} for where, size, count in fields[name]]
+    fields["failures"] = [{"asked_bytes": asked, "free_bytes": free} for asked, free in fields["failures"]]
+    return fields

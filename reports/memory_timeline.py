@@ -36,7 +36,7 @@ def to_text(run: MemoryOfRun) -> str:
 def to_json(run: MemoryOfRun) -> str:
     """Return the same values for JSON. Sizes are in bytes, times in nanoseconds."""
     line = run.timeline
-    told = {
+    fields = {
         "schema_version": "1.0",
         "modelled": run.modelled,
         "peak_bytes": line.peak_bytes,
@@ -48,7 +48,7 @@ def to_json(run: MemoryOfRun) -> str:
         "over_time": line.over_time.to_dict("list"),
         "remedies": [_plain(each) for each in run.remedies],
     }
-    return json_text(told)
+    return json_text(fields)
 
 
 def to_html(run: MemoryOfRun) -> str:

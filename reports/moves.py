@@ -40,8 +40,8 @@ def moves_by_card(analysis: Analysis) -> dict[str, tuple[str, pd.DataFrame]]:
 def _moves(analysis: Analysis) -> pd.DataFrame:
     labels, work = dict(_labels(analysis)), analysis.predicted_work
     groups = [work[work["applied"] == key] for key in labels]
-    shown = [group for group in groups if _changes(group)]
-    rows = pd.concat([*shown, work.head(0)], ignore_index=True)
+    changed = [group for group in groups if _changes(group)]
+    rows = pd.concat([*changed, work.head(0)], ignore_index=True)
     table = MOVES.frame(
         {
             "part": rows["part"],

@@ -102,8 +102,8 @@ def _panel(rows: pd.DataFrame, x: str, name: str, scale: _Scale, lines: dict[str
         drawn = line[line[name] > 0].sort_values(x)[[x, name]].values
         style = lines[str(apply)] + (" measured" if source == MEASURED else "")
         parts.append(_line([(at[each[0]], scale.height(each[1])) for each in drawn], style))
-        said = f"{apply}, {source}"
-        parts += [_dot(at[row[0]], scale.height(row[1]), f"{said}: {_value(name, row[1])}", style) for row in drawn]
+        label = f"{apply}, {source}"
+        parts += [_dot(at[row[0]], scale.height(row[1]), f"{label}: {_value(name, row[1])}", style) for row in drawn]
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
 
 

@@ -48,8 +48,8 @@ def _bound_bar(analysis: Analysis, width: int) -> Text:
 
 def _advice(analysis: Analysis, width: int) -> RenderableType:
     """Return the recommendations, with their intervals on an axis that begins at 1×."""
-    if said := abstention(analysis):
-        return paragraph(f"No recommendation: {said[0].lower()}{said[1:]}", width)
+    if abstained := abstention(analysis):
+        return paragraph(f"No recommendation: {abstained[0].lower()}{abstained[1:]}", width)
     first, gains = analysis.recommendations[:_ADVISED], measured_gains(analysis)
     axis = max(advice.speedup.high for advice in first)
     view = Table(title="What to do next", title_justify="left", title_style="bold", box=None, pad_edge=False)

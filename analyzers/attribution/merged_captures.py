@@ -59,8 +59,8 @@ def with_captures(trace: Trace, files: Sequence[tuple[str, Trace]]) -> Trace:
     rows = [problem("merged-captures", captures, f"{len(parts)} file{'s' * (len(parts) > 1)}")]
     rows.append(problem("files-without-captures", without))
     metadata = replace(trace.metadata, threads=(*trace.metadata.threads, *(t for part in parts for t in part.threads)))
-    told = problems.concat(trace.problems, problems.table(rows))
-    return replace(trace, metadata=metadata, host=_joined(trace, parts), problems=told)
+    problem_rows = problems.concat(trace.problems, problems.table(rows))
+    return replace(trace, metadata=metadata, host=_joined(trace, parts), problems=problem_rows)
 
 
 def _part(name: str, trace: Trace) -> _Part | None:

@@ -31,14 +31,14 @@ def host_spans_table(host: pd.DataFrame, ops: Nest, steps: pd.DataFrame) -> pd.D
     duration, thread = host["duration_ns"].to_numpy()[rows], _by_time(host, rows)
     kept = np.flatnonzero(thread < _THREADS)
     kept = np.sort(kept[np.argsort(-duration[kept], kind="stable")[:LIMIT]])
-    shown = host.iloc[rows[kept]]
+    longest = host.iloc[rows[kept]]
     return HOST_SPANS.frame(
         {
-            "start_ns": shown["start_ns"].to_numpy(),
+            "start_ns": longest["start_ns"].to_numpy(),
             "duration_ns": duration[kept],
             "thread": thread[kept].astype(np.int32),
-            "kind": pd.Categorical(_kinds(shown), categories=["op", "launch", "sync", "call"]),
-            "name": shown["name"].cat.remove_unused_categories().array,
+            "kind": pd.Categorical(_kinds(longest), categories=["op", "launch", "sync", "call"]),
+            "name": longest["name"].cat.remove_unused_categories().array,
         }
     )
 
@@ -67,6 +67,6 @@ def _by_time(host: pd.DataFrame, rows: Ints) -> Ints:
     return rank[thread]
 
 
-def _kinds(shown: pd.DataFrame) -> npt.NDArray[np.object_]:
-    tests = [(shown["category"] == "op").to_numpy(), synchronises(shown), is_launch(shown["name"])]
+def _kinds(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
+    tests = [(rows["category"] == "op").to_numpy(), synchronises(rows), is_launch(rows["name"])]
     return np.select(tests, ["op", "sync", "launch"], default="call").astype(object)

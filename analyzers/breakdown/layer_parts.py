@@ -73,8 +73,8 @@ def layer_parts_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) 
             **columns,
         }
     )
-    shown = (table["part"] != OWN_WORK) | (table["busy_ns"] > 0)
-    return table[shown].sort_values("inside", key=_first_seen, kind="stable", ignore_index=True)
+    nonempty = (table["part"] != OWN_WORK) | (table["busy_ns"] > 0)
+    return table[nonempty].sort_values("inside", key=_first_seen, kind="stable", ignore_index=True)
 
 
 def _classes(layers: pd.DataFrame) -> list[str]:

@@ -59,11 +59,11 @@ def pointwise(call: Arguments, arity: int, flops: int, result: Result = "promote
 
 
 def _result_type(call: Arguments, arity: int, first: Tensor, computed: DType, result: Result) -> DType:
-    given = call.every(arity)
+    operands = call.every(arity)
     if _in_place(call.name) or result == "self":
         return first.dtype
-    if given:
-        return given[-1].dtype
+    if operands:
+        return operands[-1].dtype
     return {"promoted": computed, "floating": floating(computed), "bool": dtypes.BOOL}[result]
 
 

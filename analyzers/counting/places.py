@@ -47,8 +47,8 @@ def _users(host: pd.DataFrame, python: npt.NDArray[np.bool_]) -> npt.NDArray[np.
     codes, distinct = host["name"].cat.codes.to_numpy(), host["name"].cat.categories
     foreign = np.zeros(len(distinct) + 1, dtype=bool)
     used = np.unique(codes[python])
-    said = [function_of(str(distinct[code])) for code in used]
-    foreign[used] = [bool(each.location) and not each.framework for each in said]
+    functions = [function_of(str(distinct[code])) for code in used]
+    foreign[used] = [bool(each.location) and not each.framework for each in functions]
     return python & foreign[codes]
 
 

@@ -61,8 +61,8 @@ def _reader(graph: Graph, node: int, name: str) -> int:
     if node < 0 or not graph.nodes[node].outputs:
         return -1
     readers = sorted(consumers(graph)[graph.nodes[node].outputs[0]])
-    found = (each for each in readers if graph.name(each) == name and graph.nodes[each].phase != "backward")
-    return next(found, -1)
+    ops = (each for each in readers if graph.name(each) == name and graph.nodes[each].phase != "backward")
+    return next(ops, -1)
 
 
 def _casts_after(graph: Graph, node: int) -> Iterator[int]:

@@ -26,8 +26,8 @@ ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 def kernels(groups: list[OpGroup]) -> list[Kernel]:
     """Return the kernels of the groups. A group that needs two kernels becomes two groups."""
     parts = _side_by_side([part for group in groups for part in _parts(group) if _is_worthwhile(part)])
-    found = [kernel for part in parts if (kernel := classify(part)) is not None]
-    return [kernel if kernel.group.graph.named else without_modules(kernel) for kernel in found]
+    kernels = [kernel for part in parts if (kernel := classify(part)) is not None]
+    return [kernel if kernel.group.graph.named else without_modules(kernel) for kernel in kernels]
 
 
 def _is_worthwhile(part: OpGroup) -> bool:

@@ -29,14 +29,14 @@ def backend(cost: Cost, gpu: GPU) -> str:
     """Return the section of constants.toml for the backend that was called, or that scaled_dot_product_attention
     selects."""
     shape = cost.work
-    asked = shape.backend if isinstance(shape, Attention) else ""
+    requested = shape.backend if isinstance(shape, Attention) else ""
     if cost.precision not in _HALF:
         return "efficient-fp32"
-    if asked == "efficient" or not gpu.supports("flash-attention"):
+    if requested == "efficient" or not gpu.supports("flash-attention"):
         return "efficient"
-    if asked == "flash3" and gpu.supports("flash-attention-3"):
+    if requested == "flash3" and gpu.supports("flash-attention-3"):
         return "flash3"
-    return "cudnn" if gpu.supports("cudnn-attention") and asked in ("", "cudnn") else "flash2"
+    return "cudnn" if gpu.supports("cudnn-attention") and requested in ("", "cudnn") else "flash2"
 
 
 def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:

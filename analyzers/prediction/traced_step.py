@@ -104,10 +104,10 @@ def decisions(host: pd.DataFrame) -> int:
 
     Converting them to a bool makes no call of the device's runtime.
     """
-    asked = host[host.name.isin(["aten::is_nonzero"])]
+    reads = host[host.name.isin(["aten::is_nonzero"])]
     calls = np.sort(host.start_ns[host.category.isin(["runtime"])].to_numpy())
-    ends = (asked.start_ns + asked.duration_ns).to_numpy()
-    return int((np.searchsorted(calls, asked.start_ns.to_numpy()) == np.searchsorted(calls, ends)).sum())
+    ends = (reads.start_ns + reads.duration_ns).to_numpy()
+    return int((np.searchsorted(calls, reads.start_ns.to_numpy()) == np.searchsorted(calls, ends)).sum())
 
 
 def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:

@@ -67,8 +67,8 @@ def _asked(host: pd.DataFrame, op: Ints, launch: Ints) -> dict[str, npt.NDArray]
     """Return what the host records about each call: in its op or, without an op, in the range around its launch."""
     around = _range_around(host, launch)
     recorded = take((host["name"] == RECORDED_AS).to_numpy(), op, absent=False)
-    told = np.where(recorded, op, around)
-    return _columns([_either(*pair) for pair in zip(_of_rows(host, told), _of_rows(host, around), strict=True)])
+    source = np.where(recorded, op, around)
+    return _columns([_either(*pair) for pair in zip(_of_rows(host, source), _of_rows(host, around), strict=True)])
 
 
 _CELLS = ("name", "values", "shapes", "dtypes")

@@ -97,9 +97,9 @@ def _group_numbers(
     keys = calls.groupby(["rank", "group"], sort=False).ngroup().to_numpy()
     number_of: dict[tuple[str, tuple[int, ...]], int] = {}
     of_pair = []
-    for rank, said in calls[["rank", "group"]].drop_duplicates().itertuples(index=False):
+    for rank, group in calls[["rank", "group"]].drop_duplicates().itertuples(index=False):
         named = [name for name in known[rank] if name != WORLD]
-        name = said or (named[0] if len(named) == 1 else WORLD)
+        name = group or (named[0] if len(named) == 1 else WORLD)
         of_pair.append(number_of.setdefault((name, known[rank].get(name, known[rank][WORLD])), len(number_of)))
     place = {number: position for position, number in enumerate(numbers)}
     number = np.array(of_pair, dtype=np.int64)[keys]

@@ -128,9 +128,9 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> tuple[ExecutedCall,
 def _call(node: RecordedNode) -> ExecutedCall:
     attributes = {each.name: each.value for each in node.attrs}
     schema = str(attributes.get("op_schema", node.op_schema))
-    given = node.inputs if isinstance(node.inputs, Values) else _flat(node, "input")
+    operands = node.inputs if isinstance(node.inputs, Values) else _flat(node, "input")
     made = node.outputs if isinstance(node.outputs, Values) else _flat(node, "output")
-    inputs, outputs = _arguments(given), tensors_in(_arguments(made))
+    inputs, outputs = _arguments(operands), tensors_in(_arguments(made))
     kernel = bool(attributes.get("kernel_backend"))  # generated code: it may write any of its arguments
     return ExecutedCall(
         id=node.id,
@@ -154,12 +154,12 @@ def _number(value: Any, otherwise: int) -> int:
     return value if type(value) is int and abs(value) < 2**63 else otherwise
 
 
-def _arguments(given: Values) -> tuple[Any, ...]:
-    found = []
-    for i, value in enumerate(given.values):
-        of_type, shape, strides = (_at(each, i) for each in (given.types, given.shapes, given.strides))
-        found.append(_argument(value, of_type, shape, strides))
-    return tuple(found)
+def _arguments(values: Values) -> tuple[Any, ...]:
+    arguments = []
+    for i, value in enumerate(values.values):
+        of_type, shape, strides = (_at(each, i) for each in (values.types, values.shapes, values.strides))
+        arguments.append(_argument(value, of_type, shape, strides))
+    return tuple(arguments)
 
 
 def _argument(value: Any, of_type: Any, shape: Any, strides: Any) -> Any:
@@ -200,13 +200,13 @@ def _contiguous(shape: list[int]) -> tuple[int, ...]:
 
 def tensors_in(arguments: tuple[Any, ...]) -> list[TensorValue]:
     """Return the tensors among arguments, those of lists too."""
-    found: list[TensorValue] = []
+    tensors: list[TensorValue] = []
     for each in arguments:
         if isinstance(each, TensorValue):
-            found.append(each)
+            tensors.append(each)
         elif isinstance(each, tuple):
-            found.extend(one for one in each if isinstance(one, TensorValue))
-    return found
+            tensors.extend(one for one in each if isinstance(one, TensorValue))
+    return tensors
 
 
 def _at(values: Any, i: int) -> Any:

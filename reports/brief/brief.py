@@ -51,8 +51,8 @@ def to_dict(analysis: Analysis, run: str, *, repeatable: bool = True) -> dict[st
 
 def to_json(analysis: Analysis, run: str, *, repeatable: bool = True) -> str:
     """Return `to_dict` as JSON text without spaces."""
-    told = to_dict(analysis, run, repeatable=repeatable)
-    text = json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = to_dict(analysis, run, repeatable=repeatable)
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return escaped_json(text) + "\n"
 
 
@@ -102,15 +102,15 @@ def _largest(kind: str, table: pd.DataFrame, name: str, time: str, steps: int) -
     largest = table.nlargest(_ROWS, time)
     rows = []
     for _, row in largest[largest[time] > 0].iterrows():
-        said = {
+        fields = {
             "id": row_id(kind, str(row[name])),
             "name": shortened(printable(str(row[name])), _NAME),
             "us_a_step": number(float(row[time]) / 1e3 / steps, 2),
             "bound": row.get("bound") or None,
         }
-        if said["id"] == f"{kind}:{said['name']}":
-            del said["name"]
-        rows.append({key: value for key, value in said.items() if value is not None})
+        if fields["id"] == f"{kind}:{fields['name']}":
+            del fields["name"]
+        rows.append({key: value for key, value in fields.items() if value is not None})
     return rows
 
 
@@ -130,8 +130,8 @@ def _advice(analysis: Analysis, step: Recommendation, run: str, repeatable: bool
     measured, named = of_advice(measured_gains(analysis), step.id), _in_commands(run)
     rows = dict.fromkeys(
         row_id(_KINDS[each.table], each.row)
-        for said in (*step.reason, *step.evidence)
-        for each in said.evidence
+        for statement in (*step.reason, *step.evidence)
+        for each in statement.evidence
         if each.row and each.table in _KINDS
     )
     return {

@@ -91,13 +91,13 @@ def _time_by(work: pd.DataFrame, layers: pd.DataFrame, kinds: tuple[str, ...]) -
         "op": work["op_name"].astype(object).to_numpy(),
         "kernel": work["name"].astype(object).to_numpy(),
     }
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for kind in kinds:
         sums = work["busy_ns"].groupby(keys[kind]).sum().nlargest(_MOST)
-        said[f"{kind}s"] = [
+        fields[f"{kind}s"] = [
             {"id": row_id(kind, str(name)), "busy_us": number(ns / 1e3, 3)} for name, ns in sums.items() if name
         ]
-    return said
+    return fields
 
 
 def _counter(analysis: Analysis, name: str) -> dict[str, Any]:

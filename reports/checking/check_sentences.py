@@ -23,26 +23,26 @@ def verdict_sentence(check: Check) -> str:
 
 def _reason(check: Check) -> str:
     latency = check.latency
-    said = [f"a step takes {ratio_text(latency.ratio)} as long"] if latency else []
+    sentences = [f"a step takes {ratio_text(latency.ratio)} as long"] if latency else []
     worse = [change for change in check.counters if change.decides and change.outcome == "regressed"]
     better = [change for change in check.counters if change.decides and change.outcome == "improved"]
     if worse:
-        said.append(", ".join(counter_change(change) for change in worse))
+        sentences.append(", ".join(counter_change(change) for change in worse))
     elif check.counters:
-        said.append(
+        sentences.append(
             "counters fell: " + ", ".join(counter_change(change) for change in better)
             if better
             else "counters are the same"
         )
     parts = [change for change in check.times if change.kind != "latency" and change.outcome == "regressed"]
     if parts:
-        said.append(time_said(parts[0]) + (f" (and {len(parts) - 1} more)" if len(parts) > 1 else ""))
+        sentences.append(time_said(parts[0]) + (f" (and {len(parts) - 1} more)" if len(parts) > 1 else ""))
     over = [line for line in check.budgets if line.outcome == "regressed"]
     if over:
-        said.append("over budget: " + ", ".join(budget_change(line) for line in over))
+        sentences.append("over budget: " + ", ".join(budget_change(line) for line in over))
     elif check.budgets and not check.baseline:
-        said.append("budgets are " + ("not decided" if check.outcome == "inconclusive" else "kept"))
-    return "; ".join(said)
+        sentences.append("budgets are " + ("not decided" if check.outcome == "inconclusive" else "kept"))
+    return "; ".join(sentences)
 
 
 def shortened(name: str) -> str:
@@ -102,7 +102,7 @@ def culprit_text(culprit: Culprit) -> str:
         shortened(culprit.op) if culprit.op and culprit.op not in culprit.what else "",
         f"{culprit.location} ({shortened(culprit.function)})" if culprit.location else "",
     ]
-    said = ", ".join(printable(part) for part in where if part)
+    place = ", ".join(printable(part) for part in where if part)
     if culprit.cause:
-        said = "; ".join(part for part in (printable(culprit.cause), said) if part)
-    return said
+        place = "; ".join(part for part in (printable(culprit.cause), place) if part)
+    return place

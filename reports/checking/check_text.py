@@ -42,8 +42,10 @@ def _times(check: Check) -> RenderableType | None:
     if not check.times:
         return None
     view = _headed("Times a step", ("", "before", "after", "ratio", "verdict"))
-    told = [change for change in check.times if change.kind == "latency" or change.outcome in ("regressed", "improved")]
-    shown = told[:_ROWS]
+    changes = [
+        change for change in check.times if change.kind == "latency" or change.outcome in ("regressed", "improved")
+    ]
+    shown = changes[:_ROWS]
     for change in shown:
         view.add_row(*_time_row(change))
     more = len(check.times) - len(shown)

@@ -24,8 +24,8 @@ def annotations(check: Check, placed: Placed) -> str:
 
 def _line(level: str, place: tuple[str, int] | None, title: str, message: str) -> str:
     properties = [("file", place[0]), ("line", str(place[1]))] if place else []
-    said = ",".join(f"{name}={_property(value)}" for name, value in (*properties, ("title", title)))
-    return f"::{level} {said}::{_data(printable(message))}"
+    properties_text = ",".join(f"{name}={_property(value)}" for name, value in (*properties, ("title", title)))
+    return f"::{level} {properties_text}::{_data(printable(message))}"
 
 
 def _data(text: str) -> str:

@@ -23,10 +23,10 @@ def full(job: Job, *, width: int | None = None, colour: bool | None = None) -> s
 
 
 def _parts(job: Job, width: int) -> RenderableType:
-    said = [words.named(each) for each in job.stragglers] or [words.none_named(job)]
+    sentences = [words.named(each) for each in job.stragglers] or [words.none_named(job)]
     lines = [
         Text(words.opening(job)),
-        *(Text(paragraph(line, width).plain, style="bold") for line in said),
+        *(Text(paragraph(line, width).plain, style="bold") for line in sentences),
         *(paragraph(line, width) for line in _lines(job) if line),
     ]
     problems = [

@@ -123,8 +123,8 @@ def _projected(analysis: Analysis, base: "Baseline | None", named: GPU | None) -
     from tracekit.planning.recommend import fitted
 
     projection = project(base, target)
-    told = problems.concat(analysis.problems, _misfit(projection))
-    projected = replace(analysis, projection=projection, problems=told)
+    problem_rows = problems.concat(analysis.problems, _misfit(projection))
+    projected = replace(analysis, projection=projection, problems=problem_rows)
     return projected if projection.fits else fitted(projected, moved(base, target))
 
 

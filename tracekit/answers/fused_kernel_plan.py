@@ -64,14 +64,14 @@ def _sum(role: str, plan: pd.DataFrame, column: str) -> Evidence:
 def _group(row: Mapping[Hashable, Any]) -> Statement:
     """Return a row of the plan: its predicted time and, if it was timed, its measured time and roof fraction."""
     cell = partial(Evidence, table="fusion_plan", row=str(row["number"]))
-    said = [cell("pattern", row["pattern"], column="pattern"), cell("groups", int(row["groups"]), column="groups")]
-    said += [cell(name, float(row[f"{name}_ns"]), column=f"{name}_ns") for name in ("before", "after")]
+    values = [cell("pattern", row["pattern"], column="pattern"), cell("groups", int(row["groups"]), column="groups")]
+    values += [cell(name, float(row[f"{name}_ns"]), column=f"{name}_ns") for name in ("before", "after")]
     if not row["measured_ns"] > 0:
-        return say("planned-kernel", *said)
-    said.append(cell("measured", float(row["measured_ns"]), column="measured_ns"))
+        return say("planned-kernel", *values)
+    values.append(cell("measured", float(row["measured_ns"]), column="measured_ns"))
     if not row["roof_fraction"] > 0:
-        return say("timed-product", *said)
-    return say("timed-kernel", *said, cell("roof", float(row["roof_fraction"]), column="roof_fraction"))
+        return say("timed-product", *values)
+    return say("timed-kernel", *values, cell("roof", float(row["roof_fraction"]), column="roof_fraction"))
 
 
 def with_graph(base: Baseline, path: str | Path) -> Baseline:

@@ -14,20 +14,20 @@ from tracekit.capture.session import refuse_on_cpu
 from tracekit.capture.settings import Device, Settings
 
 
-def complete(asked: Settings) -> Settings:
+def complete(requested: Settings) -> Settings:
     """Return the settings with device, GPU and sequence length filled in.
 
     Raises TracekitError if the model, the GPU or the workload is unknown, or does not fit the others.
     """
-    spec = models.find(asked.model)
-    device = _device(asked)
-    named = hardware.selected(asked.gpu, asked.gpu_file)
+    spec = models.find(requested.model)
+    device = _device(requested)
+    named = hardware.selected(requested.gpu, requested.gpu_file)
     refuse_on_cpu(named, device)
     gpu = named or _gpu_here(device)
     config = models.load_config(spec)
-    dtype = published_dtype(config, gpu) if asked.dtype == "auto" else asked.dtype
-    settings = replace(asked, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
-    settings = replace(settings, attention=usable_attention(config, asked.attention))
+    dtype = published_dtype(config, gpu) if requested.dtype == "auto" else requested.dtype
+    settings = replace(requested, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
+    settings = replace(settings, attention=usable_attention(config, requested.attention))
     _check_ranks(settings)
     if device == "model":
         _check_modelled(settings, gpu)
@@ -35,14 +35,14 @@ def complete(asked: Settings) -> Settings:
     return workloads.complete(settings, config)
 
 
-def _device(asked: Settings) -> Device:
+def _device(settings: Settings) -> Device:
     here = require("torch.cuda").is_available()
-    if asked.device == "cuda" and not here:
+    if settings.device == "cuda" and not here:
         raise InputError(
             "There is no CUDA device here.", "torch finds none.", "Try --device model, which models the run for --gpu."
         )
-    if asked.device != "auto":
-        return asked.device
+    if settings.device != "auto":
+        return settings.device
     return "cuda" if here else "model"
 
 
@@ -51,20 +51,20 @@ def _gpu_here(device: Device) -> GPU | None:
     return hardware.resolve(require("torch.cuda").get_device_name()) if device == "cuda" else None
 
 
-def _check_modelled(asked: Settings, gpu: GPU | None) -> None:
+def _check_modelled(settings: Settings, gpu: GPU | None) -> None:
     if gpu is None:
         raise InputError(
             "No GPU is named.",
             "There is no GPU here, so the run is modelled, which needs the name of one.",
             "Add --gpu t4, or another that `tracekit gpus` lists; or --device cpu to run on this machine.",
         )
-    if asked.attention == "flash" and not gpu.supports("flash-attention"):
+    if settings.attention == "flash" and not gpu.supports("flash-attention"):
         raise InputError(
             f"The {gpu.name} has no flash attention.",
             "It needs compute capability 8.0 or later.",
             "Try --attention sdpa.",
         )
-    if asked.attention == "flash" and asked.dtype in ("fp32", "tf32"):
+    if settings.attention == "flash" and settings.dtype in ("fp32", "tf32"):
         raise InputError(
             "Flash attention does not support fp32.",
             "It supports half precision (fp16, bf16) only.",
@@ -72,10 +72,10 @@ def _check_modelled(asked: Settings, gpu: GPU | None) -> None:
         )
 
 
-def _check_experts(asked: Settings, config: Any) -> None:
-    if has_experts(config) and asked.dtype != "bf16":
+def _check_experts(settings: Settings, config: Any) -> None:
+    if has_experts(config) and settings.dtype != "bf16":
         raise InputError(
-            f"{asked.shown_name} cannot be modelled in {asked.dtype}.",
+            f"{settings.shown_name} cannot be modelled in {settings.dtype}.",
             "It is a mixture of experts, and torch has grouped products for bf16 only.",
             "Leave out --dtype.",
         )

@@ -61,9 +61,9 @@ class _Layer:
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Call the function with other tensors."""
         states, weights = self._split(tensors)
-        given = states if self.mode == _LSTM else states[0]
+        initial = states if self.mode == _LSTM else states[0]
         sizes, options = self.args[1 : 1 + self.packed], self.args[3 + self.packed :]
-        results: tuple[torch.Tensor, ...] = self.func(tensors[0], *sizes, given, weights, *options)
+        results: tuple[torch.Tensor, ...] = self.func(tensors[0], *sizes, initial, weights, *options)
         return results
 
     def record(self, tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor], sequence: int = -1) -> None:
@@ -76,13 +76,13 @@ class _Layer:
         self,
         tensors: Sequence[torch.Tensor],
         kept: Sequence[torch.Tensor],
-        given: Sequence[torch.Tensor | None],
+        incoming: Sequence[torch.Tensor | None],
         made: Sequence[torch.Tensor | None],
     ) -> None:
-        """Record the gradients `made` from the gradients `given`; `kept` are the results and the reserve."""
+        """Record the gradients `made` from the gradients `incoming`; `kept` are the results and the reserve."""
         states, weights = self._split(tensors)
         cell, (output, *_, reserve) = states[1] if len(states) > 1 else None, kept
-        of_output, of_state, of_cell = (*given, None)[:3]
+        of_output, of_state, of_cell = (*incoming, None)[:3]
         args = tensors[0], weights, self._weights_a_layer, None, states[0], cell, output, of_output, of_state, of_cell
         options = *self._options(states[0]), reserve, [True] * 4
         gradients = [each for each in made if each is not None]

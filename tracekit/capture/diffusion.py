@@ -54,12 +54,12 @@ def build(config: DiffusionConfig, dtype: Dtype, device: str) -> "nn.Module":
     return model
 
 
-def usable_attention(asked: Attention) -> Attention:
+def usable_attention(requested: Attention) -> Attention:
     """Raise InputError for eager attention, because diffusers calls torch's fused attention."""
-    if asked == "eager":
+    if requested == "eager":
         why = "diffusers calls torch's scaled_dot_product_attention."
         raise InputError("Models of diffusers have no eager attention here.", why, "Leave out --attention.")
-    return asked
+    return requested
 
 
 def inputs(model: Any, settings: Settings) -> dict[str, Any]:

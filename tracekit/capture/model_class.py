@@ -49,16 +49,16 @@ def _checked(declared: Any, name: str, config: Any) -> Any:
     return declared
 
 
-def usable_attention(config: Any, asked: Attention) -> Attention:
+def usable_attention(config: Any, requested: Attention) -> Attention:
     """Return the attention of a run: eager if torch could not fuse that of the model.
 
     Raises InputError if flash attention is requested and the model has no fused attention.
     """
     if isinstance(config, diffusion.DiffusionConfig):
-        return diffusion.usable_attention(asked)
-    if asked == "eager" or model_class(config)._supports_sdpa:
-        return asked
-    if asked == "flash":
+        return diffusion.usable_attention(requested)
+    if requested == "eager" or model_class(config)._supports_sdpa:
+        return requested
+    if requested == "flash":
         raise InputError(
             f"Models of type {config.model_type!r} have no flash attention.",
             "They do not call torch's fused attention.",

@@ -132,7 +132,7 @@ class _Step:
             message.kind, (count, count)
         )
         numbers = self._recording.collectives
-        said = {
+        details = {
             "Collective name": message.kind.replace("-", "_"),
             "In msg nelems": sent,
             "Out msg nelems": received,
@@ -142,7 +142,7 @@ class _Step:
             "Seq": self._index * len(numbers) + numbers.index(slot),
         }
         times = self._start[slot], self._end[slot]
-        return _on_host("cpu_op", RECORDED_AS, *times, self._ids(slot) | said, self._thread(slot))
+        return _on_host("cpu_op", RECORDED_AS, *times, self._ids(slot) | details, self._thread(slot))
 
     def _launch(self, slot: int, kernel: ModelledKernel, described: OpCall) -> Iterator[Event]:
         copies, stream = bool(described.copies), LINK_STREAM if described.message else STREAM

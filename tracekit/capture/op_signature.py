@@ -92,8 +92,8 @@ def _arguments(func: Any) -> tuple[_Argument, ...]:
 def signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     """Return the signature of a call of an OpOverload, with defaults filled in."""
     arguments = _arguments(func)
-    given = [*args, *(kwargs.get(a.name, a.default) for a in arguments[len(args) :])]
-    columns = zip(*(_entry(a, value) for a, value in zip(arguments, given, strict=True)), strict=True)
+    complete = [*args, *(kwargs.get(a.name, a.default) for a in arguments[len(args) :])]
+    columns = zip(*(_entry(a, value) for a, value in zip(arguments, complete, strict=True)), strict=True)
     shapes, types, strides, values = (_json(column) for column in columns) if arguments else ("[]",) * 4
     return Signature(func._schema.name, shapes, types, strides, values)
 

@@ -48,13 +48,13 @@ def runs_nothing(device: Device) -> bool:
 def modelled_or_projected(gpu: str, gpu_file: str | Path, device: Device) -> GPU | None:
     """Return the GPU that a run is modelled for or projected to; None if none is named. Raises InputError like
     `session`."""
-    asked = hardware.selected(gpu, gpu_file)
+    target = hardware.selected(gpu, gpu_file)
     if device == "cuda" and not require("torch.cuda").is_available():
         raise InputError("There is no CUDA device here.", "torch finds none.", "Leave out the device.")
-    refuse_on_cpu(asked, device)
-    if device == "model" and asked is None:
+    refuse_on_cpu(target, device)
+    if device == "model" and target is None:
         raise InputError("No GPU is named.", "A run is modelled for a GPU.", "Name one that `tracekit gpus` lists.")
-    return asked
+    return target
 
 
 class Capture:
@@ -123,11 +123,11 @@ class Capture:
         )
 
 
-def refuse_on_cpu(asked: GPU | None, device: Device) -> None:
+def refuse_on_cpu(target: GPU | None, device: Device) -> None:
     """Raise InputError if a run on the CPU names a GPU."""
-    if device == "cpu" and asked:
+    if device == "cpu" and target:
         raise InputError(
-            f"A run on the CPU cannot be projected to {with_article(asked.name)}.",
+            f"A run on the CPU cannot be projected to {with_article(target.name)}.",
             "Times of a CPU say nothing about those of a GPU.",
             'Name device="model" (--device model): it models what the code computes.',
         )

@@ -180,8 +180,8 @@ def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration
         )
     notes = [f"Only counters are compared: {differing} (baseline and run)."] if other else []
     allowed = unlike(before.fingerprint, after.fingerprint, ())
-    said = [f"{name.replace('_', ' ')} {pair}" for name, pair in allowed.items() if name in accepted]
-    notes += [f"Compared in spite of: {', '.join(said)} (baseline and run)."] if said else []
+    differences = [f"{name.replace('_', ' ')} {pair}" for name, pair in allowed.items() if name in accepted]
+    notes += [f"Compared in spite of: {', '.join(differences)} (baseline and run)."] if differences else []
     missing = [name.replace("_", " ") for name in unknown(before.fingerprint, after.fingerprint)]
     notes += [f"Only one of the two states: {', '.join(missing)}. It is assumed to be the same."] if missing else []
     return tuple(notes)

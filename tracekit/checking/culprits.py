@@ -29,25 +29,25 @@ def culprits(verdict: Check, before: Recorded, after: Recorded) -> tuple[Culprit
 
 
 def _of_time(change: TimeChange, verdict: Check, before: Recorded, after: Recorded) -> Culprit:
-    said = time_said(change)
+    sentence = time_said(change)
     if change.kind == "latency":
         if verdict.comparison is None:
-            return Culprit("latency", said)
+            return Culprit("latency", sentence)
         layer, op = of_main_part(verdict.comparison, before.step, after.step)
-        return Culprit("latency", said, layer, op, causes(verdict.comparison))
+        return Culprit("latency", sentence, layer, op, causes(verdict.comparison))
     if change.kind == "layer":
         layer, op = layer_and_op(before.step, after.step, layer=change.name)
-        return Culprit(f"layer {change.name}", said, layer, op)
-    return Culprit(f"{change.kind} {change.name}", said, op=change.name if change.kind == "op" else "")
+        return Culprit(f"layer {change.name}", sentence, layer, op)
+    return Culprit(f"{change.kind} {change.name}", sentence, op=change.name if change.kind == "op" else "")
 
 
 def _of_counter(change: CounterChange, before: Recorded, after: Recorded) -> Culprit:
-    said = counter_change(change)
+    sentence = counter_change(change)
     if change.name in _PLACED:
         layer, function, location = new_place(change.name, before.places, after.places)
-        return Culprit(f"counter {change.name}", said, layer, location=location, function=function)
+        return Culprit(f"counter {change.name}", sentence, layer, location=location, function=function)
     layer, op = behind_counter(change.name, before.step, after.step)
-    return Culprit(f"counter {change.name}", said, layer, op)
+    return Culprit(f"counter {change.name}", sentence, layer, op)
 
 
 def _of_budget(line: BudgetLine) -> Culprit:

@@ -73,16 +73,16 @@ def tested(times: Sequence[RunTimes], what: str, rules: Rules) -> SelfTest:
     drawn = random.Random(_SEED)
     groups = [drawn.sample(range(len(times)), 2 * SIDE) for _ in range(PAIRS)]
     orders = [list(range(first, first + 2 * SIDE)) for first in range(0, len(times) - 2 * SIDE + 1, SIDE)]
-    judged = [_judge(times, group, rules) for group in groups]
+    checks = [_judge(times, group, rules) for group in groups]
     in_order = [_judge(times, group, rules)[0] for group in orders]
     return SelfTest(
         what=what,
         runs=len(times),
         pairs=PAIRS,
-        false_alarms=sum(alarm for alarm, _, _ in judged),
-        inconclusive=sum(open_ for _, open_, _ in judged),
+        false_alarms=sum(alarm for alarm, _, _ in checks),
+        inconclusive=sum(open_ for _, open_, _ in checks),
         spread=stdev(math.log(_latency(run)) for run in times),
-        narrowest=sum(half for _, _, half in judged) / PAIRS,
+        narrowest=sum(half for _, _, half in checks) / PAIRS,
         in_order=(sum(in_order), len(in_order)),
     )
 

@@ -118,14 +118,14 @@ def _by_execution_trace(
     from tracekit.runs.folders import KERNELS
 
     chosen = gpu_of_trace(load(trace), trace, gpu, gpu_file)
-    found = executed_plan(trace, beside, chosen)
+    plan = executed_plan(trace, beside, chosen)
     if not groups and not everything:
-        click.echo(plan_text(found.rows, chosen, measured=found.measured), nl=False)
-        if any(row.template for row in found.rows):
+        click.echo(plan_text(plan.rows, chosen, measured=plan.measured), nl=False)
+        if any(row.template for row in plan.rows):
             click.echo(f"\nWrite them with: tracekit fuse {trace} --execution-trace {beside} --all")
         return
     target = output or (trace if trace.is_dir() else trace.parent) / KERNELS
-    results = write_rows(found.rows, chosen, groups, target, trains=found.trains, say=say)
+    results = write_rows(plan.rows, chosen, groups, target, trains=plan.trains, say=say)
     click.echo(results_text(results) or "The plan has no group with a kernel: nothing was written.\n", nl=False)
     _conclude(results, target)
 

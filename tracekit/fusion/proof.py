@@ -138,11 +138,11 @@ def _gradients(known: Template, kernel: ModuleType, inputs: Inputs, length: int)
     ours = _gradients_of(kernel.fused, inputs, places)
     generator = torch.Generator(device=inputs[0].device).manual_seed(_SEED)
     results = _several(ours[0])
-    given = [torch.randn(r.shape, generator=generator, device=r.device, dtype=torch.float64) for r in results]
-    mine = torch.autograd.grad(results, ours[1], [g.to(r.dtype) for g, r in zip(given, results, strict=True)])
+    gradients = [torch.randn(r.shape, generator=generator, device=r.device, dtype=torch.float64) for r in results]
+    mine = torch.autograd.grad(results, ours[1], [g.to(r.dtype) for g, r in zip(gradients, results, strict=True)])
     truth = _gradients_of(kernel.reference, wide, places)
     expected = _several(truth[0])
-    theirs = torch.autograd.grad(expected, truth[1], [g.to(r.dtype) for g, r in zip(given, expected, strict=True)])
+    theirs = torch.autograd.grad(expected, truth[1], [g.to(r.dtype) for g, r in zip(gradients, expected, strict=True)])
     rows = inputs[0].numel() // max(1, inputs[0].shape[-1])
     eps = _coarsest(inputs)
     return max(_error(a, b, max(length, rows), eps) for a, b in zip(mine, theirs, strict=True)), ""

@@ -176,9 +176,9 @@ def _use(planned: Planned) -> str:
         return f"{by_hand}."
     if _is_named(planned):
         return "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
-    said = f"{by_hand}. The trace names no modules: apply(model) needs their names in the constants below."
+    note = f"{by_hand}. The trace names no modules: apply(model) needs their names in the constants below."
     lacks = planned.template in ("norm", "add_norm") and "EPSILON" not in planned.constants
-    return said + (" It does not record the norm's epsilon either: set EPSILON." if lacks else "")
+    return note + (" It does not record the norm's epsilon either: set EPSILON." if lacks else "")
 
 
 def _is_named(planned: Planned) -> bool:

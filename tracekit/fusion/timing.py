@@ -89,8 +89,10 @@ def _passes(function: Function, places: Sequence[int]) -> Function:
         leaves = [each.detach().requires_grad_() if i in places else each for i, each in enumerate(inputs)]
         outputs = function(*leaves)
         outputs = [each for each in _several(outputs) if each.requires_grad]
-        given = [each.detach() for each in outputs]  # this gradient is as good as any, and needs no launch
-        return torch.autograd.grad(outputs, [leaves[i] for i in places if i < len(leaves)], given, allow_unused=True)
+        gradients = [each.detach() for each in outputs]  # this gradient is as good as any, and needs no launch
+        return torch.autograd.grad(
+            outputs, [leaves[i] for i in places if i < len(leaves)], gradients, allow_unused=True
+        )
 
     return both if places else forward
 

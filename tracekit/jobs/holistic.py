@@ -72,10 +72,10 @@ def _filled(traces: dict[int, Trace], include_last: bool) -> Any:
 def _metadata(trace: Trace, symbols: dict[str, int]) -> dict[str, Any]:
     from hta.common.trace_parser import infer_gpu_type
 
-    said = trace.metadata
+    metadata = trace.metadata
     return {
-        "baseTimeNanoseconds": said.base_ns,
-        "distributedInfo": {"rank": said.rank, "world_size": said.world_size},
+        "baseTimeNanoseconds": metadata.base_ns,
+        "distributedInfo": {"rank": metadata.rank, "world_size": metadata.world_size},
         "device_type": infer_gpu_type(None, symbols),
     }
 

@@ -90,12 +90,12 @@ def _natural(path: str) -> list[Any]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
 
 
-def rank_numbers(said: Sequence[int | None], names: Sequence[str]) -> tuple[list[int], bool]:
+def rank_numbers(stated: Sequence[int | None], names: Sequence[str]) -> tuple[list[int], bool]:
     """Return the ranks' numbers, and whether they had to be taken from the order of the files.
 
     The traces state the numbers. If some do not, or two state the same, the names of the files decide.
     """
-    for numbers in (list(said), _named(names, _RANK), _named(names, _NUMBER)):
+    for numbers in (list(stated), _named(names, _RANK), _named(names, _NUMBER)):
         if all(number is not None for number in numbers) and len(set(numbers)) == len(numbers):
             return [int(number) for number in numbers if number is not None], False
     return list(range(len(names))), True

@@ -42,16 +42,16 @@ def advise(base: Baseline) -> Advice:
     """Judge every optimization for the run, and search for the best plan."""
     search = Search(base)
     fit, making_fit = memory_fit(search)
-    judged = [(optimization, judge(optimization, search)) for optimization in OPTIMIZATIONS]
-    candidates = [optimization for optimization, option in judged if _may_be_planned(optimization, option, base)]
+    judgements = [(optimization, judge(optimization, search)) for optimization in OPTIMIZATIONS]
+    candidates = [optimization for optimization, option in judgements if _may_be_planned(optimization, option, base)]
     steps = search.plan(candidates, making_fit)
     if fit:
-        judged = fitting_first(judged, fit, making_fit, search)
+        judgements = fitting_first(judgements, fit, making_fit, search)
         steps = steps if making_fit else ()
-    worth = _ordered([(o, c) for o, c in judged if c.recommended], steps)
+    worth = _ordered([(o, c) for o, c in judgements if c.recommended], steps)
     return Advice(
         recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
-        considered=tuple(c for _, c in judged),
+        considered=tuple(c for _, c in judgements),
         plan=tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps)),
         latency_steps=in_order(step for step in steps if not step.throughput),
         predicted_work=predicted_work(dict(_runs(search, [(o,) for o, _ in worth], steps))),

@@ -104,13 +104,13 @@ def _rank(steps: Steps, remedy: Remedy) -> tuple[bool, bool, float]:
 
 
 def fitting_first(
-    judged: list[tuple[Optimization, Considered]], fit: MemoryFit, first: Steps, search: Search
+    judgements: list[tuple[Optimization, Considered]], fit: MemoryFit, first: Steps, search: Search
 ) -> list[tuple[Optimization, Considered]]:
     """Return the judged optimizations of a run that does not fit. Only those that make it fit are recommended."""
     by_name = {remedy.name: remedy for remedy in fit.remedies}
     chosen = {step.id: step for step in first}
     result = []
-    for optimization, option in judged:
+    for optimization, option in judgements:
         step = chosen.get(optimization.id, optimization)
         remedy = by_name.get(step.name)
         if option.objection and step.id not in chosen:

@@ -46,18 +46,18 @@ def profile_own(
     """
     own = OwnModel(model, inputs, train, loss)
     own.check()
-    asked = modelled_or_projected(gpu, gpu_file, device)
-    folder = Path(output or f"runs/{own.name}-{asked.id if asked else device}")
+    target = modelled_or_projected(gpu, gpu_file, device)
+    folder = Path(output or f"runs/{own.name}-{target.id if target else device}")
     check_writable(folder / TRACE)
     check_module_folder(own.name, folder, force)
-    if asked and runs_nothing(device):
-        _model(own, asked, folder, steps, say)
+    if target and runs_nothing(device):
+        _model(own, target, folder, steps, say)
     else:
-        gpu_here = _measure(own, asked, device, folder, steps)
-        asked = asked or gpu_here
-        if asked:
-            _keep_graph(own, asked, folder, say)
-    write_module_run(own.name, folder, asked.id if asked else "")
+        gpu_here = _measure(own, target, device, folder, steps)
+        target = target or gpu_here
+        if target:
+            _keep_graph(own, target, folder, say)
+    write_module_run(own.name, folder, target.id if target else "")
     return write_outputs(folder)
 
 

@@ -62,9 +62,9 @@ def capture(settings: Settings, say: Say) -> None:
         from tracekit.calibration.apply import calibrated_gpu
         from tracekit.capture import model_trace
 
-        asked = hardware.selected(settings.gpu, settings.gpu_file)
-        assert asked is not None  # plan() refuses a modelled run without a GPU.
-        gpu, host = calibrated_gpu(asked)
+        target = hardware.selected(settings.gpu, settings.gpu_file)
+        assert target is not None  # plan() refuses a modelled run without a GPU.
+        gpu, host = calibrated_gpu(target)
         say(f"host time: {host.source}")
         model_trace.write(settings, gpu, path, say, host=host, keep=partial(run_graph.keep, folder=settings.folder))
     elif settings.split:

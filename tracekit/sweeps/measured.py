@@ -82,11 +82,11 @@ class _Limit:
 
 def _run(grid: Grid, device: Device, length: int, batch: int, worker: Worker, limit: _Limit, say: Say) -> Iterator[Row]:
     """Yield the rows of one batch size and length."""
-    asked = replace(grid.settings, gpu="", batch_size=batch, seq_len=length, device=device)
+    point = replace(grid.settings, gpu="", batch_size=batch, seq_len=length, device=device)
     try:
-        settings = complete(asked)
+        settings = complete(point)
     except TracekitError as error:
-        yield from (refused_row(asked, name, MEASURED, str(error)) for name in grid.apply)
+        yield from (refused_row(point, name, MEASURED, str(error)) for name in grid.apply)
         return
     for name in grid.apply:
         if limit.reached:

@@ -70,10 +70,10 @@ def measured(before: Ready, draft: Draft, *, budget_s: float, wall_s: float) -> 
     new, tokens = len(output), len(output) / max(1, len(passes))
     difference = result.difference or Difference(0.0, 0.0, None, None)
     acceptance = acceptance_of(tokens, CHECKED)
-    said = _MEASURED.format(
+    caveat = _MEASURED.format(
         new=new, passes=len(passes), tokens=tokens, drafted=CHECKED, acceptance=acceptance
     )  # fmt: skip
-    caveats = (said, *(() if draft.prompt else (_RANDOM_PROMPT,)))
+    caveats = (caveat, *(() if draft.prompt else (_RANDOM_PROMPT,)))
     return Drafted(replace(result, difference=replace(difference, agreement=same)), acceptance, caveats)
 
 
@@ -88,8 +88,8 @@ def _check(settings: Settings, target: "nn.Module", inputs: Any) -> None:
 
 def _draft_model(settings: Settings, name: str, target: "nn.Module") -> "nn.Module":
     """Return the draft model on the run's device. Raises InputError if its vocabulary differs."""
-    asked = replace(settings, model=name, name="", seq_len=0)
-    model = models.build_for(complete(asked))
+    draft = replace(settings, model=name, name="", seq_len=0)
+    model = models.build_for(complete(draft))
     sizes = [int(text_of(config_of(each)).vocab_size) for each in (target, model)]
     if sizes[0] != sizes[1]:
         why = f"The large model has {sizes[0]:,} tokens, {name} has {sizes[1]:,}."

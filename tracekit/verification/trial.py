@@ -78,8 +78,8 @@ def verify_draft(
     def tried(predicted: Verified) -> Verified:
         drafted = drafting.measured(before, draft, budget_s=budget_s, wall_s=wall_s)
         noisy = noise(drafted.measured.before, drafted.measured.after)
-        said = [*drafted.caveats, *drafted.measured.warnings, *([noisy] if noisy else [])]
-        return replace(_with(predicted, drafted.measured, said), acceptance=drafted.acceptance)
+        caveats = [*drafted.caveats, *drafted.measured.warnings, *([noisy] if noisy else [])]
+        return replace(_with(predicted, drafted.measured, caveats), acceptance=drafted.acceptance)
 
     whole = replace(expected, speedup=expected.whole or expected.speedup, whole=None)
     return _guarded(unmeasured(name, whole), tried)

@@ -95,8 +95,8 @@ def _beside_acceptance(verification: Verification, predict: Callable[[str], Expe
     whole = predict(f"{SpeculativeDecoding.id}:{max(last.acceptance, 0.01):.2f}").whole
     if whole is None:
         return verification
-    said = f"At this acceptance, {whole.expected:.2f} times ({whole.low:.2f} to {whole.high:.2f}) is predicted."
-    results = (*verification.results[:-1], replace(last, caveats=(*last.caveats, said)))
+    sentence = f"At this acceptance, {whole.expected:.2f} times ({whole.low:.2f} to {whole.high:.2f}) is predicted."
+    results = (*verification.results[:-1], replace(last, caveats=(*last.caveats, sentence)))
     return replace(verification, results=results)
 
 

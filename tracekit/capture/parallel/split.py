@@ -25,17 +25,17 @@ def split_of(data_parallel: int, tensor_parallel: int, fsdp: bool, world_size: i
     `world_size` alone does not say how the ranks share the model. Raises InputError if the options do not fit together.
     """
     numbers: dict[Kind, int] = {"data-parallel": data_parallel, "tensor-parallel": tensor_parallel}
-    asked: list[tuple[Kind, int]] = [(kind, number) for kind, number in numbers.items() if number]
-    asked += [("fsdp", world_size)] if fsdp else []
-    if not asked and not world_size:
+    requested: list[tuple[Kind, int]] = [(kind, number) for kind, number in numbers.items() if number]
+    requested += [("fsdp", world_size)] if fsdp else []
+    if not requested and not world_size:
         return None
-    if len(asked) != 1 or (world_size and asked[0][1] != world_size):
+    if len(requested) != 1 or (world_size and requested[0][1] != world_size):
         raise InputError(
             "The ranks cannot share the model in this way.",
-            f"Asked for: {', '.join(f'{kind} of {number}' for kind, number in asked) or f'{world_size} ranks'}.",
+            f"Asked for: {', '.join(f'{kind} of {number}' for kind, number in requested) or f'{world_size} ranks'}.",
             "Name one of --data-parallel N, --tensor-parallel N, and --fsdp with --world-size N.",
         )
-    kind, ranks = asked[0]
+    kind, ranks = requested[0]
     if ranks < 2:
         raise InputError(
             f"{kind} of {ranks} ranks is not possible.", "Several ranks share a model.", "Name two or more."
