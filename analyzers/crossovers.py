@@ -57,7 +57,7 @@ def _paying(gpu: str, optimized: pd.DataFrame, axis: str, other: str) -> Iterato
         kind = "pays up to" if pays[0] else "pays from"
         flips = [index for index in range(1, len(pays)) if pays[index] != pays[index - 1]]
         if len(flips) > 1:
-            continue  # several changes to and fro: no threshold
+            continue  # several changes back and forth: no threshold
         row = ordered.iloc[flips[0] - 1 if pays[0] else flips[0]]
         yield Crossover(gpu, str(apply), kind, axis, int(row[axis]), int(str(fixed)), float(row["speedup"]))
 

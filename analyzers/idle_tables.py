@@ -11,7 +11,7 @@ CAUSE_MEANINGS = {
     "python": "Python code inside the model or the training loop, without an op",
     "compilation": "torch.compile or Triton compiled code",
     "allocation": "the driver allocated or freed memory",
-    "planning": "an op worked on the host before its launch, as a library does that plans a kernel for each new shape",
+    "planning": "an op worked on the host before its launch, such as a library that plans a kernel for each new shape",
     "recording": "the host recorded a CUDA graph instead of launching work",
     "setup": "the driver loaded a kernel, or initialized itself",
     "garbage-collection": "Python's garbage collector ran",

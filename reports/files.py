@@ -19,7 +19,7 @@ def check_writable(path: Path) -> None:
             f"Cannot write {path}.", "It is a device or a pipe.", "Leave out -o to write to standard output."
         )
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise TracekitError(f"Cannot write {path}.", f"{folder} is no folder to write to.", "Choose another with -o.")
+        raise TracekitError(f"Cannot write {path}.", f"{folder} is not a writable folder.", "Choose another with -o.")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -60,7 +60,7 @@ def _layers(source: Source) -> str:
 
 
 def _counted() -> str:
-    return "from shapes and types: 2 FLOPs a multiply-add, each input read once, each output written once"
+    return "from shapes and types: 2 FLOPs per multiply-add, each input read once, each output written once"
 
 
 def _measured_counters(source: Source) -> list[Origin]:

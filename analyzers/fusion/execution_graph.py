@@ -125,7 +125,7 @@ def _text(value: Any) -> str:
 
 
 def _computes(call: Call) -> bool:
-    """Return whether a call computes by itself: tracekit knows its cost, and it is no call of others."""
+    """Return whether a call computes by itself: tracekit knows its cost, and it does not consist of other calls."""
     cost = cost_of_signature(call.name, call.shapes, call.dtypes, call.values, strides_json=call.strides)
     return call.name not in COMPOSITE and cost is not None
 
@@ -168,8 +168,8 @@ def _add(builder: _Builder, call: ExecutedCall, signature: Call, sequence: int, 
 
 
 def _add_unrecorded(builder: _Builder, read: list[TensorValue], sequence: int) -> None:
-    """Add a node for code that is no op, as of a library's kernel: it wrote tensors that ops read, and read tensors
-    that no op wrote."""
+    """Add a node for code that is not an op, such as a library's kernel: it wrote tensors that ops read, and read
+    tensors that no op wrote."""
     call = ExecutedCall(0, 0, "unrecorded", 0, -1, True, False, (), ())
     inputs = tuple(builder.unread)
     outputs = tuple(builder.versions.written(each, in_place=True) for each in read if builder.versions.is_empty(each))

@@ -137,7 +137,7 @@ def _loss(kernel: Kernel, precision: Precision) -> list[Cost]:
 
 
 def _head_gradient(kernel: Kernel, chunks: int, precision: Precision) -> list[Cost]:
-    """Return the costs of the head's gradient besides its products: chunks are added in fp32, and the sum is scaled."""
+    """Return the costs of the head's gradient without its GEMMs: chunks are added in fp32, and the sum is scaled."""
     weights = kernel.sizes["vocabulary"] * kernel.sizes["columns"]
     narrow, wide = round(weights * ELEMENT_BYTES[precision]), 4 * weights
     scaled = Cost(0, narrow, narrow, "pointwise", precision)

@@ -14,7 +14,7 @@ _LOSS = ("log_softmax", "nll_loss_forward", "nll_loss", "nll_loss_nd", *CASTS)
 
 
 def rms_epsilon(group: OpGroup, layer: str) -> float | None:
-    """Return the epsilon of an RMS norm; None if the module is none, or if its epsilon is not recorded."""
+    """Return the epsilon of an RMS norm; None if the module is not one, or if its epsilon is not recorded."""
     graph = group.graph
     added = [node for node in group.nodes if graph.layer(node) == layer and graph.name(node) == "add"]
     epsilon = graph.nodes[added[0]].numbers if added else ()
@@ -22,7 +22,7 @@ def rms_epsilon(group: OpGroup, layer: str) -> float | None:
 
 
 def is_rms(group: OpGroup, layer: str) -> bool:
-    """Return whether a module is weight * x / sqrt(mean(x^2) + epsilon), and not, for example, by 1 + weight."""
+    """Return whether a module is weight * x / sqrt(mean(x^2) + epsilon), not, for example, (1 + weight) * x / ..."""
     graph = group.graph
     if layer in graph.composite:
         return False

@@ -116,7 +116,7 @@ def _scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float
 
 
 def _column_scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Return the seconds of a scan over a dimension that is not the last: each thread goes down a column, one load at a
+    """Return the seconds of a scan over a dimension that is not the last: each thread processes a column, one load at a
     time."""
     waves = ceil(rows(cost) / (machine.sms * _RESIDENT_THREADS))
     a_step = fit["step_ns"] + fit["step_flop_ns"] * cost.flops / max(1.0, elements(cost))

@@ -19,10 +19,10 @@ the caller's Python."""
 MOST_A_LAUNCH_NS = 50_000.0
 """The same limit for each launch of an op that launches many kernels, such as one product for each of 64 experts."""
 _SAME = 0.03
-"""Tolerance within which two host times explain a latency equally well: kernel times under a profiler vary as much."""
+"""Relative tolerance of a simulated latency, because kernel times vary as much under a profiler."""
 _TOLD = 0.9
-"""Fraction of the largest host time that explains a latency. If the host time must exceed it, the latency determines
-it."""
+"""Ratio of the smallest to the largest host time that reproduces a latency, above which the latency determines the
+host time."""
 
 
 def beyond_launching(host_ns: Floats, launches: Floats) -> Floats:

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 VARIES = 0.5
-"""Variation of host work outside the model between a trace and other minutes, relative to that of launches, as a power.
+"""Exponent of the variation over time of host work outside the model, relative to that of launches.
 In eight scripts this work varied by a factor of 0.7 to 1.3. Launches varied in eight scripts by 0.7 to 1.4, and by 0.63
 to 1.58 with the profiler's time."""
 TAIL = 1.0
@@ -66,7 +66,7 @@ class Outside:
 
 @dataclass(frozen=True, eq=False)
 class BeforeOps:
-    """Host time before each op, in nanoseconds, that is no usual launching. The sum is at most the op's host time."""
+    """Host time before each op, in nanoseconds, that is not spent launching. The sum is at most the op's host time."""
 
     outside: Floats
     """Work outside the model."""

@@ -103,13 +103,13 @@ READING = (
     Kind(
         "unused-activity",
         "info",
-        "The trace holds {count} event{s} of kinds that are not used: {detail}.",
+        "The trace contains {count} event{s} of kinds that are not used: {detail}.",
         "They are not GPU work. View them in Nsight Systems or Perfetto.",
     ),
     Kind(
         "unused-gpu-metrics",
         "info",
-        "The report holds {count} sample{s} of GPU metrics, which are not used yet.",
+        "The report contains {count} sample{s} of GPU metrics, which are not used yet.",
         "Nothing is lost; view them in Nsight Systems.",
     ),
     Kind(
@@ -152,7 +152,7 @@ READING = (
     Kind(
         "secrets-in-metadata",
         "warning",
-        "The trace's metadata holds {count} {entry|entries} that {looks|look} like an environment or a secret; none "
+        "The trace's metadata contains {count} {entry|entries} that {looks|look} like an environment or a secret; none "
         "was read.",
         "Remove them before sharing the trace file, and revoke any token that was shared.",
     ),

@@ -102,8 +102,7 @@ class Program:
         return replace(self, start=start, end=end, step_end=step_end, synced=synced, step_synced=step_synced)
 
     def lighter(self, rank: int, saved: Floats, *, on_device: bool) -> "Program":
-        """Return the program in which `rank` takes `saved` ns less in each step, for its device's work or its
-        host's."""
+        """Return the program in which `rank` takes `saved` ns less in each step, by its device's work or its host's."""
         of_all = np.zeros_like(self.step_end.own)
         of_all[rank] = saved
         return self.with_less(of_all, on_device=on_device)

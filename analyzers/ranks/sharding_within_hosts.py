@@ -1,7 +1,7 @@
 """Factors on the transfers of FSDP if its weights are sharded within each host, and replicated over the hosts.
 
 Gathers and scatters then stay inside a host; the shards of the gradients are reduced between hosts. Factors are ratios
-of modelled times (prediction/data_parallel/links.py), since no trace holds both.
+of modelled times (prediction/data_parallel/links.py), because no trace contains both.
 """
 
 from collections.abc import Mapping

@@ -136,7 +136,7 @@ def _count(mask: np.ndarray) -> int:
 def _cap_overtaken(device: Columns) -> np.ndarray:
     """Cap the durations of rows ordered by start.
 
-    Kernels of one CUDA graph may run concurrently under one stream id. Unknown durations are no evidence of later work.
+    Kernels of one CUDA graph may run concurrently under one stream id. Unknown durations do not imply later work.
     """
     one_launch = pd.Index(device["correlation"]).duplicated(keep=False) & (device["correlation"] >= 0)
     in_order = device["certain"] & (device["stream"] >= 0) & (device["graph"] < 0) & ~one_launch

@@ -42,7 +42,7 @@ class Attribute(msgspec.Struct, gc=False):
 
 
 class RecordedNode(msgspec.Struct, gc=False):
-    """A node as it is written: with Chakra's form in `ctrl_deps`, `inputs` and `attrs`, otherwise in other fields."""
+    """A node as written: with Chakra's form in `ctrl_deps`, `inputs` and `attrs`, otherwise in other fields."""
 
     id: Id
     name: str = ""
@@ -99,7 +99,8 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> tuple[ExecutedCall, ...]:
-    """Return the calls of an execution trace in their order. Raises InputError if the file is none or is damaged."""
+    """Return the calls of an execution trace in their order. Raises InputError for another kind of file, or a damaged
+    one."""
     with open_source(path, max_bytes) as source:
         data = b"".join(source.blocks())
         name, damage = source.name, source.damage

@@ -46,7 +46,7 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> RecordedCalls:
     except BROKEN as error:
         raise InputError(
             f"{name} cannot be joined with an execution trace.",
-            f"It is no whole trace of torch.profiler in JSON: {error}.",
+            f"It is not a complete JSON trace of torch.profiler: {error}.",
             "Leave out --execution-trace, or record both again.",
         ) from error
     calls = {each.args.external: each for each in events if each.args and each.args.record >= 0}

@@ -37,7 +37,7 @@ class _Stream:
     def read(self, size: int = -1) -> bytes:
         try:
             return self._stream.read(size)
-        except Exception as error:  # every driver has exceptions of its own
+        except Exception as error:  # each driver raises its own exceptions
             raise _unreadable(self._url, error) from error
 
 
@@ -50,7 +50,7 @@ def _opened(url: str) -> Any:
         return fsspec.open(url, "rb").open()
     except ImportError as error:
         raise _missing(url, f"{error}.".replace("..", ".")) from error
-    except Exception as error:  # every driver has exceptions of its own
+    except Exception as error:  # each driver raises its own exceptions
         raise _unreadable(url, error) from error
 
 

@@ -47,7 +47,7 @@ class Effort:
     def spend(self, cost: int) -> None:
         self.left -= cost
         if self.left < 0:
-            raise TooDamagedError("Hundreds of thousands of its events are no valid JSON.")
+            raise TooDamagedError("Hundreds of thousands of its events are not valid JSON.")
 
     def skip(self, count: int, read_here: int) -> None:
         """Count skipped events. `read_here` is the number of events read from the current chunk so far."""

@@ -87,7 +87,7 @@ def _opened(file: Path) -> tuple[BinaryIO, bool]:
     if not select.select([handle], [], [], _PIPE_SECONDS)[0]:
         os.close(handle)
         raise InputError(
-            f"{file} is a pipe that nothing comes from.",
+            f"{file} is an empty pipe.",
             f"Nothing was written to it for {_PIPE_SECONDS} s.",
             "Start its writer first, or name a file.",
         )

@@ -41,7 +41,7 @@ def with_kernels(
 ) -> pd.DataFrame:
     """Return the op list with kernels in place of the ops of each pass, at the first of these ops.
 
-    Each pass comes with its template and the host time of its first launch; its further launches are plain ones.
+    Each pass comes with its template and the host time of its first launch; its other launches are plain ones.
     """
     rows, host, kernel, launches = rows_of(ops), *(ops[name].to_numpy().copy() for name in _CHANGED)
     sync, kept = ops.sync.to_numpy().copy(), np.ones(len(ops), dtype=bool)

@@ -25,7 +25,7 @@ _ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 _REACH = 4
 """Rows after an activation among which its gate is searched."""
 _SIZES = 4
-"""Most that neighbours of a chain differ in size, as a factor; types and broadcast inputs make them differ."""
+"""Largest ratio of the sizes of neighbours in a chain; types and broadcast inputs make them differ."""
 _MOVING = ("copy", "gather", "embedding")
 """Families of ops that compute nothing."""
 _APPENDING = 4

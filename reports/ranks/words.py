@@ -197,7 +197,7 @@ def gain(what: WhatIf) -> str:
 
 
 def advice(job: Job) -> list[WhatIf]:
-    """Return the changes that are worth making, without mere limits."""
+    """Return the worthwhile changes, without upper limits."""
     able = [each for each in job.what_ifs if each.change != "free-transfers" and each.speedup >= _LEAST_GAIN]
     return able[:_MOST_ADVICE]
 

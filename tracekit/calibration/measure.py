@@ -25,7 +25,7 @@ def measure(say: Say = silent) -> Calibration:
     """
     begin = time.monotonic()
     on_gpu = require("torch.cuda").is_available()
-    say(f"measuring the host time of ops on {'the GPU' if on_gpu else 'the CPU, as there is no GPU'}")
+    say(f"measuring the host time of ops on {'the GPU' if on_gpu else 'the CPU, because there is no GPU'}")
     host = host_probes.measure("cuda" if on_gpu else "cpu")
     calibration = Calibration(
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -22,9 +22,9 @@ _CUDNN_HEAD_DIM = 128
 def choose(gpu: GPU, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, has_mask: bool) -> Backend:
     """Return the backend for [batch, heads, length, head_dim] tensors on `gpu`.
 
-    Order and conditions are those of PyTorch's sdp_utils.cpp. cuDNN comes first where it is preferred. Flash attention
-    needs half precision and supports no mask. The memory-efficient kernels support masks and fp32, but no grouped
-    heads.
+    Order and conditions are those of PyTorch's sdp_utils.cpp. cuDNN comes first on GPUs for which PyTorch prefers it.
+    Flash attention needs half precision and supports no mask. The memory-efficient kernels support masks and fp32, but
+    no grouped heads.
     """
     head_dim, same_dims = query.shape[-1], query.shape[-1] == value.shape[-1]
     half = query.dtype == torch.float16 or (query.dtype == torch.bfloat16 and gpu.supports("bf16"))

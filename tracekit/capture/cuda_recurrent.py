@@ -14,7 +14,7 @@ aten = torch.ops.aten
 _MODES = {torch.rnn_relu: 0, torch.rnn_tanh: 1, torch.lstm: 2, torch.gru: 3}
 _LSTM = 2
 _KEPT = 2
-"""Values per step that training keeps for the backward pass besides the gates: the cell and its activation."""
+"""Values per step that training keeps for the backward pass in addition to the gates: the cell and its activation."""
 
 
 def recurrent_calls(recorder: OpRecorder) -> dict[Any, Callable[..., Any]]:

@@ -23,7 +23,8 @@ def decomposed(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) ->
 
 
 def workspace(func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the memory that a convolution allocates besides its tensors: copies with channels last, for tensor units.
+    """Return the memory that a convolution allocates in addition to its tensors: copies with channels last, for tensor
+    units.
 
     Windows of one position need none, and neither do depthwise convolutions.
     """

@@ -32,7 +32,7 @@ _NO_MEMORY = "can't allocate memory"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a run measured beside its trace."""
+    """Measurements of a run other than its trace."""
 
     times: StepTimes
     peak_memory_bytes: int

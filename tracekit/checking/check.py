@@ -79,7 +79,7 @@ def _check_accepted(names: Sequence[str]) -> None:
     if wrong:
         raise UnknownNameError(
             f"{wrong[0]!r} cannot be accepted.",
-            f"It is no entry of a fingerprint: {', '.join(ENTRIES)}.",
+            f"It is not an entry of a fingerprint: {', '.join(ENTRIES)}.",
             "Name one of them with --accept, or in pyproject.toml.",
         )
 

@@ -41,7 +41,7 @@ def unlike(
 ) -> dict[str, str]:
     """Return the entries in which two fingerprints differ, each as "A and B".
 
-    An entry that only one of them has is no difference.
+    An entry that only one of them has does not count as a difference.
     """
     both = [name for name in before if name in after and name not in accepted]
     return {name: f"{before[name]} and {after[name]}" for name in both if not _alike(name, before[name], after[name])}

@@ -23,7 +23,7 @@ WALL_S = 120.0
 FEWEST_BLOCKS = 3
 CONFIDENCE = 0.95
 QUIET = 0.1
-"""Relative spread of latencies (half of p90 - p10, over the median) above which a machine was not quiet."""
+"""Relative spread of latencies (half of p90 - p10, over the median) above which the machine counts as busy."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def timed_block(side: Runnable, clock: Clock, count: int, progress: Progress) ->
 def noise(*latencies: Latency) -> str:
     """Return a warning if the latencies spread widely, else ""."""
     spread = max((each.p90_us - each.p10_us) / 2 / each.median_us for each in latencies)
-    return f"Latencies spread by ±{spread:.0%}: the machine was not quiet.".replace("%", " %") if spread > QUIET else ""
+    return f"Latencies spread by ±{spread:.0%}: the machine was busy.".replace("%", " %") if spread > QUIET else ""
 
 
 def median_interval(values: Sequence[float]) -> Interval:

@@ -8,7 +8,7 @@ from tracekit.capture.progress import Say, silent
 SAY_EVERY_S = 10.0
 """Minimum time in seconds between two reports, and before the first."""
 _STARVED = 1.5
-"""Ratio of wall time to the process's CPU time above which it waited for a CPU. A quiet machine has 1 or less."""
+"""Ratio of wall time to the process's CPU time above which it waited for a CPU. On an idle machine it is 1 or less."""
 
 
 @dataclass

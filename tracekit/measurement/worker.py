@@ -197,7 +197,7 @@ def _serve() -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """End this process once its parent is gone: with SIGTERM, and after _GRACE_S seconds at once."""
+    """End this process after its parent has ended: with SIGTERM, and after _GRACE_S seconds at once."""
     while os.getppid() == parent:
         time.sleep(_WATCH_S)
     os.kill(os.getpid(), signal.SIGTERM)

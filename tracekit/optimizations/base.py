@@ -149,7 +149,8 @@ class Optimization(ABC):
         return base.outside.scaled(max(1.0, self.work(base)))
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        """Return the run after the optimization, which is simulated, and from which a further one starts."""
+        """Return the run after the optimization, which is simulated, and to which another optimization may be
+        applied."""
         memory, capture = _memory_after(self, base), base.source.capture
         after = replace(
             base,

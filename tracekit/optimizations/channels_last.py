@@ -24,7 +24,7 @@ from tracekit.subjects.weight_copies import twin
 
 _OVER_IMAGES = re.compile(r"conv(?:_transpose)?[23]d|convolution")
 _LEFT_OUT = Interval(0.5, 0.9, 1.0)
-"""Fraction of the layout copies that goes. Weights that autocast converts in every step may be copied still."""
+"""Fraction of the layout copies that disappears. Weights that autocast converts in every step may be copied still."""
 
 
 class ChannelsLast(Optimization):

@@ -26,9 +26,10 @@ _VOCABULARY = 8192
 class PadShapes(Optimization):
     """Vocabulary, sequence or hidden size padded to multiples of 16 bytes.
 
-    Products in 16 bits whose rows are no multiple of 16 bytes load one or two elements at a time (`cutlass_…_align1`,
-    `align2`). The prediction is the modelled time of the product with padded sides over that of the product as it is.
-    In measured traces the names of the kernels must confirm it; without shapes, they are the only evidence.
+    Products in 16 bits whose rows are not a multiple of 16 bytes load one or two elements at a time
+    (`cutlass_…_align1`, `align2`). The prediction is the modelled time of the product with padded sides over that of
+    the unpadded product. In measured traces the names of the kernels must confirm it; without shapes, they are the only
+    evidence.
 
     *Refused* if the kernels load whole vectors although the shapes are odd, because strides may be padded already.
     """

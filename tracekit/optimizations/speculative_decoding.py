@@ -69,7 +69,7 @@ class SpeculativeDecoding(Optimization):
     of_a_pass = True
     caveats = (
         "It needs a draft model with the same tokenizer, and text that it guesses well.",
-        "A large batch loses: checking is no longer free once products are bound by arithmetic.",
+        "A large batch loses: checking is no longer free when GEMMs are compute-bound.",
     )
 
     def __init__(self, acceptance: float | None = None) -> None:

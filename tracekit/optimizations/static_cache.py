@@ -35,7 +35,7 @@ MASKED_CALL = Interval(17.0, 12.5, 8.0)
 """Host time that a call of fused attention with a mask adds, in plain launches: on the host of an H200, a layer takes
 24 (GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
-"""Ops of transformers' StaticLayer.update besides the two writes, which compute where to write."""
+"""Ops of transformers' StaticLayer.update that compute the position, without the two writes."""
 WRITTEN = "aten::index_copy_"
 """Name of the writes of a token's keys and values."""
 MASK_OPS = 8

@@ -68,7 +68,7 @@ def _described(run: dict[str, Any]) -> str:
 
 def _refused(folder: Path, what: str) -> TracekitError:
     return TracekitError(
-        f"{folder} holds {what}.",
+        f"{folder} contains {what}.",
         "It would be overwritten.",
         "Name another folder with -o, or add --force to replace it.",
     )

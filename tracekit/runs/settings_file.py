@@ -29,7 +29,7 @@ def settings_of(folder: Path) -> Settings:
 
 
 def gpu_of_module(folder: Path) -> str:
-    """Return the GPU of a run of the user's own module; "" if it is no such run, or the GPU is unknown."""
+    """Return the GPU of a run of the user's own module; "" for another kind of run, or an unknown GPU."""
     try:
         stored = json.loads((folder / RUN).read_bytes())
         return str(stored["gpu"]) if "module" in stored else ""

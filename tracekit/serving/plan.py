@@ -88,7 +88,7 @@ def _check(question: Question, positions: int) -> None:
 
 
 def _where_it_applies(sweep: pd.DataFrame, change: str) -> pd.DataFrame:
-    """Return the points with a change; points where the change does not apply stay as they are."""
+    """Return the points with a change; points to which the change does not apply are unchanged."""
     without = sweep[sweep["apply"] == NONE].reset_index(drop=True)
     changed = sweep[sweep["apply"] == change].reset_index(drop=True)
     applies = changed["refused"] == ""

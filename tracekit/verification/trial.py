@@ -27,7 +27,7 @@ RANDOM_WEIGHTS = (
     "that a trained model would lose."
 )
 _APPLIED_WITH = ("torchao", "bitsandbytes", "liger-kernel", "peft", "nvidia-ml-py")
-"""Packages that a measurement depends on, besides torch and transformers."""
+"""Packages that a measurement depends on, in addition to torch and transformers."""
 _DRAFTS = (
     "The check of {drafted} drafted tokens is predicted and measured. It yields {tokens:.1f} tokens at that acceptance "
     "rate, not counting the time of a draft model."

@@ -32,7 +32,7 @@ ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
 """Optimizations to measure on a CPU, for which there are no predictions."""
 
 _ANOTHER_PACE = 1.1
-"""Ratio of two latencies of a run from which on its host counts as having another speed."""
+"""Ratio of two latencies of a run from which on the speed of its host counts as changed."""
 
 
 def verify_run(
@@ -79,7 +79,7 @@ def _wanted(apply: Sequence[str], draft: Draft | None) -> list[str]:
     names = list(dict.fromkeys(parse(name).name for name in apply)) or [SpeculativeDecoding.id] * bool(draft)
     if draft and not any(map(_drafts, names)):
         what = f"{', '.join(names)}: no draft model is used."
-        raise InputError(what, "--draft is for speculative decoding alone.", "Add: --apply speculative-decoding")
+        raise InputError(what, "--draft is only for speculative decoding.", "Add: --apply speculative-decoding")
     return names
 
 

@@ -118,7 +118,7 @@ def _copy_name(kind: int, source: int, target: int) -> str:
 
 
 def _graph(rows: Columns) -> Columns:
-    """Return ids of graphs and nodes. A graph's id is also the upper half of its nodes' ids; 0 is no graph."""
+    """Return ids of graphs and nodes. A graph's id is also the upper half of its nodes' ids; 0 means no graph."""
     node = np.where(rows["graphNodeId"] > 0, rows["graphNodeId"], -1)
     graph = np.where(rows["graphId"] > 0, rows["graphId"], node >> _GRAPH_ID_SHIFT)
     return {"graph": np.where((graph > 0) & (graph <= LARGEST_GRAPH_ID), graph, -1), "graph_node": node}

@@ -1,8 +1,8 @@
 """Cross-entropy without all logits in memory: head and loss are computed for some rows at a time.
 
 The library's GEMM computes the logits of some rows. One kernel then computes each row's loss and overwrites its logits
-with their gradient. An odd vocabulary is padded with zeros, because rows that are no whole vectors cost the library's
-GEMMs a multiple of their time.
+with their gradient. An odd vocabulary is padded with zeros, because the library's GEMMs take several times as long for
+rows that are not whole vectors.
 """
 
 from types import MethodType

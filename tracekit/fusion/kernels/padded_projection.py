@@ -1,6 +1,6 @@
 """Padded projection: a layer with an odd number of outputs becomes a GEMM of whole vectors.
 
-This is not a kernel of our own. A row of results that is no multiple of 16 bytes cannot be stored as vectors, so the
+This is not a kernel of our own. A row of results that is not a multiple of 16 bytes cannot be stored as vectors, so the
 library takes a GEMM that stores one element at a time, at a fraction of its rate. With some rows of zeros below the
 weights, it takes its fastest one. The results are a view without the padding. The layer's weights become a view of the
 padded ones, so only the zeros need memory, and tied embeddings stay tied. It is for inference.
@@ -21,7 +21,7 @@ def fused(x, weight, bias, outputs):
 
 
 def padded(parameter):
-    """Return the weights, or the bias, with zeros for further outputs up to a whole vector."""
+    """Return the weights, or the bias, padded with zeros to a whole vector of outputs."""
     missing = -len(parameter) % (VECTOR_BYTES // parameter.element_size())
     return torch.cat([parameter, parameter.new_zeros(missing, *parameter.shape[1:])])
 
