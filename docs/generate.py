@@ -22,7 +22,7 @@ _DECLARING = (
     "sweep_table",
     "evidence",
     "comparison.difference_tables",
-    "prediction.oplist",
+    "prediction.op_columns",
     "ranks.tables",
 )
 

@@ -45,7 +45,7 @@ def is_launch(names: pd.Series) -> npt.NDArray[np.bool_]:
     return matching(names, _LAUNCH)
 
 
-def is_communication(names: pd.Series) -> npt.NDArray[np.bool_]:
+def is_communication(names: "pd.Series | npt.NDArray[np.object_]") -> npt.NDArray[np.bool_]:
     """Return which kernels move data between devices (NCCL, RCCL, NVSHMEM, DeepEP, all-reduces of serving engines)."""
     return matching(names, _COMMUNICATION)
 
@@ -119,12 +119,13 @@ def is_peer_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
     return matching(names, _BETWEEN_DEVICES)
 
 
-def matching(names: pd.Series, pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+def matching(names: "pd.Series | npt.NDArray[np.object_]", pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     """Return which names contain a match of the pattern. Each distinct name is searched once."""
-    if isinstance(names.dtype, pd.CategoricalDtype):
-        codes, distinct = names.cat.codes.to_numpy(), names.cat.categories
+    if isinstance(names, pd.Series) and isinstance(names.dtype, pd.CategoricalDtype):
+        codes, distinct = names.cat.codes.to_numpy(), list(names.cat.categories)
     else:
-        codes, distinct = pd.factorize(names)
+        codes, words = pd.factorize(names)
+        distinct = list(words)
     matches = np.array([*(_is_match(pattern, str(name)) for name in distinct), False])
     return matches[codes]
 

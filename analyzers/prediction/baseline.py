@@ -24,6 +24,7 @@ from tracekit.analyzers.prediction.launching import launch_latency_ns, queued_ga
 from tracekit.analyzers.prediction.least_memory import least_memory
 from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.prediction.memory import Memory, held
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.oplist import listed, typical_step
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.profiler_share import profiler_share
@@ -31,7 +32,7 @@ from tracekit.analyzers.prediction.recorded import Recorded
 from tracekit.analyzers.prediction.repeated_blocks import repeated_blocks
 from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
-from tracekit.analyzers.prediction.simulate import Floats, latency_ns
+from tracekit.analyzers.prediction.simulate import Bools, Floats, latency_ns
 from tracekit.analyzers.prediction.streams import side_by_side
 from tracekit.analyzers.prediction.traced_step import HostTail, overlap, traced_step
 from tracekit.analyzers.results import Analysis, Source
@@ -42,7 +43,7 @@ from tracekit.analyzers.trace import Trace
 class Baseline:
     """An op list (OP_LIST) whose simulation reproduces the step's latency. Instances compare by identity."""
 
-    ops: pd.DataFrame
+    ops: OpList
     gpu: GPU
     source: Source
     stated_ns: float
@@ -169,9 +170,9 @@ class Baseline:
     @cached_property
     def other_host_ns(self) -> float:
         """Host time of a step that does not depend on how ops are launched."""
-        host = self.ops.host_ns.to_numpy() - self.planning
+        host = self.ops.host_ns - self.planning
         host[:1] -= self.entry_ns
-        return float(beyond_launching(host, self.ops.launches.to_numpy()).sum())
+        return float(beyond_launching(host, self.ops.launches).sum())
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
         """Return hosts with these factors on launch time and on unexplained time. Unexplained time belongs to the
@@ -179,22 +180,19 @@ class Baseline:
         profiled = self.profiler_share is not None
         return tuple((factor, 0.0 if profiled and factor < 1.0 else 1.0) for factor in factors)
 
-    def simulate(self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
+    def simulate(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
         """Return the latency in nanoseconds of a step of these ops on a host with these factors (see `hosts`)."""
         host, kernel, sync = self.laid_out(ops, host_factor, unexplained)
 
         def until(steps: int) -> float:
             """Return the latency of this many consecutive steps."""
-            rows = (np.tile(each, steps) for each in (host, kernel, sync))
-            return self._simulated(*rows)
+            return self._simulated(np.tile(host, steps), np.tile(kernel, steps), np.tile(sync, steps))
 
         return until(3) - until(2) if self.overlaps else until(1)
 
-    def laid_out(
-        self, ops: pd.DataFrame, host_factor: float = 1.0, unexplained: float = 1.0
-    ) -> tuple[Floats, Floats, Floats]:
+    def laid_out(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> tuple[Floats, Floats, Bools]:
         """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
-        host, kernel, launches, sync = (ops[name].to_numpy() for name in ("host_ns", "kernel_ns", "launches", "sync"))
+        host, kernel, launches, sync = (ops.host_ns, ops.kernel_ns, ops.launches, ops.sync)
         host, kernel = host * host_factor, kernel + (launches - 1) * self.gap_ns
         beside = self.outside.scaled(unexplained, ("unexplained",))
         outside = beside.before_each(len(ops), host_factor if self.profiler_share else 1.0)
@@ -206,7 +204,7 @@ class Baseline:
             sync = np.concatenate([sync[:-1], [False, tail.waits, False]])
         return host, kernel, sync
 
-    def _simulated(self, host: Floats, kernel: Floats, sync: Floats) -> float:
+    def _simulated(self, host: Floats, kernel: Floats, sync: Bools) -> float:
         latency, gap = self.launch_latency_ns, self.gap_ns
         return float(latency_ns(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync))
 
@@ -235,7 +233,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         host_causes=_causes(analysis),
         graph_use=step.graphs,
         overlaps=step.overlaps,
-        entry_ns=min(step.entry_ns, float(ops.host_ns.iloc[0])),
+        entry_ns=min(step.entry_ns, float(ops.host_ns[0])),
         batch_by_shapes=batch_by_shapes(trace.host),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),

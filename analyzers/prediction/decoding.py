@@ -1,15 +1,14 @@
 """Recognizes decoding in a step without a marked phase: one query attends to many keys."""
 
-import pandas as pd
-
 from tracekit.analyzers.costs.work import Append, Attention, Product, Work
+from tracekit.analyzers.prediction.op_columns import OpList
 
 
-def with_decoding(ops: pd.DataFrame) -> pd.DataFrame:
+def with_decoding(ops: OpList) -> OpList:
     """Return the op list (OP_LIST) with the phase "decode" if no phase is marked and all attention has one query."""
-    if (ops["phase"] != "").any() or not _decodes([cost.work for cost in ops["cost"] if cost is not None]):
+    if (ops.phase != "").any() or not _decodes([cost.work for cost in ops.cost if cost is not None]):
         return ops
-    return ops.assign(phase=pd.Series("decode", index=ops.index, dtype=object))
+    return ops.assign(phase="decode")
 
 
 def _decodes(works: list[Work | None]) -> bool:

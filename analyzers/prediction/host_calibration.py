@@ -8,7 +8,7 @@ import numpy as np
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.host_speed import modelled_speed
 from tracekit.analyzers.prediction.outside import Outside
-from tracekit.analyzers.prediction.simulate import Floats
+from tracekit.analyzers.prediction.simulate import Floats, Nanoseconds
 
 if TYPE_CHECKING:
     from tracekit.analyzers.prediction.baseline import Baseline
@@ -25,7 +25,7 @@ _TOLD = 0.9
 host time."""
 
 
-def beyond_launching(host_ns: Floats, launches: Floats) -> Floats:
+def beyond_launching(host_ns: Floats, launches: Floats | Nanoseconds) -> Floats:
     """Return the part of each op's host time that is longer than its launches take."""
     return np.maximum(host_ns - np.maximum(MOST_TO_LAUNCH_NS, launches * MOST_A_LAUNCH_NS), 0.0)
 
@@ -84,7 +84,7 @@ def _fitting(raw: "Baseline") -> "Baseline":
 
 def _of_machine(raw: "Baseline") -> float:
     """Return the factor on host time that gives the launch times of machines with this GPU."""
-    launching = float(raw.ops.host_ns.clip(upper=MOST_TO_LAUNCH_NS).sum())
+    launching = float(np.minimum(raw.ops.host_ns, MOST_TO_LAUNCH_NS).sum())
     return len(raw.ops) * raw.gpu.host_op_us.expected * 1e3 / launching if launching else 1.0
 
 

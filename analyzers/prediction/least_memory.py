@@ -2,17 +2,16 @@
 
 from collections import Counter
 
-import pandas as pd
-
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.memory import ADAM_MOMENTS, Memory, by_purpose, kv_cache_bytes
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.roofline.parameter_count import gradient_bytes
 from tracekit.analyzers.trace import Trace
 
 _NOTHING = Memory()
 
 
-def least_memory(trace: Trace, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory | None:
+def least_memory(trace: Trace, ops: OpList, gpu: GPU, *, training: bool) -> Memory | None:
     """Return a lower bound of device memory by purpose; None if nothing is known.
 
     Its peak is the larger of PyTorch's allocated bytes (`profile_memory=True`) and the bytes that follow from shapes:
@@ -28,26 +27,26 @@ def least_memory(trace: Trace, ops: pd.DataFrame, gpu: GPU, *, training: bool) -
     return known if known.peak else None
 
 
-def _trained(trace: Trace, ops: pd.DataFrame) -> Memory:
+def _trained(trace: Trace, ops: OpList) -> Memory:
     size = gradient_bytes(trace.host)
-    moments = ADAM_MOMENTS if ops.name.str.contains("adam").any() else 0
+    moments = ADAM_MOMENTS if any("adam" in name for name in ops.name) else 0
     return Memory(weights=size, gradients=size, optimizer_state=moments * size)
 
 
-def _inferred(ops: pd.DataFrame) -> Memory:
+def _inferred(ops: OpList) -> Memory:
     results = [cost.write_bytes for cost in ops.cost[ops.category == "kernel"] if cost is not None]
     return Memory(weights=_weights(ops), kv_cache=kv_cache_bytes(ops), activations=round(max(results, default=0)))
 
 
-def _of_an_op(ops: pd.DataFrame) -> int:
+def _of_an_op(ops: OpList) -> int:
     """Return the bytes of the operands and the result of the largest op, which is about the memory of inference in
     addition to weights."""
     return max((cost.bytes - cost.weight_bytes for cost in ops.cost if cost is not None), default=0)
 
 
-def _weights(ops: pd.DataFrame) -> int:
+def _weights(ops: OpList) -> int:
     """Return the bytes of weights that one forward pass reads. The number of passes is at most the number of calls of
     the rarest product."""
-    read = Counter(cost for cost in ops["cost"] if cost is not None and cost.family == "gemm" and cost.weight_bytes)
+    read = Counter(cost for cost in ops.cost if cost is not None and cost.family == "gemm" and cost.weight_bytes)
     passes = min(read.values(), default=1)
     return sum(cost.weight_bytes * count for cost, count in read.items()) // passes

@@ -3,12 +3,11 @@
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
-import pandas as pd
-
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Append, Attention, Product
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.training_memory import TrainingMemory, training_memory
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
 
@@ -45,7 +44,7 @@ class Memory:
         return always + max(of_sequences, self.gradients + max(self.tied_gradients, self.temporaries))
 
 
-def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory | None:
+def held(capture: CaptureInfo, ops: OpList, gpu: GPU, *, training: bool) -> Memory | None:
     """Return the memory at the measured (or modelled) peak by purpose; None if the capture has no peak."""
     if not capture.peak_memory_bytes:
         return None
@@ -53,7 +52,7 @@ def held(capture: CaptureInfo, ops: pd.DataFrame, gpu: GPU, *, training: bool) -
     return by_purpose(capture.peak_memory_bytes, counted, ops, gpu, training=training)
 
 
-def by_purpose(peak: int, counted: Memory, ops: pd.DataFrame, gpu: GPU, *, training: bool) -> Memory:
+def by_purpose(peak: int, counted: Memory, ops: OpList, gpu: GPU, *, training: bool) -> Memory:
     """Return a peak in bytes by purpose.
 
     Weights and buffers are `counted`. The keys and values that attention reads are the KV cache. Training adds
@@ -102,7 +101,7 @@ def _measured_at_end(step: Memory, left: int, known: TrainingMemory) -> Memory:
     return replace(step, tied_gradients=min(known.tied_gradients, left), temporaries=left)
 
 
-def kv_cache_bytes(ops: pd.DataFrame) -> int:
+def kv_cache_bytes(ops: OpList) -> int:
     """Return the bytes of all layers' keys and values that decoding reads or a causal prefill writes; else 0.
 
     Unfused attention reads repeated heads. The entries that are appended to the cache show how many heads it stores.
@@ -134,5 +133,5 @@ def _keys_and_values(cost: Cost) -> int:
     return 0
 
 
-def _optimizes(ops: pd.DataFrame) -> bool:
+def _optimizes(ops: OpList) -> bool:
     return any(cost is not None and cost.family == "optimizer" for cost in ops.cost)

@@ -25,6 +25,7 @@ from tracekit.analyzers.breakdown.whole_steps import whole_steps
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.decoding import with_decoding
 from tracekit.analyzers.prediction.launch_times import idle_before, launched_ns
+from tracekit.analyzers.prediction.op_columns import OpList, op_list
 from tracekit.analyzers.prediction.op_tree import outermost
 from tracekit.analyzers.prediction.outside import BeforeOps, Outside, outside_work
 from tracekit.analyzers.prediction.recorded import Recorded
@@ -32,32 +33,14 @@ from tracekit.analyzers.prediction.waiting import blocking_copies, waited_ns, wa
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.op_costs import price
 from tracekit.analyzers.roofline.parameter_count import parameter_count
-from tracekit.analyzers.schema import Column, Table
 from tracekit.analyzers.trace import Trace
-
-OP_LIST = Table(
-    "op_list",
-    "The op calls of one step that launched device work, in launch order.",
-    Column("name", "object", "", "op, or the kernel's name where no op is known"),
-    Column("call", "object", "", "outermost op around it: what the program called; its name where there is none"),
-    Column("layer", "object", "", 'path of the module, or of a range outside every module; "": none'),
-    Column("layer_type", "object", "", 'class of the layer; "": none'),
-    Column("phase", "object", "", 'phase; "": none'),
-    Column("category", "object", "", "kernel, memcpy, or memset"),
-    Column("host_ns", "float64", "ns", "host time from the previous launch to this op's last one, without waiting"),
-    Column("kernel_ns", "float64", "ns", "busy time of its device work"),
-    Column("launches", "int64", "", "device work items"),
-    Column("sync", "bool", "", "the host then waits for the device"),
-    Column("cost", "object", "", "tracekit.analyzers.costs.call.Cost, or None"),
-    Column("message", "object", "", "tracekit.analyzers.costs.messages.Message of a collective, or None"),
-)
 
 
 @dataclass(frozen=True, eq=False)
 class Listed:
     """A step as its op list, and the host work outside the model."""
 
-    ops: pd.DataFrame
+    ops: OpList
     """OP_LIST, whose host time excludes the work outside the model."""
     outside: Outside
     recorded: Recorded
@@ -65,7 +48,7 @@ class Listed:
     """Rows of WORK of the step on the selected device."""
 
 
-def build(trace: Trace, analysis: Analysis) -> pd.DataFrame:
+def build(trace: Trace, analysis: Analysis) -> OpList:
     """Return the op list that `listed` gives."""
     return listed(trace, analysis).ops
 
@@ -78,7 +61,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     """
     step = typical_step(analysis)
     if step is None:
-        return Listed(OP_LIST.empty(), Outside(), Recorded(), analysis.work[:0])
+        return Listed(op_list(), Outside(), Recorded(), analysis.work[:0])
     work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = launched_ns(trace, work, int(step.host_start_ns), idle_before(analysis.work, work))
     order = np.lexsort((work.start_ns, launched))
@@ -124,7 +107,7 @@ def _grouped(
     }
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
-    ops = OP_LIST.frame({**words, **numbers, "cost": costs, "message": moved}).assign(**words)
+    ops = op_list(**words, **numbers, cost=costs, message=moved)
     unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
@@ -177,7 +160,7 @@ def _words(
     head: pd.DataFrame,
     host_row: npt.NDArray[np.int64],
     calls: npt.NDArray[np.int64],
-) -> "dict[str, pd.Series[str]]":
+) -> dict[str, npt.NDArray[np.object_]]:
     """Return texts as Python objects, so that equal words are one object and compare fast.
 
     A pandas string column would create new objects at each read.
@@ -194,7 +177,7 @@ def _words(
         "phase": head.phase.astype(object).to_numpy(),
         "category": head.category.astype(object).to_numpy(),
     }
-    return {name: pd.Series(column, dtype=object) for name, column in words.items()}
+    return {name: np.asarray(column, dtype=object) for name, column in words.items()}
 
 
 def _waiting(

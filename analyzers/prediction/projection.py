@@ -6,7 +6,7 @@ waiting for other ranks, which a faster link does not shorten.
 
 from dataclasses import replace
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.messages import Message
@@ -15,6 +15,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.kernel_time.collectives import collective_ns
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import Floats, present
 from tracekit.analyzers.prediction.workspaces import workspace_bytes
 from tracekit.analyzers.results import Projection
 
@@ -73,13 +74,13 @@ def host_range(here: GPU, there: GPU) -> Interval:
     return Interval(min(ends), 1.0, max(ends))
 
 
-def _kernel_ns(base: Baseline, gpu: GPU) -> "pd.Series[float]":
-    copies = (base.ops.category == "memcpy") & base.ops.cost.isna()
-    ratios = pd.Series([_ratio(cost, base.gpu, gpu) for cost in base.ops.cost], index=base.ops.index)
-    scaled = base.ops.kernel_ns * ratios.mask(copies, base.gpu.pcie_gbs / gpu.pcie_gbs)
-    collectives = base.ops[base.ops.message.notna()]
-    calls = zip(collectives.kernel_ns, collectives.message, strict=True)
-    scaled[collectives.index] = [_collective_ns(measured, message, base.gpu, gpu) for measured, message in calls]
+def _kernel_ns(base: Baseline, gpu: GPU) -> Floats:
+    copies = (base.ops.category == "memcpy") & ~base.ops.costed
+    ratios = np.array([_ratio(cost, base.gpu, gpu) for cost in base.ops.cost], dtype=float)
+    scaled = base.ops.kernel_ns * np.where(copies, base.gpu.pcie_gbs / gpu.pcie_gbs, ratios)
+    rows = present(base.ops.message)
+    calls = zip(base.ops.kernel_ns[rows], base.ops.message[rows], strict=True)
+    scaled[rows] = [_collective_ns(measured, message, base.gpu, gpu) for measured, message in calls]
     return scaled
 
 
@@ -94,7 +95,7 @@ def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> 
 
 def of_collectives(base: Baseline) -> str:
     """Return the caveats about collective times that are not scaled, each after a space; "" if there are none."""
-    known = [message.known for message in base.ops.message[base.ops.message.notna()]]
+    known = [message.known for message in base.ops.message[present(base.ops.message)]]
     unknown = known.count(False)
     waiting = " Collectives keep the time that they waited for other ranks." if any(known) else ""
     return waiting + (f" Left as measured: collectives of unknown size or group ({unknown:,})." if unknown else "")

@@ -9,6 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import matching
 from tracekit.analyzers.attribution.nesting import take
+from tracekit.analyzers.prediction.op_columns import OpList
 
 
 def _nothing(dtype: type = object) -> pd.Series:
@@ -40,37 +41,37 @@ class Recorded:
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
     """Time in the trace at which the host had launched the op."""
 
-    def copies_like(self, ops: pd.DataFrame, pattern: str) -> npt.NDArray[np.bool_]:
+    def copies_like(self, ops: OpList, pattern: str) -> npt.NDArray[np.bool_]:
         """Select the copies whose name contains a match of the pattern."""
-        return matching(pd.Series(_of(ops, self.copies, ""), dtype=object), re.compile(pattern))
+        return matching(_of(ops, self.copies, ""), re.compile(pattern))
 
-    def products_in(self, ops: pd.DataFrame) -> npt.NDArray[np.object_]:
+    def products_in(self, ops: OpList) -> npt.NDArray[np.object_]:
         """Return the precision of each product of unknown cost, by the name of its kernel; "" for others."""
-        return np.where(ops["cost"].isna(), _of(ops, self.multiplies_in, ""), "").astype(object)
+        return np.where(~ops.costed, _of(ops, self.multiplies_in, ""), "").astype(object)
 
-    def unaligned_in(self, ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    def unaligned_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the products of unknown cost that load one or two elements at a time, by the names of their
         kernels."""
-        return _of(ops, self.unaligned, False) & ops["cost"].isna().to_numpy()
+        return _of(ops, self.unaligned, False) & ~ops.costed
 
-    def layout_shares(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
+    def layout_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _of(ops, self.layout_share, 0.0)
 
-    def planned(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
+    def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""
-        return np.minimum(_of(ops, self.planned_ns, 0.0), ops["host_ns"].to_numpy())
+        return np.minimum(_of(ops, self.planned_ns, 0.0), ops.host_ns)
 
-    def recording(self, ops: pd.DataFrame) -> npt.NDArray[np.float64]:
+    def recording(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the time before each op, in nanoseconds, in which graphs are recorded."""
-        return np.minimum(_of(ops, self.recording_ns, 0.0), ops["host_ns"].to_numpy())
+        return np.minimum(_of(ops, self.recording_ns, 0.0), ops.host_ns)
 
-    def while_compiling(self, ops: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    def while_compiling(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _of(ops, self.compiling, False)
 
-    def grids(self, ops: pd.DataFrame) -> npt.NDArray[np.int64]:
+    def grids(self, ops: OpList) -> npt.NDArray[np.int64]:
         return _of(ops, self.blocks, -1)
 
-    def tile_sides(self, ops: pd.DataFrame) -> npt.NDArray[np.int64]:
+    def tile_sides(self, ops: OpList) -> npt.NDArray[np.int64]:
         return _of(ops, self.tile_side, 0)
 
     def scaled(self, factor: float) -> "Recorded":
@@ -78,6 +79,6 @@ class Recorded:
         return replace(self, planned_ns=self.planned_ns * factor, recording_ns=self.recording_ns * factor)
 
 
-def _of(ops: pd.DataFrame, fact: pd.Series, absent: object) -> npt.NDArray:
+def _of(ops: OpList, fact: pd.Series, absent: object) -> npt.NDArray:
     """Return a fact of each op; `absent` for ops that the trace did not record."""
-    return take(fact.to_numpy(), fact.index.get_indexer(ops.index), absent)
+    return take(fact.to_numpy(), fact.index.get_indexer(pd.Index(ops.index)), absent)

@@ -4,28 +4,28 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.prediction.op_columns import OpList
 
 _NUMBERED = r"^(.*?\.\d+)(?:\.|$)"
 _FEWEST = 3
 """Smallest number of equally shaped products in a pass that indicates repeated blocks. Two may be a coincidence."""
 
 
-def repeated_blocks(ops: pd.DataFrame) -> "pd.Series[str]":
+def repeated_blocks(ops: OpList) -> "pd.Series[str]":
     """Return the block name of each row of an op list's forward pass; rows outside of blocks are left out.
 
     A block is a numbered layer (`model.layers.3`). If a trace names no layers, blocks are derived from products of one
     shape: a block begins where the ops before the first product start to equal the ops before the second.
     """
-    phases = ops.phase if (ops.phase == "backward").any() else pd.Series("", index=ops.index)
-    forward = ops[phases == "forward"]
-    named = forward.layer.str.extract(_NUMBERED)[0].dropna()
+    forward = ops[(ops.phase == "forward") & (ops.phase == "backward").any()]
+    named = pd.Series(forward.layer, forward.index).str.extract(_NUMBERED)[0].dropna()
     return named if len(named) or forward.layer.any() else _repeating(forward)
 
 
-def _repeating(forward: pd.DataFrame) -> "pd.Series[str]":
+def _repeating(forward: OpList) -> "pd.Series[str]":
     signatures = pd.Series(list(zip(forward.name, map(_shape, forward.cost), strict=True)), forward.index)
     often = signatures.map(signatures.value_counts())
-    products = often[forward.cost.map(_is_layer).astype(bool) & (often >= _FEWEST)]
+    products = often[np.fromiter(map(_is_layer, forward.cost), bool, len(forward)) & (often >= _FEWEST)]
     if products.empty:
         return pd.Series(dtype=str)
     anchors = np.flatnonzero((signatures == signatures.loc[products.index[int(products.argmin())]]).to_numpy())

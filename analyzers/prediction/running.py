@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from tracekit.analyzers.prediction.op_columns import OpList
+
 GENERATED = "triton_"
 COMPILED_REGION = "Torch-Compiled Region"
 _UNALIGNED = re.compile(r"(?:_|\b)align[12](?:\D|$)")
@@ -56,8 +58,8 @@ def running(work: pd.DataFrame, steps: int, *, measured: bool) -> Running:
     )
 
 
-def trains(ops: pd.DataFrame) -> bool:
+def trains(ops: OpList) -> bool:
     """Whether an op list holds a backward pass or an optimizer's step."""
-    if not _PHASES.isdisjoint(ops["phase"].unique()):
+    if not _PHASES.isdisjoint(ops.phase):
         return True
-    return any(_TRAINS.search(str(name)) for name in ops["name"].unique())
+    return any(_TRAINS.search(str(name)) for name in set(ops.name))

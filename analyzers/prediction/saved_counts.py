@@ -5,6 +5,7 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.saved_tensors import learned_layers
 
 _ONE = (
@@ -44,17 +45,18 @@ _ATTENTION = 7
 """Queries, keys, values, the result, its log-sum-exps, and the random generator's state (two tensors)."""
 
 
-def saved_counts(ops: pd.DataFrame) -> "pd.Series[int]":
+def saved_counts(ops: OpList) -> "pd.Series[int]":
     """Return the number of tensors that autograd saves for each row of an op list's forward pass.
 
     An element-wise product of two tensors saves each factor whose partner needs a gradient. It saves both if they have
     equal sizes or one is a weight, else the smaller one (a mask, a rotation), and none if one factor is a number. Rows
     of other phases, and rows without a cost, are left out.
     """
-    forward = ops[(ops.phase == "forward") & ops.cost.notna()]
-    learned = forward.layer.isin(learned_layers(ops))
-    rows = zip(forward.name.str.removeprefix("aten::"), forward.cost, learned, strict=True)
-    return pd.Series([_saved(*row) for row in rows], forward.index, dtype="int64")
+    forward = ops[(ops.phase == "forward") & ops.costed]
+    learned = learned_layers(ops)
+    rows = zip(forward.name, forward.cost, forward.layer, strict=True)
+    counts = [_saved(name.removeprefix("aten::"), cost, layer in learned) for name, cost, layer in rows]
+    return pd.Series(counts, forward.index, dtype="int64")
 
 
 def _saved(name: str, cost: Cost, learned: bool) -> int:

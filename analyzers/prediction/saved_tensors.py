@@ -3,12 +3,14 @@
 A trace does not identify tensors: sizes and order show whether an op's tensor is already saved by another op.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.prediction.op_columns import OpList
 
 Keeps = Callable[[Cost], int]
 
@@ -39,6 +41,7 @@ def _both(cost: Cost) -> int:
 _ACTIVATIONS = ("pow", "gelu", "silu", "mish", "hardswish", "softplus", "leaky_relu", "clamp")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_batch_norm", "_fused_rms_norm")
 _OF_RESULT = ("relu", "relu_", "tanh", "sigmoid", "exp", "sqrt", "rsqrt", "reciprocal", "elu")
+_SOFTMAX_GRADIENT = "aten::_softmax_backward_data"
 _SOFTMAXES = ("_softmax", "_safe_softmax", "_log_softmax")
 _KEEPS: dict[str, Keeps] = {
     **dict.fromkeys((*_ACTIVATIONS, *_NORMS), _input),
@@ -51,9 +54,9 @@ _KEEPS: dict[str, Keeps] = {
 Ops that are not listed (views, sums, copies, gathers) save nothing that grows with the batch."""
 
 
-def saved_bytes(ops: pd.DataFrame) -> "pd.Series[int]":
+def saved_bytes(ops: OpList) -> "pd.Series[int]":
     """Return the saved bytes of each row with a cost in an op list's forward pass."""
-    forward = ops[(ops.phase == "forward") & ops.cost.notna()]
+    forward = ops[(ops.phase == "forward") & ops.costed]
     walk = _Pass(learned_layers(ops))
     rows = zip(forward.name, forward.layer, forward.cost, strict=True)
     return pd.Series(
@@ -61,17 +64,16 @@ def saved_bytes(ops: pd.DataFrame) -> "pd.Series[int]":
     )
 
 
-def learned_layers(ops: pd.DataFrame) -> set[str]:
+def learned_layers(ops: OpList) -> set[str]:
     """Return the layers whose element-wise products of tensors have gradients of both factors: two products each.
 
     The gradient of a softmax begins with a separate product.
     """
-    forward = ops.layer[(ops.name == "aten::mul") & (ops.phase == "forward")].value_counts()
-    backward, softmaxes = (
-        ops.layer[(ops.name == name) & (ops.phase == "backward")].value_counts().reindex(forward.index, fill_value=0)
-        for name in ("aten::mul", "aten::_softmax_backward_data")
+    forward, backward, softmaxes = (
+        Counter(ops.layer[(ops.name == name) & (ops.phase == phase)])
+        for name, phase in (("aten::mul", "forward"), ("aten::mul", "backward"), (_SOFTMAX_GRADIENT, "backward"))
     )
-    return set(forward.index[backward - softmaxes > forward])
+    return {layer for layer, count in forward.items() if backward[layer] - softmaxes[layer] > count}
 
 
 class _Pass:

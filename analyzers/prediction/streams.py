@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.op_columns import OpList
 
 
-def side_by_side(ops: pd.DataFrame, work: pd.DataFrame, gpu: GPU) -> float:
+def side_by_side(ops: OpList, work: pd.DataFrame, gpu: GPU) -> float:
     """Return the least fraction (0 to 1) of a step's busy time that its work takes if nothing delays its streams.
 
     Each stream runs its own work (WORK) in order. Together, streams move no more bytes and do no more FLOPs than the

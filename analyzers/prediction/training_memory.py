@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-import pandas as pd
+import numpy as np
 
+from tracekit.analyzers.prediction.op_columns import Bools, OpList
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 
 LOGITS_AT_LOSS = 2
@@ -28,12 +29,12 @@ class TrainingMemory:
     """Temporary tensors of the optimizer."""
 
 
-def training_memory(ops: pd.DataFrame) -> TrainingMemory:
+def training_memory(ops: OpList) -> TrainingMemory:
     """Return the memory of a training step, from its op list."""
     return TrainingMemory(int(saved_bytes(ops).sum()), _loss(ops), _tied_gradients(ops), _temporaries(ops))
 
 
-def _loss(ops: pd.DataFrame) -> int:
+def _loss(ops: OpList) -> int:
     """Return the bytes of temporary tensors at the loss.
 
     With few classes, as for images, the last block's input gradient exceeds the logits' gradient.
@@ -47,18 +48,18 @@ def _loss(ops: pd.DataFrame) -> int:
     return max([logits, *handed_back])
 
 
-def _tied_gradients(ops: pd.DataFrame) -> int:
+def _tied_gradients(ops: OpList) -> int:
     """Return the bytes of the gradients of an embedding table that is also a head, which are added out of place."""
     tables = ops.layer[ops.name == "aten::embedding_dense_backward"]
-    added = (ops.phase == "backward") & (ops.name == "aten::add") & ops.layer.isin(tables)
+    added = (ops.phase == "backward") & (ops.name == "aten::add") & np.isin(ops.layer, tables)
     return TIED_AT_END * _largest_output(ops, added)
 
 
-def _temporaries(ops: pd.DataFrame) -> int:
+def _temporaries(ops: OpList) -> int:
     """Return the bytes that ops on lists of parameters allocate if they are not in place."""
-    new = ops.name.str.startswith("aten::_foreach_") & ~ops.name.str.endswith("_")
-    return _largest_output(ops, new)
+    rows = [name.startswith("aten::_foreach_") and not name.endswith("_") for name in ops.name]
+    return _largest_output(ops, np.array(rows, dtype=bool))
 
 
-def _largest_output(ops: pd.DataFrame, rows: "pd.Series[bool]") -> int:
+def _largest_output(ops: OpList, rows: Bools) -> int:
     return max((cost.write_bytes for cost in ops.cost[rows] if cost is not None), default=0)

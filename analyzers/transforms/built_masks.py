@@ -6,17 +6,17 @@ unless a sequence is padded (_ignore_causal_mask_sdpa): a flag says that attenti
 """
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.written_attention import written_out
 
 _INDICES, _NUMBERS = "aten::arange", "aten::where"
 _VECTORS = 4
-_PADDING = ("aten::index", "aten::gather")
+_PADDING = {"aten::index", "aten::gather"}
 """Ops that look up which tokens are padding."""
 _MOST_OPS = 24
 """Most ops from the first index vector to the mask; there are 13 with a sliding window."""
@@ -26,19 +26,19 @@ def built_masks(base: Baseline) -> Rows:
     """Select the ops that build masks which fused attention does not need."""
     rows = np.zeros(len(base.ops), dtype=bool)
     sizes = {_bytes(attention.cost) for attention in written_out(base)}
-    names = base.ops.name.to_numpy()
+    names = base.ops.name
     vectors = np.flatnonzero(names == _INDICES)
     for last in np.flatnonzero(names == _NUMBERS):
         before = vectors[vectors < last][-_VECTORS:]
-        if len(before) == _VECTORS and _is_mask(base.ops.iloc[before[0] : last + 1], sizes):
+        if len(before) == _VECTORS and _is_mask(base.ops[before[0] : last + 1], sizes):
             rows[before[0] : last + 1] = True
     return rows
 
 
-def _is_mask(ops: pd.DataFrame, sizes: set[int]) -> bool:
+def _is_mask(ops: OpList, sizes: set[int]) -> bool:
     """Return whether the ops lie in one module, look up no padding, and end by writing a whole number of such masks."""
-    cost: Cost | None = ops.cost.iloc[-1]
-    alone = len(ops) <= _MOST_OPS and ops.layer.nunique() == 1 and not ops.name.isin(_PADDING).any()
+    cost: Cost | None = ops.cost[-1]
+    alone = len(ops) <= _MOST_OPS and len(set(ops.layer)) == 1 and _PADDING.isdisjoint(ops.name)
     return alone and cost is not None and any(cost.write_bytes % size == 0 for size in sizes)
 
 

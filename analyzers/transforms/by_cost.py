@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.op_columns import Objects, OpList
 
 Rows = npt.NDArray[np.bool_]
 """Whether each row of an op list is selected."""
@@ -15,20 +16,20 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def coded(column: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
+def coded(column: Objects) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
     """Return each row's index into the distinct objects of a column, and these objects in order of first appearance.
 
     Objects are compared by identity, not by equality, which needs no call into Python: an array of objects holds their
     addresses.
     """
-    objects = np.ascontiguousarray(column.to_numpy(), dtype=object)
+    objects = np.ascontiguousarray(column, dtype=object)
     codes, addresses = pd.factorize(np.ndarray(len(objects), np.intp, objects))
     one = np.empty(len(addresses), dtype=object)
     one[codes] = objects
     return codes, one
 
 
-def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[tuple[Any, ...]]]:
+def alike(*columns: Objects) -> tuple[npt.NDArray[np.intp], list[tuple[Any, ...]]]:
     """Number the rows, with one number for rows in which all columns hold the same objects.
 
     Also return the objects of each number.
@@ -41,16 +42,16 @@ def alike(*columns: "pd.Series[Any]") -> tuple[npt.NDArray[np.intp], list[tuple[
     numbers, _ = pd.factorize(numbers)
     rows = np.empty(numbers.max(initial=-1) + 1, dtype=np.intp)
     rows[numbers] = np.arange(len(numbers))
-    return numbers, list(zip(*(column.to_numpy()[rows] for column in columns), strict=True))
+    return numbers, list(zip(*(column[rows] for column in columns), strict=True))
 
 
-def each(function: Callable[..., Any], *columns: "pd.Series[Any]", dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
+def each(function: Callable[..., Any], *columns: Objects, dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
     """Return `function` of the columns' values for each row, called once for rows that hold the same objects."""
     codes, held = alike(*columns)
     return np.array([function(*values) for values in held], dtype=dtype)[codes]
 
 
-def which(column: "pd.Series[Any]", test: Callable[[Any], bool]) -> Rows:
+def which(column: Objects, test: Callable[[Any], bool]) -> Rows:
     """Select the rows whose value passes the test."""
     return each(test, column, dtype=bool)
 
@@ -61,30 +62,30 @@ def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[
     return {row: values[id(one)] for row, one in rows.items()}
 
 
-def in_phase(ops: pd.DataFrame, phase: str) -> Rows:
+def in_phase(ops: OpList, phase: str) -> Rows:
     """Select the ops of a phase."""
-    return np.equal(ops["phase"].to_numpy(), phase, dtype=bool)
+    return np.equal(ops.phase, phase, dtype=bool)
 
 
-def optimizes(ops: pd.DataFrame) -> Rows:
+def optimizes(ops: OpList) -> Rows:
     """Select the ops of an optimizer."""
     return in_phase(ops, "optimizer") | where(ops, lambda cost: cost is not None and cost.family == "optimizer")
 
 
-def costs_of(ops: pd.DataFrame, rows: Rows) -> dict[int, Cost]:
+def costs_of(ops: OpList, rows: Rows) -> dict[int, Cost]:
     """Return the costs of these rows of an op list, by position."""
-    costs = ops["cost"].to_numpy()
+    costs = ops.cost
     return {row: costs[row] for row in rows.nonzero()[0].tolist()}
 
 
-def distinct(costs: "pd.Series[Any]") -> list[Cost]:
+def distinct(costs: Objects) -> list[Cost]:
     """Return each distinct cost once."""
     return [cost for cost in coded(costs)[1] if cost is not None]
 
 
-def where(ops: pd.DataFrame, test: Callable[[Cost | None], bool]) -> Rows:
+def where(ops: OpList, test: Callable[[Cost | None], bool]) -> Rows:
     """Select the rows of an op list whose cost passes the test."""
-    return which(ops["cost"], test)
+    return which(ops.cost, test)
 
 
 def op_class(cost: Cost | None, category: str) -> str:

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Norm, Reduce
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.prediction.op_columns import OpList, joined
 from tracekit.analyzers.transforms.by_cost import where
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
@@ -19,7 +19,7 @@ _LAUNCHES, _BACKWARD = 2, 3
 its own second kernel."""
 
 
-def statistics_first(ops: pd.DataFrame, gpu: GPU, outcome: Outcome) -> pd.DataFrame:
+def statistics_first(ops: OpList, gpu: GPU, outcome: Outcome) -> OpList:
     """Return the op list with each norm over channels split into its statistics and the pointwise op that uses them,
     which keeps the norm's index."""
     rows = where(ops, _is_over_channels)
@@ -28,12 +28,13 @@ def statistics_first(ops: pd.DataFrame, gpu: GPU, outcome: Outcome) -> pd.DataFr
     norms, places = ops[rows], np.flatnonzero(rows)
     gradients = where(norms, lambda cost: cost is not None and isinstance(cost.work, Norm) and cost.work.backward)
     statistics = retimed(norms, _statistics, gpu, outcome).assign(
-        name=STATISTICS, launches=np.where(gradients, _BACKWARD, _LAUNCHES)
+        name=STATISTICS,
+        launches=np.where(gradients, _BACKWARD, _LAUNCHES),
+        index=ops.index.max() + 1 + np.arange(len(norms)),
     )
-    statistics.index = ops.index.max() + 1 + np.arange(len(norms))
     used = retimed(norms, _use, gpu, outcome).assign(host_ns=0.0, launches=1)
     order = np.argsort(np.concatenate([np.flatnonzero(~rows), places, places]), kind="stable")
-    return pd.concat([ops[~rows], statistics, used]).iloc[order]
+    return joined(ops[~rows], statistics, used)[order]
 
 
 def _is_over_channels(cost: Cost | None) -> bool:

@@ -3,18 +3,16 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost, Family
 from tracekit.analyzers.costs.work import Precision
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.prediction.op_columns import OpList, joined
 from tracekit.analyzers.transforms.by_cost import coded
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 
@@ -52,7 +50,7 @@ def with_extras(
     before: Mapping[int, Sequence[Extra]],
     after: Mapping[int, Sequence[Extra]],
     gone: Collection[int] = (),
-) -> pd.DataFrame:
+) -> OpList:
     """Insert kernels before and after rows of the base's op list (by position), in the layers of these rows, and remove
     the rows in `gone`."""
     if not any((*before.values(), *after.values())):
@@ -61,16 +59,16 @@ def with_extras(
     places = rows + np.repeat((-0.5, 0.5), (len(before), len(after)))
     counts = [len(some) for some in chain(before.values(), after.values())]
     extras = list(chain.from_iterable(chain(before.values(), after.values())))
-    new = _columns(base, np.repeat(rows, counts), extras)
+    new = _listed(base, np.repeat(rows, counts), extras)
     order = np.argsort(np.append(np.arange(len(base.ops)), np.repeat(places, counts)), kind="stable")
     order = order[~np.isin(order, list(gone))]
-    return OP_LIST.frame({name: np.append(base.ops[name].to_numpy(), column)[order] for name, column in new.items()})
+    return joined(base.ops, new)[order].renumbered()
 
 
-def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of the op list for extra kernels in the layers of these rows."""
+def _listed(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) -> OpList:
+    """Return the op list of extra kernels in the layers of these rows."""
     unit = plain_launch_ns(base)
-    codes, distinct = coded(pd.Series(extras, dtype=object))
+    codes, distinct = coded(np.array(extras, dtype=object))
     values = {
         "name": np.array([extra.name for extra in distinct], dtype=object),
         "call": np.array([extra.name for extra in distinct], dtype=object),
@@ -82,5 +80,4 @@ def _columns(base: Baseline, rows: npt.NDArray[np.intp], extras: list[Extra]) ->
         "cost": np.array([extra.cost for extra in distinct], dtype=object),
         "message": np.full(len(distinct), None, dtype=object),
     }
-    places = {name: base.ops[name].to_numpy()[rows] for name in ("layer", "layer_type", "phase")}
-    return places | {name: column[codes] for name, column in values.items()}
+    return base.ops[rows].assign(**{name: column[codes] for name, column in values.items()})

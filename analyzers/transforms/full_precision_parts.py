@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import each, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, with_extras
 from tracekit.analyzers.transforms.linear_products import linear_product
@@ -24,7 +24,7 @@ Span = tuple[int, int]
 """First and last row in the op list, by position."""
 
 
-def with_wide_parts(base: Baseline, half: pd.DataFrame) -> pd.DataFrame:
+def with_wide_parts(base: Baseline, half: OpList) -> OpList:
     """Return `half`, the base's op list in 16 bits, with these parts in fp32 and with casts around them.
 
     If the base is in 16 bits already, its op list contains these casts.
@@ -34,11 +34,11 @@ def with_wide_parts(base: Baseline, half: pd.DataFrame) -> pd.DataFrame:
     norms, attentions = _norms(base), _math_attentions(base)
     costs = base.ops.cost
     kept = [row for first, last in [*norms, *attentions] for row in range(first, last + 1)]
-    ops = put(half, base.ops.iloc[kept])
-    before = {first: [_cast(costs.iloc[first])] for first, _ in norms}
-    before |= {first: [_cast(costs.iloc[first])] * _QUERIES_KEYS_VALUES for first, _ in attentions}
-    after = {last: [_cast(costs.iloc[last])] for _, last in norms}
-    after |= {last: [_cast(costs.iloc[first]), _cast(costs.iloc[last])] for first, last in attentions}
+    ops = put(half, base.ops[np.array(kept, dtype=np.intp)])
+    before = {first: [_cast(costs[first])] for first, _ in norms}
+    before |= {first: [_cast(costs[first])] * _QUERIES_KEYS_VALUES for first, _ in attentions}
+    after = {last: [_cast(costs[last])] for _, last in norms}
+    after |= {last: [_cast(costs[first]), _cast(costs[last])] for first, last in attentions}
     around = [extra for extras in (*before.values(), *after.values()) for extra in extras]
     return _with_idle_casts(replace(base, ops=with_extras(replace(base, ops=ops), before, after)), around)
 
@@ -50,7 +50,7 @@ def _multiplies_wide_weights(cost: Cost | None) -> bool:
 def _norms(base: Baseline) -> list[Span]:
     """Return the norms that begin with the squares of their input."""
     inside = np.flatnonzero(each(lambda kind: kind.endswith("Norm"), base.ops.layer_type, dtype=bool))
-    starts = np.flatnonzero(base.ops.name.to_numpy()[inside] == "aten::pow")
+    starts = np.flatnonzero(base.ops.name[inside] == "aten::pow")
     lasts = np.append(starts, len(inside))[1:] - 1
     return list(zip(inside[starts].tolist(), inside[lasts].tolist(), strict=True))
 
@@ -58,10 +58,10 @@ def _norms(base: Baseline) -> list[Span]:
 def _math_attentions(base: Baseline) -> list[Span]:
     """Return the attentions whose softmax checks for fully masked rows, as only that of the math backend does."""
     spans = [(each.first, each.last) for each in written_out(base)]
-    return [span for span in spans if (base.ops.name.iloc[span[0] : span[1]] == "aten::isneginf").any()]
+    return [span for span in spans if (base.ops.name[span[0] : span[1]] == "aten::isneginf").any()]
 
 
-def _with_idle_casts(base: Baseline, added: list[Extra]) -> pd.DataFrame:
+def _with_idle_casts(base: Baseline, added: list[Extra]) -> OpList:
     """Return the op list with the casts that did nothing in fp32, except those that are `added` already.
 
     Their places in the step are not known, so they are spread evenly.

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.fusion.placement import SPELLED, Pass, Place
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
 Rows = Mapping[tuple[str, str, str], list[int]]
@@ -28,7 +28,7 @@ SHARED = ("packed_projections",)
 """Templates whose kernel serves several modules."""
 
 
-def rows_of(ops: pd.DataFrame) -> Rows:
+def rows_of(ops: OpList) -> Rows:
     """Return each layer, phase and op -> positions in the op list."""
     result: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for i, key in enumerate(zip(ops.layer.tolist(), ops.phase.tolist(), ops.name.tolist(), strict=True)):
@@ -36,15 +36,13 @@ def rows_of(ops: pd.DataFrame) -> Rows:
     return result
 
 
-def with_kernels(
-    ops: pd.DataFrame, passes: Iterable[tuple[str, Pass, float]], plain_ns: float, outcome: Outcome
-) -> pd.DataFrame:
+def with_kernels(ops: OpList, passes: Iterable[tuple[str, Pass, float]], plain_ns: float, outcome: Outcome) -> OpList:
     """Return the op list with kernels in place of the ops of each pass, at the first of these ops.
 
     Each pass comes with its template and the host time of its first launch; its other launches are plain ones.
     """
-    rows, host, kernel, launches = rows_of(ops), *(ops[name].to_numpy().copy() for name in _CHANGED)
-    sync, kept = ops.sync.to_numpy().copy(), np.ones(len(ops), dtype=bool)
+    rows, host, kernel, launches = rows_of(ops), *(getattr(ops, name).copy() for name in _CHANGED)
+    sync, kept = ops.sync.copy(), np.ones(len(ops), dtype=bool)
     for template, each, launch_ns in passes:
         at = [i for i in positions(each.places, rows) if kept[i]]
         if len(at) < FOUND * len(each.places) or not at:
@@ -57,7 +55,7 @@ def with_kernels(
         launches[first], sync[first] = each.launches, sync[at].any()
         kept[at[1:]] = False
     changed = ops.assign(host_ns=host, kernel_ns=kernel, launches=launches, sync=sync)
-    return changed[kept].reset_index(drop=True)
+    return changed[kept].renumbered()
 
 
 _CHANGED = ("host_ns", "kernel_ns", "launches")

@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows, each
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
@@ -27,20 +27,20 @@ FUSED_KERNEL = Interval(1.3, 1.0, 0.9)
 """Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
 
 
-def chains(ops: pd.DataFrame, *, within_layer: bool, among: Rows | None = None) -> npt.NDArray[np.int64]:
+def chains(ops: OpList, *, within_layer: bool, among: Rows | None = None) -> npt.NDArray[np.int64]:
     """Number the chain of each op: neighbours with the same number can be one kernel.
 
     A chain holds only memory-bound ops (that `among` selects), and at most one reduction. Copies that the host waits
     for cross the bus, and are in none. With `within_layer`, it stays in one module.
     """
     kinds = each(_kind, ops.cost, dtype=np.int8)
-    category = ops.category.to_numpy()
-    fusible = (kinds > 0) & ((category == "kernel") | ((category == "memcpy") & ~ops.sync.to_numpy()))
+    category = ops.category
+    fusible = (kinds > 0) & ((category == "kernel") | ((category == "memcpy") & ~ops.sync))
     if among is not None:
         fusible &= among
     joins = fusible[1:] & fusible[:-1]
     if within_layer:
-        layers = ops.layer.to_numpy()
+        layers = ops.layer
         joins &= layers[1:] == layers[:-1]
     alone = np.append(True, ~joins)[: len(ops)]
     reducing = kinds == _REDUCES
@@ -57,18 +57,18 @@ def _kind(cost: Cost | None) -> int:
 
 
 def fused(
-    ops: pd.DataFrame,
+    ops: OpList,
     gpu: GPU,
     outcome: Outcome,
     *,
     within_layer: bool,
     among: Rows | None = None,
-) -> pd.DataFrame:
+) -> OpList:
     """Replace each chain with one op, which takes as much host time as the ops it replaces."""
     chain = chains(ops, within_layer=within_layer, among=among)
     first = np.flatnonzero(np.diff(chain, prepend=-1))
     length = np.diff(first, append=len(ops))
-    cost = ops.cost.to_numpy()
+    cost = ops.cost
     after, ratio = cost[first], np.ones(len(first))
     fused_costs: dict[tuple[int, ...], tuple[Cost, float]] = {}
     for i in np.flatnonzero(length > 1).tolist():
@@ -77,13 +77,13 @@ def fused(
         if same not in fused_costs:
             fused_costs[same] = _one_kernel(members, gpu, outcome)
         after[i], ratio[i] = fused_costs[same]
-    host = np.add.reduceat(ops.host_ns.to_numpy(), first)
-    return ops.iloc[first].assign(
+    host = np.add.reduceat(ops.host_ns, first)
+    return ops[first].assign(
         host_ns=host,
-        kernel_ns=np.add.reduceat(ops.kernel_ns.to_numpy(), first) * ratio,
-        launches=np.where(length > 1, 1, ops.launches.to_numpy()[first]),
-        sync=np.logical_or.reduceat(ops.sync.to_numpy(), first),
-        cost=pd.Series(after, index=ops.index[first], dtype=object),
+        kernel_ns=np.add.reduceat(ops.kernel_ns, first) * ratio,
+        launches=np.where(length > 1, 1, ops.launches[first]),
+        sync=np.logical_or.reduceat(ops.sync, first),
+        cost=after,
     )
 
 

@@ -4,10 +4,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import each
 from tracekit.analyzers.transforms.fusion import chains
 
@@ -40,7 +40,7 @@ class Group:
     rows: tuple[int, ...]
 
 
-def find_groups(ops: pd.DataFrame) -> list[Group]:
+def find_groups(ops: OpList) -> list[Group]:
     """Return every group of two or more ops; no two groups share a row."""
     rows = Rows(ops)
     groups = [*_siblings(rows), *_gated(rows), *_cross_entropies(rows)]
@@ -57,7 +57,7 @@ def find_groups(ops: pd.DataFrame) -> list[Group]:
 class Rows:
     """The op list as Python lists."""
 
-    def __init__(self, ops: pd.DataFrame) -> None:
+    def __init__(self, ops: OpList) -> None:
         self.names: list[str] = each(short, ops.name).tolist()
         self.layers: list[str] = ops.layer.tolist()
         self.types: list[str] = ops.layer_type.tolist()

@@ -58,7 +58,7 @@ class _Sum:
 def fusion_plan(base: Baseline) -> pd.DataFrame:
     """Return FUSION_PLAN for a step, with groups of all layers together, largest savings first."""
     rows, sums = Rows(base.ops), dict[_Kind, _Sum]()
-    launches, kernel_ns = base.ops.launches.to_numpy(), base.ops.kernel_ns.to_numpy()
+    launches, kernel_ns = base.ops.launches, base.ops.kernel_ns
     kernels: dict[tuple[int, ...], _Kernel] = {}
     for group in find_groups(base.ops):
         costs = [cost for cost in (rows.costs[row] for row in group.rows) if cost is not None]

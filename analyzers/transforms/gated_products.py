@@ -2,14 +2,14 @@
 product."""
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import where
 
 
-def gates_first(ops: pd.DataFrame) -> pd.DataFrame:
+def gates_first(ops: OpList) -> OpList:
     """Return the op list with each activation after the product that follows it, as in `silu(gate(x)) * up(x)`.
 
     The product does not read the activation if its input has another size, and the op after it multiplies both.
@@ -18,7 +18,7 @@ def gates_first(ops: pd.DataFrame) -> pd.DataFrame:
     for row in np.flatnonzero(where(ops, _is_unary)[:-2]):
         if _is_apart(costs[row], costs[row + 1]) and _multiplies(costs[row], costs[row + 2]):
             order[[row, row + 1]] = order[[row + 1, row]]
-    return ops.iloc[order]
+    return ops[order]
 
 
 def _is_unary(cost: Cost | None) -> bool:

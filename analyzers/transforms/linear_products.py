@@ -10,6 +10,7 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows, each, where, which
 from tracekit.analyzers.transforms.outcome import remembered
 
@@ -43,9 +44,9 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
     return LinearProduct(rows, work.k, outputs, ELEMENT_BYTES[cost.precision], work.groups)
 
 
-def products_of(ops: pd.DataFrame, rows: npt.NDArray[np.intp]) -> dict[int, LinearProduct]:
+def products_of(ops: OpList, rows: npt.NDArray[np.intp]) -> dict[int, LinearProduct]:
     """Return the products of those rows (by position) that multiply by weights; equal ones are the same object."""
-    products = zip(rows.tolist(), each(linear_product, ops.cost.iloc[rows]), strict=True)
+    products = zip(rows.tolist(), each(linear_product, ops.cost[rows]), strict=True)
     return {row: product for row, product in products if product}
 
 
@@ -55,7 +56,7 @@ def inner_products(base: Baseline, *, conv1d: bool) -> Rows:
     Conv1D too."""
     products = where(base.ops, lambda cost: linear_product(cost) is not None)
     head = which(base.ops.layer, _is_head)
-    return products & ~head & (conv1d | (base.ops.layer_type.to_numpy() != "Conv1D"))
+    return products & ~head & (conv1d | (base.ops.layer_type != "Conv1D"))
 
 
 def _is_head(layer: str) -> bool:
@@ -64,9 +65,9 @@ def _is_head(layer: str) -> bool:
 
 def stored_bytes(base: Baseline, rows: Rows) -> int:
     """Return the bytes of the weights that these rows read, counting each layer once."""
-    selected = base.ops[rows]
-    once = selected[(selected.layer == "") | ~selected.duplicated(["layer"])]
-    return int(sum(cost.weight_bytes for cost in once.cost))
+    layers, costs = base.ops.layer[rows], base.ops.cost[rows]
+    once = (layers == "") | ~pd.Series(layers).duplicated().to_numpy()
+    return int(sum(cost.weight_bytes for cost in costs[once]))
 
 
 def shrunk(before: Memory, stored: int, factor: float) -> Memory:

@@ -7,13 +7,12 @@ and flash attention cannot be used.
 from dataclasses import replace
 from typing import Literal
 
-import pandas as pd
-
 from tracekit.analyzers.costs import OpCall, cost_of
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows, costs_of, each_row, which
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.outcome import Outcome
@@ -28,7 +27,7 @@ GENERATED = "triton_"
 TYPES: dict[Precision, str] = {"fp16": "c10::Half", "bf16": "c10::BFloat16"}
 
 
-def with_masks(base: Baseline, rows: Rows, outcome: Outcome, *, host: float = 1.0) -> pd.DataFrame:
+def with_masks(base: Baseline, rows: Rows, outcome: Outcome, *, host: float = 1.0) -> OpList:
     """Mask the attention of these rows, and add the ops before it that prepare keys, values and mask.
 
     Compiled code makes the mask once for all layers, and repeats keys and values with vector loads. `host` is the host
@@ -62,12 +61,12 @@ def _backend(shape: Attention, gpu: GPU) -> Literal["cudnn", "efficient"]:
     return "cudnn" if cudnn else "efficient"
 
 
-def is_masked(ops: pd.DataFrame) -> Rows:
-    return which(ops["name"], lambda name: name.endswith(MASKED))
+def is_masked(ops: OpList) -> Rows:
+    return which(ops.name, lambda name: name.endswith(MASKED))
 
 
 def is_compiled(base: Baseline) -> bool:
-    return base.running.compiled or bool(which(base.ops["name"], lambda name: name.startswith(GENERATED)).any())
+    return base.running.compiled or bool(which(base.ops.name, lambda name: name.startswith(GENERATED)).any())
 
 
 def _prepared(cost: Cost, base: Baseline, host: float) -> list[Extra]:

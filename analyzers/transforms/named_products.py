@@ -7,13 +7,13 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES
 from tracekit.analyzers.costs.work import Precision
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
@@ -27,7 +27,7 @@ def in_precision(base: Baseline, *precisions: str) -> Rows:
     return np.isin(base.recorded.products_in(base.ops), precisions)
 
 
-def retimed_by_name(base: Baseline, ops: pd.DataFrame, to: Precision, outcome: Outcome) -> pd.DataFrame:
+def retimed_by_name(base: Baseline, ops: OpList, to: Precision, outcome: Outcome) -> OpList:
     """Return `ops` with these products in another precision. The rows are those of the baseline."""
     before = base.recorded.products_in(base.ops)
     factors = np.ones(len(before))
@@ -36,14 +36,14 @@ def retimed_by_name(base: Baseline, ops: pd.DataFrame, to: Precision, outcome: O
     return ops.assign(kernel_ns=ops.kernel_ns * factors)
 
 
-def halved_at_best(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
+def halved_at_best(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
     """Return `ops` in which, at the high end, kernels of unknown cost other than products move half the bytes, if
     kernel names show products in 32 bits. The rows are those of the baseline."""
     names = base.recorded.products_in(base.ops)
     if outcome != "high" or not np.isin(names, ["fp32", "tf32"]).any():
         return ops
-    halved = base.ops.cost.isna() & (base.ops.category == "kernel") & (names == "")
-    return ops.assign(kernel_ns=ops.kernel_ns.where(~halved, ops.kernel_ns / 2))
+    halved = ~base.ops.costed & (base.ops.category == "kernel") & (names == "")
+    return ops.assign(kernel_ns=np.where(halved, ops.kernel_ns / 2, ops.kernel_ns))
 
 
 def now_in(base: Baseline, precision: Precision) -> Baseline:
@@ -62,9 +62,9 @@ def now_aligned(base: Baseline) -> Baseline:
     return replace(base, recorded=replace(base.recorded, unaligned=base.recorded.unaligned & False))
 
 
-def aligned(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
+def aligned(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
     """Return `ops` with these products loading whole vectors. The rows are those of the baseline."""
-    return ops.assign(kernel_ns=ops.kernel_ns.mask(unaligned(base), ops.kernel_ns * pick(_ALIGNED, outcome)))
+    return ops.assign(kernel_ns=ops.kernel_ns * np.where(unaligned(base), pick(_ALIGNED, outcome), 1.0))
 
 
 def _left(gpu: GPU, before: Precision, after: Precision) -> Interval:

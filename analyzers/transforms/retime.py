@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import coded
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 
@@ -18,26 +18,24 @@ RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
 """Exponent of the modelled ratio: modelled ratios of GEMM times have an error of about 15 % in the logarithm."""
 
 
-def retimed(ops: pd.DataFrame, change: Callable[[Cost], Cost], gpu: GPU, outcome: Outcome) -> pd.DataFrame:
+def retimed(ops: OpList, change: Callable[[Cost], Cost], gpu: GPU, outcome: Outcome) -> OpList:
     """Apply `change` to each cost and scale the kernel time by the modelled ratio, once for rows that share a cost."""
     exponent = pick(RATIO_EXPONENT, outcome)
     codes, before = coded(ops.cost)
     after = np.array([cost and change(cost) for cost in before], dtype=object)
     factors = np.array([_ratio(*pair, gpu) ** exponent for pair in zip(after, before, strict=True)])
     return ops.assign(
-        kernel_ns=ops.kernel_ns.to_numpy() * factors[codes],
-        cost=pd.Series(after[codes], index=ops.index, dtype=object),
+        kernel_ns=ops.kernel_ns * factors[codes],
+        cost=after[codes],
     )
 
 
-def put(ops: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
+def put(ops: OpList, changed: OpList) -> OpList:
     """Replace the names, times and costs of the rows that `changed` contains."""
-    places = ops.index.get_indexer(changed.index)
-    columns = {}
-    for name in ("name", "kernel_ns", "cost"):
-        column = ops[name].to_numpy(copy=True)
-        column[places] = changed[name]
-        columns[name] = pd.Series(column, index=ops.index, dtype=column.dtype)
+    places = ops.positions(changed.index)
+    columns = {name: getattr(ops, name).copy() for name in ("name", "kernel_ns", "cost")}
+    for name, column in columns.items():
+        column[places] = getattr(changed, name)
     return ops.assign(**columns)
 
 

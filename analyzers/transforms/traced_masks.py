@@ -19,12 +19,12 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.op_tree import READS_A_VALUE
 from tracekit.analyzers.transforms import math_attention
 from tracekit.analyzers.transforms.by_cost import Rows, costs_of, each, each_row, where, which
@@ -46,7 +46,7 @@ KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
 layer for 178 in a graph, 98 for 89 compiled; BERT-large 120 for 116."""
 
 
-def traced(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def traced(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with the attention that runs when the step is compiled, or captured unchanged."""
     if not _builds_masks(base):
         return base.ops
@@ -69,7 +69,7 @@ def from_the_host(base: Baseline) -> bool:
     return eager and _builds_masks(base) and not is_compiled(base) and bool(written_out(base))
 
 
-def asked(ops: pd.DataFrame) -> Rows:
+def asked(ops: OpList) -> Rows:
     """Select the ops that read back whether a mask is all true; transformers does not read it while it is traced or
     captured.
 
@@ -79,24 +79,24 @@ def asked(ops: pd.DataFrame) -> Rows:
     return _reads_after(ops, _ALL_TRUE)
 
 
-def skipped(ops: pd.DataFrame) -> Rows:
+def skipped(ops: OpList) -> Rows:
     """Select the reads that compiled code leaves out: those of `asked`, and transformers' search for padding in tokens
     without a mask, `pad in tokens`."""
     return _reads_after(ops, (*_ALL_TRUE, ("aten::eq", "aten::any")))
 
 
-def _reads_after(ops: pd.DataFrame, calls: Collection[tuple[str, ...]]) -> Rows:
+def _reads_after(ops: OpList, calls: Collection[tuple[str, ...]]) -> Rows:
     """Select the reads of a value, before a model's layers, that directly follow one of these sequences of calls."""
-    rows, called = which(ops["call"], READS_A_VALUE.__contains__), ops["call"].to_numpy()
+    rows, called = which(ops.call, READS_A_VALUE.__contains__), ops.call
     for row in rows.nonzero()[0]:
         rows[row] = any(tuple(called[max(row - len(each), 0) : row]) == each for each in calls)
     return rows & _before_layers(ops) if rows.any() else rows
 
 
-def _before_layers(ops: pd.DataFrame) -> Rows:
+def _before_layers(ops: OpList) -> Rows:
     """Select the rows from the token embedding, or the start, to the first product after it."""
     products = each(_is_layers, ops.cost, ops.call, dtype=bool)
-    embeddings = ops.call.to_numpy() == "aten::embedding"
+    embeddings = ops.call == "aten::embedding"
     row = np.arange(1, len(ops) + 1)
     return np.maximum.accumulate(row * products) <= np.maximum.accumulate(row * embeddings)
 
@@ -115,7 +115,7 @@ def with_fixed_transformers(base: Baseline) -> Baseline:
     return replace(base, source=replace(base.source, capture=msgspec.structs.replace(capture, versions=versions)))
 
 
-def _written_out(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def _written_out(base: Baseline, outcome: Outcome) -> OpList:
     rows = unfused(base)
     if not rows.any():
         return base.ops
@@ -135,7 +135,7 @@ def _builds_masks(base: Baseline) -> bool:
     if not version or version >= FIXED_IN:
         return False
     building = {name for first, names in _classes().items() if first <= version for name in names}
-    return not building.isdisjoint(base.ops["layer_type"].to_numpy())
+    return not building.isdisjoint(base.ops.layer_type)
 
 
 @cache

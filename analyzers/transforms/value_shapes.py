@@ -1,7 +1,6 @@
 """Selects ops whose number of output rows depends on values, so that the host waits for the device to know it."""
 
-import pandas as pd
-
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows, which
 
 _BY_VALUES = (
@@ -17,6 +16,6 @@ FIXED = "aten::topk"
 """The op that replaces them if the number of rows is fixed."""
 
 
-def by_values(ops: pd.DataFrame) -> Rows:
+def by_values(ops: OpList) -> Rows:
     """Select the ops of an op list that have outputs whose shapes depend on values."""
-    return which(ops["name"], _BY_VALUES.__contains__)
+    return which(ops.name, _BY_VALUES.__contains__)

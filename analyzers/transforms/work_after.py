@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.result_tables import PREDICTED_WORK
 from tracekit.analyzers.transforms.by_cost import alike, op_class
 
@@ -38,7 +39,7 @@ class _Work:
 Parts = Mapping[str, _Work]
 
 
-def predicted_work(runs: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> pd.DataFrame:
+def predicted_work(runs: Mapping[str, tuple[OpList, OpList]]) -> pd.DataFrame:
     """Return PREDICTED_WORK of op lists before and after, by the names of the applied optimizations."""
     of_list = {id(ops): ops for pair in runs.values() for ops in pair}
     parts = {key: _by_part(ops) for key, ops in of_list.items()}
@@ -58,7 +59,7 @@ def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
         yield name, *(value for pair in zip(*values, strict=True) for value in pair)
 
 
-def _by_part(ops: pd.DataFrame) -> Parts:
+def _by_part(ops: OpList) -> Parts:
     codes, held = alike(ops.layer_type, ops.cost, ops.category)
     layered = any(layer_type for layer_type, _, _ in held)
     by_key: dict[str, _Work] = defaultdict(_Work)

@@ -34,7 +34,7 @@ class Written:
 def written_out(base: Baseline) -> list[Written]:
     """Return every group of batched product, softmax and batched product of matching shapes; in the backward pass, with
     two products on either side."""
-    costs, names = base.ops.cost.to_list(), base.ops.name.astype(str).to_list()
+    costs, names = base.ops.cost.tolist(), base.ops.name.tolist()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
     attentions = ((_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes)
     return [attention for attention in attentions if attention]

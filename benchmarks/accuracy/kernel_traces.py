@@ -25,11 +25,11 @@ def steps() -> list[Step]:
         base = baseline(trace, analyze(trace)) if name not in _LEFT_OUT else None
         if base is None:
             continue
-        ops = base.ops[base.ops["cost"].map(lambda cost: cost is not None).astype(bool)]
-        if ops.empty:
+        ops = base.ops[base.ops.costed]
+        if not len(ops):
             continue
-        modelled = sum(estimate_ns(cost, base.gpu) for cost in ops["cost"]) / 1e3
-        measured = ops["kernel_ns"].sum() / 1e3
+        modelled = sum(estimate_ns(cost, base.gpu) for cost in ops.cost) / 1e3
+        measured = ops.kernel_ns.sum() / 1e3
         steps.append((name, modelled, measured))
     return steps
 

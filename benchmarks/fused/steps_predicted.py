@@ -70,7 +70,7 @@ def from_trace(trace: Path, name: str, gpu: str) -> dict[str, Any]:
 
 def _templates(base: Any, graph: Any, gpu: str) -> dict[str, dict[str, float]]:
     """Return the time of the ops that each template's kernels replace, and of the kernels, in milliseconds."""
-    rows, kernel, result = rows_of(base.ops), base.ops.kernel_ns.to_numpy(), dict[str, dict[str, float]]()
+    rows, kernel, result = rows_of(base.ops), base.ops.kernel_ns, dict[str, dict[str, float]]()
     for group in placed(graph, hardware.find(gpu)):
         each = result.setdefault(group.template, {"groups": 0, "missing": 0, "before_ms": 0.0, "after_ms": 0.0})
         each["groups"] += 1

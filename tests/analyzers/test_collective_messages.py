@@ -76,8 +76,8 @@ def test_arguments_of_the_op_say_what_its_kernel_moves(tmp_path: Path) -> None:
     assert list(messages(trace.host, analysis.work["name"], analysis.work["op"].to_numpy())) == [MESSAGE]
     assert "collective-not-modelled" not in set(analysis.problems["code"])
     over_the_link = 2 * 3 / 4 * (1 << 25)
-    assert analysis.work["bytes"].iloc[0] == over_the_link
-    assert analysis.work["roof_fraction"].iloc[0] == pytest.approx(over_the_link / 450e9 / 500e-6)
+    assert analysis.work["bytes"][0] == over_the_link
+    assert analysis.work["roof_fraction"][0] == pytest.approx(over_the_link / 450e9 / 500e-6)
 
 
 @pytest.mark.parametrize("took_us", [100.0, 5_000.0])
@@ -88,7 +88,7 @@ def test_waiting_for_other_ranks_stays_on_another_gpu(tmp_path: Path, took_us: f
     here, there = (collective_ns(MESSAGE, gpu) for gpu in (H200, L4))
     assert 100_000 < here < 5_000_000
     expected = took_us * 1e3 * there / here if took_us * 1e3 < here else took_us * 1e3 - here + there
-    assert moved(base, L4).ops.kernel_ns.iloc[0] == pytest.approx(expected)
+    assert moved(base, L4).ops.kernel_ns[0] == pytest.approx(expected)
     assert "waited for other ranks" in project(base, L4).reason
 
 
@@ -96,8 +96,8 @@ def test_a_collective_of_unknown_size_keeps_its_time_and_says_so(tmp_path: Path)
     trace = all_reduce(tmp_path, 5_000.0)
     analysis = analyze(trace)
     base = baseline(trace, analysis)
-    assert base is not None and base.ops.message.iloc[0] == Message()
-    assert moved(base, L4).ops.kernel_ns.iloc[0] == base.ops.kernel_ns.iloc[0]
+    assert base is not None and base.ops.message[0] == Message()
+    assert moved(base, L4).ops.kernel_ns[0] == base.ops.kernel_ns[0]
     assert "unknown size or group (1)" in project(base, L4).reason
     problem = analysis.problems.set_index("code").loc["collective-not-modelled"]
     assert problem["count"] == 1

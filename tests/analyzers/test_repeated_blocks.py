@@ -4,6 +4,7 @@ import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.prediction.repeated_blocks import repeated_blocks
 
 COLUMNS = ["phase", "layer", "name", "cost"]
@@ -26,7 +27,8 @@ def step(times, layers=False):
     blocks = [(f"model.h.{at}.mlp", *op) for at in range(times) for op in BLOCK]
     rows = [*[("model.other", *op) for op in before], *blocks, *[("lm_head", *op) for op in after]]
     forward = [("forward", layer if layers else "", name, each) for layer, name, each in rows]
-    return pd.DataFrame([*forward, ("backward", "", "mm", product(48))], columns=COLUMNS)
+    rows = [*forward, ("backward", "", "mm", product(48))]
+    return op_list(**dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)))
 
 
 def test_numbered_layers_are_blocks():
@@ -45,4 +47,4 @@ def test_two_of_a_kind_are_no_blocks():
 
 
 def test_inference_has_none():
-    assert repeated_blocks(step(4).iloc[:-1]).empty
+    assert repeated_blocks(step(4)[:-1]).empty

@@ -1,9 +1,9 @@
 """The number of tensors that autograd saves, as counted from an op list and as seen by autograd's hooks."""
 
-import pandas as pd
 import pytest
 
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.prediction.saved_counts import saved_counts
 
 torch = pytest.importorskip("torch")
@@ -45,5 +45,10 @@ def test_products_save_the_factors_whose_partner_has_a_gradient():
 
 
 def counts(rows):
-    ops = [("forward", f"aten::{name}", f"layer.{at}", cost) for at, (name, cost) in enumerate(rows)]
-    return saved_counts(pd.DataFrame(ops, columns=["phase", "name", "layer", "cost"])).to_list()
+    ops = op_list(
+        phase=["forward"] * len(rows),
+        name=[f"aten::{name}" for name, _ in rows],
+        layer=[f"layer.{at}" for at in range(len(rows))],
+        cost=[cost for _, cost in rows],
+    )
+    return saved_counts(ops).to_list()

@@ -1,10 +1,10 @@
 """The tensors that autograd saves, for op lists written by hand."""
 
-import pandas as pd
 import pytest
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 
 ROWS, WIDTH, WIDE = 100, 64, 256
@@ -24,7 +24,8 @@ def pointwise(name, read, written, layer="h.0.mlp"):
 def kept(forward, backward=()):
     """Return the bytes that each op of the forward pass saves."""
     rows = [("forward", *each) for each in forward] + [("backward", *each) for each in backward]
-    return saved_bytes(pd.DataFrame(rows, columns=["phase", "name", "layer", "cost"])).to_list()
+    columns = zip(("phase", "name", "layer", "cost"), zip(*rows, strict=True), strict=True)
+    return saved_bytes(op_list(**dict(columns))).to_list()
 
 
 def test_products_of_one_input_keep_it_once():

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 
-import pandas as pd
 import pytest
 
 pytest.importorskip("torch")
@@ -17,6 +16,7 @@ from tracekit.analyzers.fusion.placement import BY_HAND, Pass, Place, placed
 from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.timed import TimedKernel
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.transforms.fused_groups import with_kernels
 from tracekit.optimizations import fused_kernels
 from tracekit.reports.cards import cards
@@ -83,16 +83,14 @@ def test_kernels_by_hand_are_those_without_apply():
 
 
 def test_a_kernel_takes_the_place_of_its_ops():
-    ops = pd.DataFrame(
-        {
-            "name": ["aten::mm", "aten::pow", "aten::_to_copy", "aten::pow"],
-            "layer": ["a", "a.norm", "a.norm", "b.norm"],
-            "phase": ["prefill"] * 4,
-            "host_ns": [10.0, 30.0, 10.0, 10.0],
-            "kernel_ns": [5.0, 6.0, 4.0, 7.0],
-            "launches": [1, 1, 1, 1],
-            "sync": [False, False, True, False],
-        }
+    ops = op_list(
+        name=["aten::mm", "aten::pow", "aten::_to_copy", "aten::pow"],
+        layer=["a", "a.norm", "a.norm", "b.norm"],
+        phase=["prefill"] * 4,
+        host_ns=[10.0, 30.0, 10.0, 10.0],
+        kernel_ns=[5.0, 6.0, 4.0, 7.0],
+        launches=[1, 1, 1, 1],
+        sync=[False, False, True, False],
     )
     places = Place("a.norm", "prefill", "aten::pow", 0, 1), Place("a.norm", "prefill", "aten::copy_", 0, 1)
     missing = Pass((Place("c", "prefill", "aten::pow", 0, 1),), 0.1, 1, False)

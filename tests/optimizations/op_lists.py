@@ -9,7 +9,7 @@ from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.results import Source
 
 ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
@@ -70,21 +70,19 @@ def base(
     device = hardware.find(gpu)
     ops = layer(tokens, keys, width, heads, precision) * layers
     costs = [cost for _, _, cost in ops]
-    frame = OP_LIST.frame(
-        {
-            "name": [name for name, _, _ in ops],
-            "call": [name for name, _, _ in ops],
-            "layer": [f"h.{i // 12}.{kind}" for i, (_, kind, _) in enumerate(ops)],
-            "layer_type": [attention_type if kind == "Attention" else kind for _, kind, _ in ops],
-            "phase": [""] * len(ops),
-            "category": ["kernel"] * len(ops),
-            "host_ns": [host_us * 1e3] * len(ops),
-            "kernel_ns": [estimate_ns(cost, device) for cost in costs],
-            "launches": [1] * len(ops),
-            "sync": [False] * len(ops),
-            "cost": costs,
-            "message": [None] * len(ops),
-        }
+    frame = op_list(
+        name=[name for name, _, _ in ops],
+        call=[name for name, _, _ in ops],
+        layer=[f"h.{i // 12}.{kind}" for i, (_, kind, _) in enumerate(ops)],
+        layer_type=[attention_type if kind == "Attention" else kind for _, kind, _ in ops],
+        phase=[""] * len(ops),
+        category=["kernel"] * len(ops),
+        host_ns=[host_us * 1e3] * len(ops),
+        kernel_ns=[estimate_ns(cost, device) for cost in costs],
+        launches=[1] * len(ops),
+        sync=[False] * len(ops),
+        cost=costs,
+        message=[None] * len(ops),
     )
     info = CaptureInfo(
         version="0", source="measured", device="cuda", gpu=gpu, device_name=device.name, dtype=precision, **capture

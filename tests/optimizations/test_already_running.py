@@ -117,7 +117,7 @@ def test_a_fallback_is_advised_in_place_of_sdpa() -> None:
 def test_an_odd_vocabulary_is_padded() -> None:
     run = base("a100", tokens=4096, layers=1)
     head = product(4096, 50257, 4096, "bf16")
-    ops = run.ops.assign(cost=[head, *run.ops.cost.iloc[1:]])
+    ops = run.ops.assign(cost=[head, *run.ops.cost[1:]])
     odd = replace(run, ops=ops)
     pad = find("pad-shapes")
     assert pad.objection(run) is not None and pad.objection(odd) is None
@@ -130,7 +130,7 @@ def test_an_odd_vocabulary_is_padded() -> None:
 def test_host_work_beside_launching_grows_with_the_batch() -> None:
     run = base("a100", batch_size=4)
     loading = run.ops.host_ns.copy()
-    loading.iloc[0] += 1e9
+    loading[0] += 1e9
     waiting = replace(run, ops=run.ops.assign(host_ns=loading))
     assert find("batching").expected_speedup(waiting) < 1.1 < find("batching").expected_speedup(run)
 

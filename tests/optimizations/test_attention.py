@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from op_lists import base, elementwise, product
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.transforms.built_masks import built_masks
 from tracekit.analyzers.transforms.written_attention import covered, written_out
 from tracekit.optimizations import find
@@ -48,8 +47,9 @@ def with_ops(baseline, rows):
         "message": None,
     }
     numbers = {"host_ns": 10_000.0, "kernel_ns": 50_000.0, "launches": 1, "sync": False}
-    table = pd.DataFrame([{"name": name, "call": name, "cost": cost, **columns, **numbers} for name, cost in rows])
-    return replace(baseline, ops=OP_LIST.frame({name: table[name].to_list() for name in baseline.ops.columns}))
+    names, costs = zip(*rows, strict=True)
+    same = {name: [value] * len(rows) for name, value in (columns | numbers).items()}
+    return replace(baseline, ops=op_list(name=names, call=names, cost=costs, **same))
 
 
 def test_a_backward_pass_is_found_and_becomes_one_op():
@@ -63,7 +63,7 @@ def test_a_backward_pass_is_found_and_becomes_one_op():
     assert pattern.cost.write_bytes == 3 * element * matrix
     after = find("sdpa").transform(baseline, "expected")
     assert len(after) == 2
-    assert after.host_ns.iloc[0] == pytest.approx(0.45 * 70_000)
+    assert after.host_ns[0] == pytest.approx(0.45 * 70_000)
 
 
 HEADS_OF_ALL = elementwise(HEADS * TOKENS * HEAD, "fp16", "copy")
@@ -100,8 +100,8 @@ def test_copies_of_heads_go_with_the_attention_that_needs_them():
     assert (pattern.begin, pattern.first, pattern.last, pattern.end) == (1, 3, 7, 8)
     after = find("sdpa").transform(baseline, "expected")
     assert list(after.name) == ["aten::cat", "aten::scaled_dot_product_attention", "aten::copy_"]
-    assert after.host_ns.iloc[1] == pytest.approx(0.45 * 6 * 10_000)
-    assert after.cost.iloc[1].work.causal
+    assert after.host_ns[1] == pytest.approx(0.45 * 6 * 10_000)
+    assert after.cost[1].work.causal
 
 
 def test_attention_without_a_mask_is_of_all_to_all():

@@ -1,9 +1,9 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from op_lists import base, product
 
-from tracekit.analyzers.prediction.oplist import OP_LIST
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits
 from tracekit.optimizations import find
 from tracekit.planning.scenarios import refusal
@@ -15,8 +15,7 @@ GB = 10**9
 def of_products(*costs, **capture):
     """Return a baseline that consists of these products."""
     some = base("a100", precision="bf16", layers=1, **capture)
-    ops = some.ops.iloc[[0] * len(costs)].reset_index(drop=True).assign(cost=list(costs))
-    assert list(ops.columns) == list(OP_LIST.empty().columns)
+    ops = some.ops[np.zeros(len(costs), dtype=int)].renumbered().assign(cost=list(costs))
     return replace(some, ops=ops)
 
 

@@ -1,8 +1,10 @@
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.transforms.by_cost import coded, distinct, each, where
 
 SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
@@ -17,24 +19,24 @@ def test_one_object_is_looked_at_once():
 
 
 def test_equal_objects_are_told_apart():
-    codes, objects = coded(pd.Series([SUM, replace(SUM), SUM], dtype=object))
+    codes, objects = coded(np.array([SUM, replace(SUM), SUM], dtype=object))
     assert codes.tolist() == [0, 1, 0]
     assert objects.tolist() == [SUM, SUM]
 
 
 def test_a_column_among_others_is_read_as_its_own():
-    ops = pd.DataFrame({"name": ["a", "b", "a"], "cost": [SUM, PRODUCT, SUM], "layer": ["", "x", ""]}, dtype=object)
-    assert each(lambda cost: cost.family, ops.cost.iloc[::-2]).tolist() == ["pointwise", "pointwise"]
+    ops = op_list(name=["a", "b", "a"], cost=[SUM, PRODUCT, SUM], layer=["", "x", ""])
+    assert each(lambda cost: cost.family, ops.cost[::-2]).tolist() == ["pointwise", "pointwise"]
 
 
 def test_rows_are_selected_by_position():
-    ops = pd.DataFrame({"cost": [PRODUCT, None, SUM, PRODUCT]}, index=[5, 3, 9, 7], dtype=object)
+    ops = op_list(cost=[PRODUCT, None, SUM, PRODUCT]).assign(index=[5, 3, 9, 7])
     selected = where(ops, lambda cost: cost is not None and cost.family == "gemm")
     assert selected.tolist() == [True, False, False, True]
 
 
 def test_no_rows():
-    assert where(pd.DataFrame({"cost": []}, dtype=object), bool).tolist() == []
+    assert where(op_list(), bool).tolist() == []
 
 
 def test_distinct_costs():

@@ -23,27 +23,27 @@ DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.
 
 def with_head(baseline, outputs):
     """Return a run whose last product is with the weights of a vocabulary."""
-    costs = [*baseline.ops.cost.iloc[:-1], product(4096, outputs, 4096, "fp16")]
-    kernel = [*baseline.ops.kernel_ns.iloc[:-1], estimate_ns(costs[-1], baseline.gpu)]
+    costs = [*baseline.ops.cost[:-1], product(4096, outputs, 4096, "fp16")]
+    kernel = [*baseline.ops.kernel_ns[:-1], estimate_ns(costs[-1], baseline.gpu)]
     return replace(baseline, ops=baseline.ops.assign(cost=costs, kernel_ns=kernel))
 
 
 def head_ns(baseline):
-    return find("compile").transform(baseline, "expected").kernel_ns.iloc[-1]
+    return find("compile").transform(baseline, "expected").kernel_ns[-1]
 
 
 def test_a_product_of_unaligned_rows_is_padded():
     baseline = base(tokens=4096, layers=1, precision="fp16")
     odd, even = with_head(baseline, 50257), with_head(baseline, 50264)
-    assert head_ns(even) == pytest.approx(even.ops.kernel_ns.iloc[-1])
-    assert head_ns(odd) < 0.5 * odd.ops.kernel_ns.iloc[-1]
+    assert head_ns(even) == pytest.approx(even.ops.kernel_ns[-1])
+    assert head_ns(odd) < 0.5 * odd.ops.kernel_ns[-1]
     assert head_ns(even) < head_ns(odd) < 1.5 * head_ns(even)
 
 
 def test_fp32_products_take_other_kernels_on_hopper_only():
     for gpu, factor in (("h200", 0.83), ("a100", 1.0)):
         baseline = base(gpu, tokens=512, layers=1, precision="fp32")
-        assert head_ns(baseline) == pytest.approx(factor * baseline.ops.kernel_ns.iloc[-1])
+        assert head_ns(baseline) == pytest.approx(factor * baseline.ops.kernel_ns[-1])
 
 
 def test_a_graph_keeps_guards_but_unpacks_no_weights():
@@ -51,7 +51,7 @@ def test_a_graph_keeps_guards_but_unpacks_no_weights():
     compiled = parse("fp8-dynamic+compile").applied(start(load(DECODE))[1], "expected")
     graphed = parse("cuda-graphs").applied(compiled, "expected")
     guards = KEPT_GUARDS.expected * guards_ns(compiled, "expected")
-    assert compiled.ops.host_ns.iloc[0] > 2e6 > 4 * guards
+    assert compiled.ops.host_ns[0] > 2e6 > 4 * guards
     assert graphed.ops.host_ns.sum() == pytest.approx(guards + REPLAY_NS.expected)
 
 
@@ -65,14 +65,14 @@ def test_a_branch_that_reads_the_device_is_no_branch_on_a_tensor_of_the_host():
     rows = [("aten::is_nonzero", "op", 0), ("aten::is_nonzero", "op", 100), ("cudaMemcpyAsync", "runtime", 105)]
     host = pd.DataFrame(rows, columns=["name", "category", "start_ns"]).assign(duration_ns=[50, 50, 5])
     assert decisions(host) == 1
-    assert decisions(host.iloc[:0]) == 0
+    assert decisions(host[:0]) == 0
 
 
 def test_copies_on_the_device_and_lookups_by_tensors_are_fused():
     copy, after = elementwise(4096, "bf16", "copy"), elementwise(4096, "bf16")
     ops = (
         base(layers=1)
-        .ops.iloc[:4]
+        .ops[:4]
         .assign(
             name=["aten::copy_", "aten::index", "aten::mul", "aten::copy_"],
             category=["memcpy", "kernel", "kernel", "memcpy"],
@@ -80,9 +80,9 @@ def test_copies_on_the_device_and_lookups_by_tensors_are_fused():
         )
     )
     fused = find("compile").transform(replace(base(), ops=ops), "expected")
-    assert fused.launches.to_list() == [1]
+    assert fused.launches.tolist() == [1]
     waited = find("compile").transform(replace(base(), ops=ops.assign(sync=[False, False, False, True])), "expected")
-    assert waited.launches.to_list() == [1, 1]
+    assert waited.launches.tolist() == [1, 1]
 
 
 def test_statistics_over_channels_are_kernels_before_what_uses_them():
@@ -90,11 +90,11 @@ def test_statistics_over_channels_are_kernels_before_what_uses_them():
     forward, backward = (replace(normalized, work=Norm(channels=64, backward=each)) for each in (False, True))
     ops = (
         base(layers=1)
-        .ops.iloc[:4]
+        .ops[:4]
         .assign(
             name=["aten::add_", "aten::cudnn_batch_norm", "aten::relu", "aten::cudnn_batch_norm_backward"],
             cost=pd.Series([replace(after, read_bytes=16, write_bytes=8), forward, after, backward], dtype=object),
         )
     )
     compiled = find("compile").transform(replace(base(), ops=ops), "expected")
-    assert compiled.launches.to_list() == [1, 2, 1, 3, 1]  # the counter, statistics, their use with relu, gradients
+    assert compiled.launches.tolist() == [1, 2, 1, 3, 1]  # the counter, statistics, their use with relu, gradients

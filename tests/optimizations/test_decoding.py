@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from op_lists import base, elementwise
 
@@ -10,7 +9,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Append, Attention
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.prediction.op_columns import joined, op_list
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations import find
 from tracekit.optimizations.draft_check import DraftCheck
@@ -42,17 +41,15 @@ def with_growing_cache():
     rows.append(("aten::cat", elementwise(HEAD, "bf16", "copy")))
     baseline = base(tokens=1, layers=1)
     columns = {"layer": "h.0", "layer_type": "Attention", "phase": "decode", "category": "kernel", "launches": 1}
-    frame = OP_LIST.frame(
-        {
-            **{name: [value] * 4 for name, value in columns.items()},
-            "name": [name for name, _ in rows],
-            "call": [name for name, _ in rows],
-            "host_ns": [10_000.0] * 4,
-            "kernel_ns": [4_000.0, 4_000.0, 8_000.0, 1_000.0],
-            "sync": [False] * 4,
-            "cost": [cost for _, cost in rows],
-            "message": [None] * 4,
-        }
+    frame = op_list(
+        **{name: [value] * 4 for name, value in columns.items()},
+        name=[name for name, _ in rows],
+        call=[name for name, _ in rows],
+        host_ns=[10_000.0] * 4,
+        kernel_ns=[4_000.0, 4_000.0, 8_000.0, 1_000.0],
+        sync=[False] * 4,
+        cost=[cost for _, cost in rows],
+        message=[None] * 4,
     )
     return replace(baseline, ops=frame)
 
@@ -79,9 +76,9 @@ def test_a_static_cache_alone_loses_while_the_host_sets_the_pace():
 def written_out_with_growing_cache():
     """Return layers with unfused attention; each appends to its keys and values."""
     run = decoding()
-    cat = run.ops.iloc[[0]].assign(name="aten::cat", cost=[append(32 * KEYS * HEAD)])
-    rows = [row for i in range(len(run.ops)) for row in [*[cat] * 2 * (i % 12 == 2), run.ops.iloc[[i]]]]
-    return replace(run, ops=pd.concat(rows, ignore_index=True))
+    cat = run.ops[:1].assign(name="aten::cat", cost=[append(32 * KEYS * HEAD)])
+    rows = [row for i in range(len(run.ops)) for row in [*[cat] * 2 * (i % 12 == 2), run.ops[i : i + 1]]]
+    return replace(run, ops=joined(*rows).renumbered())
 
 
 @pytest.mark.parametrize("first", ["nothing", "compile"])

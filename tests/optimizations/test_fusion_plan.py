@@ -10,7 +10,7 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.transforms.fusion_groups import find_groups
 from tracekit.analyzers.transforms.fusion_plan import fusion_plan
 from tracekit.analyzers.transforms.launch_config import of_elements, of_product, of_rows
@@ -45,21 +45,19 @@ def llama_layer(i, tokens):
 def llama(gpu="h200", layers=3, tokens=16):
     rows = [row for i in range(layers) for row in llama_layer(i, tokens)]
     some = base(gpu, batch_size=1)
-    frame = OP_LIST.frame(
-        {
-            "name": [row[0] for row in rows],
-            "call": [row[0] for row in rows],
-            "layer": [row[1] for row in rows],
-            "layer_type": [row[2] for row in rows],
-            "phase": ["decode"] * len(rows),
-            "category": ["kernel"] * len(rows),
-            "host_ns": [1e4] * len(rows),
-            "kernel_ns": [estimate_ns(row[3], some.gpu) for row in rows],
-            "launches": [1] * len(rows),
-            "sync": [False] * len(rows),
-            "cost": [row[3] for row in rows],
-            "message": [None] * len(rows),
-        }
+    frame = op_list(
+        name=[row[0] for row in rows],
+        call=[row[0] for row in rows],
+        layer=[row[1] for row in rows],
+        layer_type=[row[2] for row in rows],
+        phase=["decode"] * len(rows),
+        category=["kernel"] * len(rows),
+        host_ns=[1e4] * len(rows),
+        kernel_ns=[estimate_ns(row[3], some.gpu) for row in rows],
+        launches=[1] * len(rows),
+        sync=[False] * len(rows),
+        cost=[row[3] for row in rows],
+        message=[None] * len(rows),
     )
     return replace(some, ops=frame)
 

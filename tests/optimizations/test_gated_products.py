@@ -1,9 +1,9 @@
 """An activation and its gate are one kernel of generated code, after the product between them."""
 
 import op_lists
-import pandas as pd
 import pytest
 
+from tracekit.analyzers.prediction.op_columns import op_list
 from tracekit.analyzers.transforms.gated_products import gates_first
 
 HIDDEN, INNER = 64, 256
@@ -20,7 +20,7 @@ def after_product(width, *, reads=2):
         ("up", op_lists.product(1, INNER, width, "bf16")),
         ("mul", mul),
     ]
-    ops = pd.DataFrame({"name": [name for name, _ in rows], "cost": [cost for _, cost in rows]})
+    ops = op_list(name=[name for name, _ in rows], cost=[cost for _, cost in rows])
     return list(gates_first(ops).name)
 
 

@@ -12,6 +12,7 @@ from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.idle_tables import HOST_CAUSES
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.graph_use import GraphUse
+from tracekit.analyzers.prediction.op_columns import changed
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.start import start
 from tracekit.analyzers.readers import load
@@ -116,7 +117,7 @@ def test_the_time_that_a_reason_quotes_is_of_the_step_that_is_quoted():
 
 def test_shapes_that_depend_on_values_keep_graphs_away_until_they_are_fixed():
     base = op_lists.base(layers=4)
-    names = base.ops.name.to_numpy(dtype=object).copy()
+    names = base.ops.name.copy()
     names[3] = "aten::nonzero"
     waiting = replace(base, ops=base.ops.assign(name=names, sync=np.arange(len(names)) == 3))
     for name in ("cuda-graphs", "max-autotune"):
@@ -143,9 +144,9 @@ def test_what_nothing_explains_scales_with_the_batch_at_worst():
 
 def test_the_host_time_of_an_optimizer_does_not_scale_with_the_batch():
     base = op_lists.base(batch_size=1)
-    pause = base.ops.host_ns.where(base.ops.index != 2, LOADED_NS)
+    pause = changed(base.ops.host_ns, base.ops.index == 2, LOADED_NS)
     base = replace(base, ops=base.ops.assign(host_ns=pause))
-    trained = replace(base, ops=base.ops.assign(phase=base.ops.phase.where(base.ops.index != 2, "optimizer")))
+    trained = replace(base, ops=base.ops.assign(phase=changed(base.ops.phase, base.ops.index == 2, "optimizer")))
     more = [find("batching:8").transform(run, "low").host_ns.sum() / LOADED_NS for run in (base, trained)]
     assert more == pytest.approx([8.0, 1.0], rel=0.1)
 
@@ -197,7 +198,7 @@ def test_a_graph_that_is_recorded_for_one_replay_is_not_replayed():
     assert GraphUse(recorded=1, replayed=1).falls_back
     assert not GraphUse(recorded=1, replayed=2).falls_back
     assert not GraphUse(replayed=1).falls_back
-    pause = op_lists.base().ops.host_ns.where(op_lists.base().ops.index != 2, LOADED_NS)
+    pause = changed(op_lists.base().ops.host_ns, op_lists.base().ops.index == 2, LOADED_NS)
     base = replace(op_lists.base(), ops=op_lists.base().ops.assign(host_ns=pause))
     recording, asking = (replace(base, graph_use=use) for use in (GraphUse(recorded=1, replayed=1), GraphUse(1)))
     at_worst, expected = (after("graph-not-replaying", recording, outcome) for outcome in ("low", "expected"))
@@ -208,7 +209,9 @@ def test_a_graph_that_is_recorded_for_one_replay_is_not_replayed():
 def test_pageable_copies_become_pinned_ones():
     base = op_lists.base()
     copy = base.ops.index == 3
-    ops = base.ops.assign(kernel_ns=base.ops.kernel_ns.where(~copy, 20e6), category=np.where(copy, "memcpy", "kernel"))
+    ops = base.ops.assign(
+        kernel_ns=np.where(copy, 20e6, base.ops.kernel_ns), category=np.where(copy, "memcpy", "kernel")
+    )
     names = pd.Series(np.where(copy, "Memcpy HtoD (Pageable -> Device)", ""), index=ops.index)
     base = replace(base, ops=ops, recorded=replace(base.recorded, copies=names))
     assert find("pinned-copies").objection(base) is None

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from op_lists import base, elementwise
 
@@ -29,7 +28,7 @@ def looping(gpu="h100"):
     rows = {"name": ["aten::copy_", GROUPED, "aten::mul"], "call": [GROUPED, GROUPED, "aten::mul"]}
     rows |= {"category": ["memcpy", "kernel", "kernel"], "sync": [True, False, False], "launches": [1, EXPERTS, 1]}
     rows |= {"cost": [copy, cost, elementwise(ROWS * WIDTH, "fp32")], "kernel_ns": [2e3, 1e6, 1e4]}
-    ops = run.ops.iloc[:3].assign(**{name: pd.Series(column) for name, column in rows.items()})
+    ops = run.ops[:3].assign(**rows)
     changed = replace(run, ops=ops, stated_ns=0.0)
     return replace(changed, stated_ns=changed.latency_ns)
 
@@ -38,13 +37,13 @@ def test_bf16_has_one_kernel_for_all_experts_and_reads_nothing_back():
     before = looping()
     after = find("half-precision").transform(before, "expected")
     assert list(after.name) == [GROUPED, "aten::mul"]
-    assert after.launches.to_list() == [2, 1]
+    assert after.launches.tolist() == [2, 1]
     modelled = estimate_ns(experts(ROWS, "bf16"), before.gpu)
-    assert after.kernel_ns.iloc[0] == pytest.approx(modelled, rel=0.3)
+    assert after.kernel_ns[0] == pytest.approx(modelled, rel=0.3)
 
 
 @pytest.mark.parametrize(("gpu", "name"), [("a100", "half-precision"), ("h100", "half-precision:fp16")])
 def test_elsewhere_the_loop_stays(gpu, name):
     after = parse(name).transform(looping(gpu), "expected")
-    assert after.launches.to_list() == [1, EXPERTS, 1]
+    assert after.launches.tolist() == [1, EXPERTS, 1]
     assert after.sync.any()

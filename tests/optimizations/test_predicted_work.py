@@ -3,27 +3,25 @@
 import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import tracekit
 from tracekit.analyzers.costs.call import Cost
+from tracekit.analyzers.prediction.op_columns import OpList, op_list
 from tracekit.analyzers.transforms.work_after import predicted_work
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_gpt2_decode.json.gz"
 
 
-def op_list(*rows: tuple[str, float, Cost | None]) -> pd.DataFrame:
+def timed(*rows: tuple[str, float, Cost | None]) -> OpList:
     types, times, costs = zip(*rows, strict=True)
-    return pd.DataFrame(
-        {"layer_type": types, "kernel_ns": times, "cost": pd.Series(costs, dtype=object), "category": "kernel"}
-    )
+    return op_list(layer_type=types, kernel_ns=times, cost=costs, category=["kernel"] * len(rows))
 
 
 def test_sums_by_part_before_and_after() -> None:
     product, norm = Cost(800, 60, 20, "gemm", "fp32"), Cost(9, 30, 30, "norm", "fp32")
-    before = op_list(("Linear", 50.2, product), ("Linear", 30.0, product), ("LayerNorm", 10.0, norm), ("", 2.0, None))
-    after = op_list(("Linear", 20.0, Cost(1600, 60, 20, "gemm", "bf16")), ("", 2.0, None))
+    before = timed(("Linear", 50.2, product), ("Linear", 30.0, product), ("LayerNorm", 10.0, norm), ("", 2.0, None))
+    after = timed(("Linear", 20.0, Cost(1600, 60, 20, "gemm", "bf16")), ("", 2.0, None))
     work_table = predicted_work({"half-precision": (before, after)}).set_index("part")
     assert work_table.index.tolist() == ["Linear", "LayerNorm", "(no layer)"]
     linear = work_table.loc["Linear"]
@@ -35,12 +33,12 @@ def test_sums_by_part_before_and_after() -> None:
 
 
 def test_without_layers_by_class_of_op() -> None:
-    ops = op_list(("", 50.0, Cost(800, 60, 20, "gemm", "fp32")), ("", 5.0, None))
+    ops = timed(("", 50.0, Cost(800, 60, 20, "gemm", "fp32")), ("", 5.0, None))
     assert predicted_work({"tf32": (ops, ops)})["part"].tolist() == ["gemm", "other"]
 
 
 def test_at_most_forty_parts_and_none_without_predictions() -> None:
-    ops = op_list(*((f"Layer{i}", float(i), None) for i in range(60)))
+    ops = timed(*((f"Layer{i}", float(i), None) for i in range(60)))
     assert predicted_work({"tf32": (ops, ops)})["before_ns"].tolist() == list(range(59, 19, -1))
     assert predicted_work({}).empty
 

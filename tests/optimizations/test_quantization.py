@@ -1,5 +1,6 @@
 """Formats of weights: the ops that each adds, and the memory that it needs."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from op_lists import base, product
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.transforms.by_cost import which
 from tracekit.analyzers.transforms.linear_products import LinearProduct, inner_products, linear_product, with_weights
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations import find, parse
@@ -34,7 +36,7 @@ def test_a_product_is_known_by_its_weights_whichever_side_they_are_on():
 
 def test_the_head_and_conv1d_are_left_out():
     baseline = base(layers=1)
-    layers = baseline.ops.layer.to_list()
+    layers = baseline.ops.layer.tolist()
     layers[-1] = "model.lm_head"
     assert inner_products(renamed(baseline, layer=layers), conv1d=True).sum() == PRODUCTS - 1
     assert inner_products(renamed(baseline, layer_type="Conv1D"), conv1d=False).sum() == 0
@@ -148,7 +150,7 @@ def test_int8_weights_are_widened_and_their_outputs_scaled_unless_fused():
     after = apart.transform(decode, "expected")
     widening = after[after.name == "torchao::widen"]
     assert [cost.bytes for cost in widening.cost] == [3 * 4096 * 4096 * n for n in (3, 1, 4, 4)]
-    scaling, adding = (after[after.name.str.startswith(f"aten::{name} (")] for name in ("mul", "add_"))
+    scaling, adding = (after[which(after.name, re.compile(rf"^aten::{name} \(").search)] for name in ("mul", "add_"))
     assert [cost.write_bytes for cost in scaling.cost] == [2 * 4096 * n for n in (3, 1, 4, 1)]
     assert len(adding) == (decode.ops.name == "aten::addmm").sum() == PRODUCTS
     assert len(fused.transform(decode, "expected")) == len(decode.ops)

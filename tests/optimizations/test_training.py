@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from op_lists import base
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.oplist import OP_LIST
+from tracekit.analyzers.prediction.op_columns import changed, op_list
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
 from tracekit.optimizations import find
 from tracekit.optimizations.gradient_checkpointing import HOOKS, WRAPPING
@@ -36,19 +37,17 @@ def step():
     phase, layer, name, kernel, cost = (list(column) for column in zip(*rows, strict=True))
     rest = {"layer_type": ["MLP"] * 8, "category": ["kernel"] * 8, "host_ns": [1_000.0] * 8, "launches": [4] * 8}
     rest |= {"message": [None] * 8}
-    frame = OP_LIST.frame(
-        {
-            "phase": phase,
-            "layer": layer,
-            "name": name,
-            "call": name,
-            "kernel_ns": kernel,
-            "cost": cost,
-            "sync": [False] * 8,
-            **rest,
-        }
+    frame = op_list(
+        phase=phase,
+        layer=layer,
+        name=name,
+        call=name,
+        kernel_ns=kernel,
+        cost=cost,
+        sync=[False] * 8,
+        **rest,
     )
-    return replace(baseline, ops=frame[baseline.ops.columns])
+    return replace(baseline, ops=frame)
 
 
 def test_autocast_launches_casts_of_weights_and_of_what_stands_beside_them():
@@ -56,9 +55,7 @@ def test_autocast_launches_casts_of_weights_and_of_what_stands_beside_them():
     weights = [cost for cost in run.ops.cost if cost and cost.weight_bytes]
     after = find("mixed-precision").transform(run, "expected")
     casts = after[after.name == "aten::_to_copy"]
-    assert sorted(casts.cost.map(lambda cost: cost.read_bytes))[-len(weights) :] == sorted(
-        c.weight_bytes for c in weights
-    )
+    assert sorted(cost.read_bytes for cost in casts.cost)[-len(weights) :] == sorted(c.weight_bytes for c in weights)
     assert casts.host_ns.sum() == pytest.approx((1 + _FURTHER.expected) * len(weights) * plain_launch_ns(run))
     at_worst = find("mixed-precision").transform(run, "low")
     assert at_worst[at_worst.name == "aten::_to_copy"].kernel_ns.sum() > casts.kernel_ns.sum()
@@ -66,8 +63,8 @@ def test_autocast_launches_casts_of_weights_and_of_what_stands_beside_them():
 
 def test_blocks_run_again_before_their_gradients():
     after = find("gradient-checkpointing").transform(step(), "expected")
-    assert list(after.layer.iloc[3:5]) == ["model.h.0.mlp", "model.h.1.mlp"]
-    assert (after.phase.iloc[3:5] == "backward").all()
+    assert list(after.layer[3:5]) == ["model.h.0.mlp", "model.h.1.mlp"]
+    assert (after.phase[3:5] == "backward").all()
     assert after.kernel_ns.sum() == step().ops.kernel_ns.sum() + 2e6
     assert after.host_ns.sum() == pytest.approx(
         step().ops.host_ns.sum() + 2 * 1_000 + 2 * WRAPPING.expected * plain_launch_ns(step())
@@ -76,7 +73,7 @@ def test_blocks_run_again_before_their_gradients():
 
 def test_every_saved_tensor_of_a_block_passes_through_python():
     run = step()
-    saving = replace(run, ops=run.ops.assign(name=run.ops.name.replace("aten::mul", "aten::gelu")))
+    saving = replace(run, ops=run.ops.assign(name=changed(run.ops.name, run.ops.name == "aten::mul", "aten::gelu")))
     added = [find("gradient-checkpointing").transform(each, "expected").host_ns.sum() for each in (run, saving)]
     assert added[1] - added[0] == pytest.approx(2 * HOOKS.expected * plain_launch_ns(run))
 
@@ -90,8 +87,8 @@ def test_checkpointing_loses_a_third_of_forward_and_backward_and_keeps_inputs():
 def with_activations(times):
     """Return the step with `times` ops per block that save their inputs."""
     ops = step().ops
-    ops = ops.assign(name=ops.name.replace("aten::mul", "aten::gelu"))
-    return replace(step(), ops=ops.loc[ops.index.repeat([times, times, 1, 1, 1, 1, 1, 1])].reset_index(drop=True))
+    ops = ops.assign(name=changed(ops.name, ops.name == "aten::mul", "aten::gelu"))
+    return replace(step(), ops=ops[np.repeat(ops.index, [times, times, 1, 1, 1, 1, 1, 1])].renumbered())
 
 
 def test_checkpointing_frees_what_many_ops_of_a_block_keep():
@@ -110,7 +107,7 @@ def test_checkpointing_blocks_of_one_op_frees_nothing():
 def test_one_pass_moves_each_parameter_gradient_and_moment_once():
     optimizer = find("fused-optimizer")
     after = optimizer.transform(step(), "expected")
-    (row,) = after[after.phase == "optimizer"].itertuples()
+    (row,) = after[after.phase == "optimizer"].frame().itertuples()
     assert (row.cost.read_bytes, row.cost.write_bytes) == (4 * PARAMETERS, 3 * PARAMETERS)
     assert (row.name, row.launches) == ("aten::_fused_adamw_", 4)
     assert row.host_ns == pytest.approx(0.6 * 3_000)

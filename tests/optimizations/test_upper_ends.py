@@ -73,7 +73,7 @@ def test_streams_run_side_by_side_as_far_as_they_and_the_gpu_allow():
 
 def test_graphs_and_static_shapes_need_no_planning():
     base = op_lists.base()
-    host = base.ops.host_ns.to_numpy(dtype=float, copy=True)
+    host = base.ops.host_ns.copy()
     host[5] += 5e7
     planned = pd.Series(np.where(np.arange(len(host)) == 5, 5e7, 0.0), index=base.ops.index)
     slow = replace(base, ops=base.ops.assign(host_ns=host))
@@ -86,7 +86,7 @@ def test_graphs_and_static_shapes_need_no_planning():
 def test_one_query_to_many_keys_is_decoding():
     ops = op_lists.base(layers=1).ops.assign(phase="")
     attention = Cost(1, 1, 1, "attention", "bf16", work=Attention(1, 12, 12, 1, 119, 64, causal=False))
-    costs = ops.cost.to_numpy(copy=True)
+    costs = ops.cost.copy()
     costs[2] = attention
     decoding = with_decoding(ops.assign(cost=costs))
     assert set(decoding.phase) == {"decode"}
@@ -142,6 +142,6 @@ def test_a_mend_of_a_mistake_counts_by_its_expected_gain():
 def test_attention_that_is_written_out_decodes_if_a_token_is_appended_and_asks_once():
     ops = op_lists.base(tokens=1, keys=119, layers=1).ops.assign(phase="")
     assert set(with_decoding(ops).phase) == {""}
-    costs = ops.cost.to_numpy(copy=True)
+    costs = ops.cost.copy()
     costs[1] = replace(op_lists.elementwise(12 * 119 * 64, "bf16", "copy"), work=Append(119, 1))
     assert set(with_decoding(ops.assign(cost=costs)).phase) == {"decode"}

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList, changed
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome
@@ -43,14 +43,14 @@ class AvoidSyncs(Optimization):
         allocates = base.outside.total(_WAITS) > NOTABLE * base.unprofiled_ns
         return None if _amid(base).any() or allocates else "The host does not wait within a step."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _amid(base)
         ops, read = base.ops, _to_host(base) & (amid | (outcome == "high"))
         read |= _asked_for(base, read) & (outcome != "low")
         return ops.assign(
             sync=ops.sync & ~amid,
-            name=ops.name.mask(by_values(ops), FIXED),
+            name=changed(ops.name, by_values(ops), FIXED),
             kernel_ns=np.where(read, 0.0, ops.kernel_ns),
             host_ns=np.where(read, 0.0, ops.host_ns),
         )
@@ -92,16 +92,16 @@ def values_read_back(base: Baseline) -> int:
 
 def waits_for_nothing(base: Baseline) -> int:
     """Return the waits within a step that ask for nothing, neither a value nor a shape: `torch.cuda.synchronize()`."""
-    return int((_amid(base) & (base.ops.category.to_numpy() == "kernel") & ~by_values(base.ops)).sum())
+    return int((_amid(base) & (base.ops.category == "kernel") & ~by_values(base.ops)).sum())
 
 
 def _amid(base: Baseline) -> Rows:
     """Return the waits that are followed by kernels of the trace in the step; added kernels do not count."""
     recorded = base.recorded.launched_ns.index
-    traced = base.ops.index.isin(recorded) if len(recorded) else np.ones(len(base.ops), dtype=bool)
-    kernels = np.flatnonzero((base.ops.category.to_numpy() == "kernel") & traced)
+    traced = np.isin(base.ops.index, recorded) if len(recorded) else np.ones(len(base.ops), dtype=bool)
+    kernels = np.flatnonzero((base.ops.category == "kernel") & traced)
     before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
-    return np.asarray(base.ops.sync.to_numpy() & before_last)
+    return np.asarray(base.ops.sync & before_last)
 
 
 def _asked_for(base: Baseline, read: Rows) -> Rows:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Self
 
 import msgspec
-import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, remembered
@@ -94,7 +94,7 @@ class Optimization(ABC):
         return self.switches.get(base.source.runtime) or self.how_to(base)
 
     @abstractmethod
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Return the op list (OP_LIST) after the optimization."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class Optimization(ABC):
 
 def _described(base: Baseline) -> float:
     """Return the fraction of the kernel time whose ops have known shapes and types, 0 to 1."""
-    known = base.ops.kernel_ns[base.ops.cost.notna()].sum()
+    known = base.ops.kernel_ns[base.ops.costed].sum()
     return float(known / base.busy_ns) if base.busy_ns else 0.0
 
 

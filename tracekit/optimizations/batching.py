@@ -8,7 +8,6 @@ from typing import Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.capture_info import CaptureInfo
@@ -19,6 +18,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList, present
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits, streams_weights
@@ -82,7 +82,7 @@ class Batching(Optimization):
             return f"A batch of {batch} does not fit: {base.gpu.memory_gb:g} GB hold one of {largest}."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Enlarge all ops.
 
         Host work other than launches, such as loading data, also grows with the number of sequences; that of an
@@ -128,9 +128,9 @@ class Batching(Optimization):
         return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
 
 
-def _beside(ops: pd.DataFrame) -> "pd.Series[float]":
+def _beside(ops: OpList) -> npt.NDArray[np.float64]:
     """Return the host time of each op beyond a launch, which nothing explains. For an optimizer's op it is known."""
-    return (ops.host_ns - MOST_TO_LAUNCH_NS).clip(lower=0.0).mask(optimizes(ops), 0.0)
+    return np.where(optimizes(ops), 0.0, np.maximum(ops.host_ns - MOST_TO_LAUNCH_NS, 0.0))
 
 
 def _unexplained(base: Baseline) -> Interval:
@@ -152,7 +152,7 @@ def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDAr
     grids, waves_of = base.recorded.grids(base.ops), base.gpu.sms
     more = np.ceil(grids * factor / waves_of) / np.ceil(np.maximum(grids, 1) / waves_of)
     worst = np.where(grids > 0, np.maximum(more, 1.0), max(factor, 1.0))
-    known = base.ops.cost.notna().to_numpy() | (base.ops.category != "kernel").to_numpy()
+    known = base.ops.costed | (base.ops.category != "kernel")
     sides = base.recorded.tile_sides(base.ops)
     exponent = np.where((sides > 0) & (sides <= _FEW_ROWS), pick(NARROW, outcome), pick(UNKNOWN, outcome))
     return np.where(known, 1.0, worst**exponent)
@@ -161,7 +161,7 @@ def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDAr
 def _paid_once(base: Baseline) -> Statements:
     """Return the times that a step pays once for any batch: idle time, weights and collectives."""
     reading = where(base.ops, lambda cost: cost is not None and streams_weights(cost, base.gpu))
-    collectives = share_of(base, base.ops.message.notna().to_numpy() | is_communication(base.ops.name))
+    collectives = share_of(base, present(base.ops.message) | is_communication(base.ops.name))
     parts = {"batching-idle": idle(base), "batching-weights": share_of(base, reading), "batching-links": collectives}
     notable = tuple(say(kind, value) for kind, value in parts.items() if float(value.value) >= _NOTABLE)
     return notable or (say("batching-small"),)

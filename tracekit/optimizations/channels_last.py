@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.evidence import Evidence, Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, where, which
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -54,7 +55,7 @@ class ChannelsLast(Optimization):
             return "No convolution copies its tensors from one layout to the other."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         if base.source.kind == "modelled":
             return retimed(base.ops, _channels_last, base.gpu, outcome)
         return base.ops.assign(kernel_ns=base.ops.kernel_ns - pick(_LEFT_OUT, outcome) * _copies_ns(base))
@@ -88,7 +89,7 @@ def _copying(base: Baseline) -> Rows:
     return np.asarray(copies & ~which(base.ops.call, lambda call: "1d" in call))
 
 
-def _copies_ns(base: Baseline) -> "pd.Series[float]":
+def _copies_ns(base: Baseline) -> npt.NDArray[np.float64]:
     """Return the recorded time of the layout copies of each of these convolutions, in nanoseconds."""
     return base.ops.kernel_ns * base.recorded.layout_shares(base.ops) * _copying(base)
 

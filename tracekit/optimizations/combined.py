@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-import pandas as pd
-
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.base import Optimization, run_after
 from tracekit.subjects.subject import Subject
@@ -34,7 +33,7 @@ class Combined(Optimization):
                 return objection if before is base else f"{step.title}, after what comes before it: {objection}"
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         return self.applied(base, outcome).ops
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:

@@ -6,7 +6,6 @@ from operator import eq
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Product
@@ -15,6 +14,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
+from tracekit.analyzers.prediction.op_columns import OpList, changed
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.by_cost import Rows, each, in_phase, optimizes, where, which
@@ -119,7 +119,7 @@ class Compile(Optimization):
             return "The run already replays CUDA graphs: their kernels were recorded, and no Python is left to remove."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         return compiled(base, outcome)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
@@ -146,7 +146,7 @@ class Compile(Optimization):
 
 
 @remembered
-def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def compiled(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list of generated code and of the kernels that it calls."""
     entry_ns = entering_ns(base, outcome)
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | traced_masks.skipped(base.ops))]))
@@ -161,16 +161,16 @@ def compiled(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 
 
-def _with_lookups(ops: pd.DataFrame) -> pd.DataFrame:
+def _with_lookups(ops: OpList) -> OpList:
     """Return the op list in which lookups by tensors, whose shapes no trace records, can be fused."""
-    unknown = (ops.name.to_numpy() == "aten::index") & ops.cost.isna().to_numpy()
-    return ops.assign(cost=ops.cost.mask(unknown, _LOOKUP)) if unknown.any() else ops
+    unknown = (ops.name == "aten::index") & ~ops.costed
+    return ops.assign(cost=changed(ops.cost, unknown, _LOOKUP)) if unknown.any() else ops
 
 
-def _named(ops: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
+def _named(ops: OpList, before: OpList) -> OpList:
     """Rename fused ops, so that they are launched as generated code launches its kernels."""
-    alone = each(eq, ops.cost, before.cost[ops.index], dtype=bool)
-    return ops.assign(name=np.where(alone, ops.name, GENERATED + "fused"))
+    alone = each(eq, ops.cost, before.cost[before.positions(ops.index)], dtype=bool)
+    return ops.assign(name=changed(ops.name, ~alone, GENERATED + "fused"))
 
 
 def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
@@ -182,12 +182,12 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
     return pick(FEW_WAVES if few else PRODUCTS, outcome)
 
 
-def _host_ns(base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> npt.NDArray[np.float64]:
+def _host_ns(base: Baseline, ops: OpList, outcome: Outcome) -> npt.NDArray[np.float64]:
     """Return the host time of each launch. An optimizer is not compiled and keeps its own; the rest costs what a launch
     of generated code does on this host, at most what it costs in eager code."""
     apart = optimizes(ops)
-    generated = ops.launches.to_numpy() * pick(LAUNCH, outcome) * plain_launch_ns(base)
-    before = np.minimum(base.ops.host_ns.to_numpy(), MOST_TO_LAUNCH_NS)[~optimizes(base.ops)].sum()
+    generated = ops.launches * pick(LAUNCH, outcome) * plain_launch_ns(base)
+    before = np.minimum(base.ops.host_ns, MOST_TO_LAUNCH_NS)[~optimizes(base.ops)].sum()
     total = generated[~apart].sum()
     return np.where(apart, ops.host_ns, generated * min(1.0, before / total if total else 1.0))
 
@@ -212,31 +212,31 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
 def _torchao_layers(base: Baseline) -> int:
     """Return the number of layers whose weights are tensor subclasses, which are unwrapped at each call."""
     narrow = where(base.ops, lambda cost: cost is not None and cost.family == "gemm" and cost.precision in _NARROW)
-    return int((narrow | (base.ops.name.to_numpy() == WIDENING)).sum())
+    return int((narrow | (base.ops.name == WIDENING)).sum())
 
 
-def _literals(ops: pd.DataFrame) -> Rows:
+def _literals(ops: OpList) -> Rows:
     """Return the copies of single numbers from the host, each with a wait; they are constants in compiled code."""
-    waited_for = (ops.category.to_numpy() == "memcpy") & ops.sync.to_numpy()
+    waited_for = (ops.category == "memcpy") & ops.sync
     return np.asarray(waited_for & _on_a_number(ops, "aten::copy_"))
 
 
-def _on_a_number(ops: pd.DataFrame, name: str) -> Rows:
+def _on_a_number(ops: OpList, name: str) -> Rows:
     """Select the ops of this name that write a single number. Added to in place, it is such as a norm's count."""
     small = where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
-    return np.asarray(small & (ops.name.to_numpy() == name))
+    return np.asarray(small & (ops.name == name))
 
 
-def _turned(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def _turned(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list in which int8 weights are widened in the order of their outputs."""
-    rows = base.ops.name.to_numpy() == WIDENING
+    rows = base.ops.name == WIDENING
     if not rows.any():
         return base.ops
     turned = retimed(base.ops[rows], lambda cost: replace(cost, access="transposed"), base.gpu, outcome)
     return put(base.ops, turned)
 
 
-def _padded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def _padded(base: Baseline, outcome: Outcome) -> OpList:
     """Pad GEMMs whose rows are not a multiple of 16 bytes, if that is faster (Inductor's pad_mm)."""
     padded = retimed(base.ops, _aligned, base.gpu, outcome)
     return base.ops.assign(kernel_ns=np.minimum(base.ops.kernel_ns, padded.kernel_ns))

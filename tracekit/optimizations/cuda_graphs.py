@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import traced_masks
 from tracekit.analyzers.transforms.by_cost import Rows
@@ -117,10 +117,10 @@ class CUDAGraphs(Graphed):
             )
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         divided = base.ops.index[_between_parts(base)]
         base = replace(base, ops=_recorded(base, outcome))
-        between = base.ops.index.isin(divided)
+        between = np.isin(base.ops.index, divided)
         host = np.where(between, base.ops.host_ns, 0.0)
         replays = pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum())
         host[0] += self.guarded_ns(base, outcome) + replays + base.other_host_ns
@@ -153,7 +153,7 @@ class CUDAGraphs(Graphed):
         return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
 
 
-def _recorded(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def _recorded(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list on the static cache that a graph needs, with the masks that capturing creates."""
     static = replace(base, ops=on_static_cache(base, outcome))
     return traced_masks.traced(static, outcome)
@@ -166,12 +166,12 @@ def _waited_for(base: Baseline) -> Rows:
     while generating.
     """
     capture, ops = base.source.capture, base.ops
-    category, row = ops.category.to_numpy(), np.arange(len(ops))
+    category, row = ops.category, np.arange(len(ops))
     kernels = np.flatnonzero(category == "kernel")
     if not len(kernels) or (capture and capture.workload == "generate"):
         return np.zeros(len(ops), dtype=bool)
     amid = (row >= kernels[0]) & (row < kernels[-1])
-    waits: Rows = amid & (category == "memcpy") & ops.sync.to_numpy()
+    waits: Rows = amid & (category == "memcpy") & ops.sync
     return waits & ~traced_masks.asked(ops) if waits.any() else waits
 
 

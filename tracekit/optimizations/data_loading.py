@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import pandas as pd
-
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.pinned_copies import PinnedCopies
@@ -43,7 +42,7 @@ class DataLoading(LessHostWork):
         faster = MORE_WORKERS if _loader(base, _WITH_WORKERS) else WORKERS
         return max(0.0, loading / faster[outcome] - without.simulate(self.transform(base, outcome))) / loading
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Pin the batches that the loader makes."""
         return base.ops if _PINNED.objection(base) else _PINNED.transform(base, outcome)
 

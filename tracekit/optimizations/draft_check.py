@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import in_phase, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
 from tracekit.analyzers.transforms.masked_attention import with_masks
@@ -24,7 +25,7 @@ class DraftCheck(SpeculativeDecoding):
 
     title = "Check of drafted tokens"
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         decoding = in_phase(base.ops, "decode")
         checked = retimed(base.ops[decoding], lambda cost: with_rows(cost, CHECKED + 1), base.gpu, outcome)
         ops = put(base.ops, checked)
@@ -34,7 +35,7 @@ class DraftCheck(SpeculativeDecoding):
         made = [Extra("mask", moving(1024, 1024), host=host)] * MASK_OPS
         ops = with_extras(replace(run, ops=masked), {int(decoding.argmax()): made}, {})
         tokens = tokens_a_pass(self._acceptance("expected"), CHECKED)
-        share = (ops.phase == "decode").map({True: tokens, False: 1.0})
+        share = np.where(in_phase(ops, "decode"), tokens, 1.0)
         return ops.assign(kernel_ns=ops.kernel_ns / share, host_ns=ops.host_ns / share)
 
 

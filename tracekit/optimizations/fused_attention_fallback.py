@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Access, Cost
 from tracekit.analyzers.costs.work import Attention, Precision
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.math_fallback import Cause
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
@@ -77,7 +77,7 @@ class FusedAttentionFallback(Optimization):
             return "No call of scaled_dot_product_attention fell back to its math path."
         return None if _kernels(base) else f"{base.gpu.name} has no fused attention for these types."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         fused = SDPA().joined(base, outcome, _math_path(base), self._fixed_dtype(base))
         return with_extras(replace(base, ops=fused), self._copies(base, fused, outcome), {})
 
@@ -87,7 +87,7 @@ class FusedAttentionFallback(Optimization):
             return "fp16"
         return base.fallback.precision
 
-    def _copies(self, base: Baseline, ops: pd.DataFrame, outcome: Outcome) -> dict[int, list[Extra]]:
+    def _copies(self, base: Baseline, ops: OpList, outcome: Outcome) -> dict[int, list[Extra]]:
         """Return the copies that the fix adds: keys and values for each query head, or operands in another layout."""
         assert base.fallback is not None
         fused = {row: cost for row, cost in enumerate(ops.cost) if cost and isinstance(cost.work, Attention)}
@@ -130,7 +130,7 @@ def _kernels(base: Baseline) -> str | None:
 
 def _math_path(base: Baseline) -> list[Written]:
     """Return the unfused attention with the casts, scales and masks that the math path adds."""
-    names = base.ops.name.astype(str).to_list()
+    names = base.ops.name.tolist()
     return [_widened(each, names) for each in written_out(base)]
 
 

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Self
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Evidence, Statement, Statements
@@ -13,6 +12,7 @@ from tracekit.analyzers.fusion.kernel import LIBRARY
 from tracekit.analyzers.fusion.placement import Pass, Placed, placed
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, which
 from tracekit.analyzers.transforms.fused_groups import positions, rows_of, with_kernels
@@ -99,7 +99,7 @@ class FusedKernels(Optimization):
             return "No norm or activation launches two kernels in a row."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         if self.groups:
             plain = plain_launch_ns(base)
             passes = [
@@ -125,7 +125,7 @@ class FusedKernels(Optimization):
         known = _placed(base)
         return [(group, each) for group in known for each in group.passes if self.groups in ("all", str(group.number))]
 
-    def _by_chains(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def _by_chains(self, base: Baseline, outcome: Outcome) -> OpList:
         """Fuse neighbours in launch order, as kernels of libraries do."""
         among = _known(base)
         ops = fused(base.ops, base.gpu, outcome, within_layer=True, among=among)
@@ -133,10 +133,10 @@ class FusedKernels(Optimization):
         starts = np.flatnonzero(np.diff(chain, prepend=-1))
         length = np.diff(np.append(starts, len(chain)))
         plain = plain_launch_ns(base)
-        entered = (base.ops.host_ns.to_numpy()[starts] - plain).clip(min=0.0) * pick(CALLED, outcome)
-        torch_has_it = ops.layer_type.isin(WRITTEN_OUT)
+        entered = (base.ops.host_ns[starts] - plain).clip(min=0.0) * pick(CALLED, outcome)
+        torch_has_it = which(ops.layer_type, WRITTEN_OUT.__contains__)
         launch = np.where(torch_has_it, 1.0, pick(LIGER_LAUNCH, outcome)) * plain
-        return ops.assign(host_ns=ops.host_ns.where(length == 1, entered + launch))
+        return ops.assign(host_ns=np.where(length == 1, ops.host_ns, entered + launch))
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
         """Name the groups that take the host longer than the ops that they replace, if the step waits for the host."""
@@ -152,7 +152,7 @@ class FusedKernels(Optimization):
         return (say("fused-kernels", share_of(base, _fusible(base))),)
 
     def evidence(self, base: Baseline) -> Statements:
-        rows = base.ops[_fusible(base)]
+        rows = base.ops[_fusible(base)].frame()
         types = rows.groupby("layer_type").agg(launches=("launches", "sum"), ns=("kernel_ns", "sum"))
         top = types.sort_values("ns", ascending=False).head(_NAMED)
         return tuple(_of_layers(*row) for row in top.itertuples())

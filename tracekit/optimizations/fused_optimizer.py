@@ -1,9 +1,10 @@
 """One kernel for all arithmetic of an optimizer, instead of one per operation."""
 
 import re
+from collections import Counter
 from dataclasses import replace
+from statistics import median
 
-import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.costs.call import Cost
@@ -12,6 +13,7 @@ from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList, joined
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where, which
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -54,24 +56,23 @@ class FusedOptimizer(Optimization):
     def objection(self, base: Baseline) -> str | None:
         if not base.trains:
             return "The run has no optimizer step."
-        if base.ops.name.str.contains("aten::_fused_", regex=False).any():
+        if any("aten::_fused_" in name for name in base.ops.name):
             return "The optimizer is fused already."
         return None if _steps(base).any() else "The run has no optimizer step that launches an op at a time."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        places = np.flatnonzero(_steps(base))
-        passes, cost = base.ops.iloc[places], _fused_cost(base)
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        rows, cost = _steps(base), _fused_cost(base)
+        first, passes = int(rows.argmax()), base.ops[rows]
         ratio = estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in passes.cost)
-        one = passes.iloc[:1].assign(
+        one = passes[:1].assign(
             name="aten::_fused_adamw_",
             host_ns=_host_ns(base, outcome),
             kernel_ns=passes.kernel_ns.sum() * min(1.0, ratio * pick(KERNEL_ERROR, outcome)),
             launches=max(1, round(passes.launches.sum() / len(passes))),
-            sync=bool(passes.sync.any()),
-            cost=pd.Series([cost], index=passes.index[:1], dtype=object),
+            sync=passes.sync.any(),
+            cost=cost,
         )
-        others = base.ops.drop(passes.index)
-        return pd.concat([others.iloc[: places[0]], one, others.iloc[places[0] :]])
+        return joined(base.ops[:first], one, base.ops[first:][~rows[first:]])
 
     def reason(self, base: Baseline) -> Statements:
         rows = _steps(base)
@@ -91,7 +92,7 @@ class FusedOptimizer(Optimization):
         return (say("optimizer-launches", launches(base, rows)), *largest(base, rows))
 
     def how_to(self, base: Baseline) -> str:
-        adam = base.ops.name[_steps(base)].str.contains("addcdiv|lerp|sqrt", regex=True).any()
+        adam = any(part in name for name in base.ops.name[_steps(base)] for part in ("addcdiv", "lerp", "sqrt"))
         name, trainer = ("AdamW", _WITH_TRAINER) if adam else ("SGD", "")
         return f"optimizer = torch.optim.{name}(model.parameters(), lr=lr, fused=True){trainer}"
 
@@ -108,25 +109,25 @@ def _steps(base: Baseline) -> Rows:
     """Return the rows that update parameters: passes over lists, or without these, operations on one parameter each."""
     lists = which(base.ops.name, lambda name: bool(_LISTS.search(name)))
     if lists.any():
-        return lists & (in_phase(base.ops, "optimizer") | in_phase(base.ops, "")) & base.ops.cost.notna().to_numpy()
+        return lists & (in_phase(base.ops, "optimizer") | in_phase(base.ops, "")) & base.ops.costed
     pointwise = where(base.ops, lambda cost: cost is not None and cost.family == "pointwise")
     return in_phase(base.ops, "optimizer") & pointwise
 
 
 def _by_parameter(base: Baseline) -> bool:
-    return not base.ops.name[_steps(base)].str.contains("_foreach_", regex=False).any()
+    return not any("_foreach_" in name for name in base.ops.name[_steps(base)])
 
 
 def _parameters(base: Baseline) -> float:
     """Return the number of parameters that an optimizer updates if it launches each operation for each of them."""
-    return float(base.ops.name[_steps(base)].value_counts().median())
+    return float(median(Counter(base.ops.name[_steps(base)]).values()))
 
 
 def _host_ns(base: Baseline, outcome: Outcome) -> float:
     host = base.ops.host_ns[_steps(base)]
     if not _by_parameter(base):
         return float(host.sum() * pick(HOST_KEPT, outcome))
-    gathered, added = float(host.iloc[0]), _parameters(base) * pick(HOST_PER_PARAMETER_NS, outcome)
+    gathered, added = float(host[0]), _parameters(base) * pick(HOST_PER_PARAMETER_NS, outcome)
     return min(gathered + added, float(host.sum()))
 
 
@@ -139,7 +140,7 @@ def _fused_cost(base: Baseline) -> Cost:
     return replace(widest, flops=flops, read_bytes=_READ * copy, write_bytes=_WRITTEN * copy)
 
 
-def _copy_bytes(passes: pd.DataFrame) -> float:
+def _copy_bytes(passes: OpList) -> float:
     """Return the bytes of all parameters; most operations write each parameter once."""
-    written = passes.cost.map(lambda cost: cost.write_bytes).astype(float)
+    written = pd.Series([cost.write_bytes for cost in passes.cost], dtype=float)
     return float(written.groupby(passes.name).sum().median())

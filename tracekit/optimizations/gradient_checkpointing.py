@@ -10,6 +10,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList, joined
 from tracekit.analyzers.prediction.saved_counts import saved_counts
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.analyzers.prediction.values import Costs
@@ -55,17 +56,17 @@ class GradientCheckpointing(Optimization):
             return "The run does not train repeated blocks."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
-        again = base.ops.loc[base.blocks.index]
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        again = base.ops[base.ops.positions(base.blocks.index)]
         saved = saved_counts(base.ops).reindex(again.index, fill_value=0)
         added = pick(HOOKS, outcome) * saved + pick(WRAPPING, outcome) * base.blocks.nunique() / len(again)
-        again = again.assign(phase="backward", host_ns=again.host_ns + added * plain_launch_ns(base))
+        again = again.assign(phase="backward", host_ns=again.host_ns + added.to_numpy() * plain_launch_ns(base))
         start = int(np.flatnonzero(base.ops.phase == "backward")[0])
-        return pd.concat([base.ops.iloc[:start], again, base.ops.iloc[start:]], ignore_index=True)
+        return joined(base.ops[:start], again, base.ops[start:]).renumbered()
 
     def reason(self, base: Baseline) -> Statements:
         freed = of_step("freed", "share", 1 - _kept(base)[0])
-        again = share_of(base, base.ops.index.isin(base.blocks.index))
+        again = share_of(base, np.isin(base.ops.index, base.blocks.index))
         short = (say("memory-is-short"),) if self.needed(base) else ()
         return (say("gradient-checkpointing", again, freed), *short)
 
@@ -110,7 +111,7 @@ def _kept(base: Baseline) -> tuple[float, float]:
     already freed.
     """
     saved = saved_bytes(base.ops)
-    forward = base.ops.loc[saved.index]
+    forward = base.ops[base.ops.positions(saved.index)]
     block = base.blocks.reindex(saved.index)
     written = pd.Series([cost.write_bytes for cost in forward.cost], index=forward.index, dtype=float)
     inputs = written.groupby(block).last()

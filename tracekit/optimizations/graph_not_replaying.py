@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pandas as pd
-
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import refused
@@ -46,7 +45,7 @@ class GraphNotReplaying(CUDAGraphs):
             return "The run replays its CUDA graphs." if base.graph_use.replayed else "The run asks for no CUDA graphs."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         recording = base.recorded.recording(base.ops)
         entry = max(base.entry_ns - recording[0], 0.0)
         rest = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns - recording), entry_ns=entry)

@@ -7,7 +7,6 @@ from typing import Literal, Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.costs.call import Cost
@@ -18,9 +17,10 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.saved_tensors import saved_bytes
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where
+from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where, which
 from tracekit.analyzers.transforms.expert_products import in_one_kernel
 from tracekit.analyzers.transforms.full_precision_parts import WIDE, with_wide_parts
 from tracekit.analyzers.transforms.named_products import halved_at_best, in_precision, now_in, retimed_by_name
@@ -101,7 +101,7 @@ class HalfPrecision(Optimization):
             return "The matrix products are in 16 bits already."
         return None if _full_precision(base).any() else "Nothing works on 32-bit numbers."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         base = fused_in_half(base, outcome)
         to = self.type_on(base.gpu)
         ops = retimed(base.ops, lambda cost: _halved(cost, to, base.gpu), base.gpu, outcome)
@@ -161,7 +161,7 @@ def _is_wide_attention(cost: Cost | None) -> bool:
 
 
 @remembered
-def in_half(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def in_half(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with 32-bit ops in 16 bits, from which formats of weights start.
 
     Attention that falls back to the math path in 16 bits still computes in 32 bits.
@@ -185,8 +185,8 @@ def _kept_as_it_is(base: Baseline) -> int:
     These are the masks of dropouts, the squares of an unfused norm, and the log-probabilities of a loss in 32 bits.
     """
     saved = saved_bytes(base.ops)
-    ops = base.ops.loc[saved.index]
-    in_norms = (ops.name == "aten::pow") & ops.layer_type.str.endswith("Norm")
+    ops = base.ops[base.ops.positions(saved.index)]
+    in_norms = (ops.name == "aten::pow") & which(ops.layer_type, lambda kind: kind.endswith("Norm"))
     of_loss = (ops.name == "aten::_log_softmax") & _loss_is_wide(base)
     return int(saved[in_norms | of_loss | (ops.name == "aten::native_dropout")].sum())
 
@@ -197,7 +197,7 @@ def _loss_is_wide(base: Baseline) -> bool:
     transformers computes a causal loss in 32 bits, on a copy of the logits, after padding the labels that it shifts.
     """
     forward = base.ops.name[base.ops.phase == "forward"]
-    return bool(((forward == "aten::_log_softmax") & forward.shift().isin(_PADS)).any())
+    return bool(((forward[1:] == "aten::_log_softmax") & np.isin(forward[:-1], _PADS)).any())
 
 
 def _halved(cost: Cost, to: HalfType, gpu: GPU) -> Cost:

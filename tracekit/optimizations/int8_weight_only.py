@@ -5,15 +5,16 @@ from dataclasses import replace
 from math import ceil
 from typing import Self
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import each_row
+from tracekit.analyzers.transforms.by_cost import each_row, which
 from tracekit.analyzers.transforms.extra_kernels import WIDENING, Extra, moving, with_extras
 from tracekit.analyzers.transforms.linear_products import LinearProduct, linear_product, products_of
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -80,17 +81,17 @@ class Int8WeightOnly(WeightOnly):
             raise InputError(f"{argument!r} is not known.", "", "Write int8-weight-only or int8-weight-only:fused.")
         return type(self)(fused=True)
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         ops = super().transform(base, outcome)
         if self.fused:
             return ops
         products = products_of(base.ops, replaced(base).nonzero()[0])
-        biased = {row: base.ops.name.iloc[row] == "aten::addmm" for row in products}
+        biased = {row: base.ops.name[row] == "aten::addmm" for row in products}
         before = each_row(products, lambda product: [_widened(product)])
         after = {row: _scaled(product, biased=biased[row]) for row, product in products.items()}
         ops = with_extras(replace(base, ops=ops), before, after)
-        around = ops.name.isin((WIDENING, _SCALING, _ADDING))
-        return ops.assign(kernel_ns=ops.kernel_ns.mask(around, ops.kernel_ns * pick(ELEMENTWISE, outcome)))
+        around = which(ops.name, (WIDENING, _SCALING, _ADDING).__contains__)
+        return ops.assign(kernel_ns=ops.kernel_ns * np.where(around, pick(ELEMENTWISE, outcome), 1.0))
 
     def narrow(self, cost: Cost) -> Cost:
         return super().narrow(cost) if self.fused else cost

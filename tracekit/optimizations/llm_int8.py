@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import each_row
 from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
@@ -67,13 +66,13 @@ class LLMInt8(BitsAndBytes):
             return "Weights in 8 bits cannot be trained."
         return None if replaced(base).any() else "No layer multiplies by weights."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         half = replace(base, ops=in_half(base, outcome))
         rows = replaced(half).nonzero()[0]
         products = products_of(half.ops, rows)
         before = each_row(products, lambda product: _quantise(product, outcome))
         after = each_row(products, lambda product: _finish(product, outcome))
-        quantized = retimed(half.ops.iloc[rows], lambda cost: with_weights(cost, 1, "int8", "int8"), base.gpu, outcome)
+        quantized = retimed(half.ops[rows], lambda cost: with_weights(cost, 1, "int8", "int8"), base.gpu, outcome)
         ops = put(half.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(STREAM, outcome)))
         return with_extras(replace(half, ops=ops), before, after)
 

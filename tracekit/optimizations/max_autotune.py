@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -56,10 +57,10 @@ class MaxAutotune(Graphed):
         # Compiling may remove the reason to refuse a graph.
         return GRAPHS.objection(base) and GRAPHS.objection(run_after(COMPILE, base, "expected"))
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         ops = GRAPHS.transform(run_after(COMPILE, base, outcome), outcome)
         products = _products(ops)
-        return ops.assign(kernel_ns=ops.kernel_ns.mask(products, ops.kernel_ns * pick(PRODUCT, outcome)))
+        return ops.assign(kernel_ns=ops.kernel_ns * np.where(products, pick(PRODUCT, outcome), 1.0))
 
     def reason(self, base: Baseline) -> Statements:
         return (*COMPILE.reason(base), say("max-autotune", share_of(base, _products(base.ops))))
@@ -78,5 +79,5 @@ class MaxAutotune(Graphed):
         return replace(changed, static_cache=True) if subject.decodes else changed
 
 
-def _products(ops: pd.DataFrame) -> Rows:
+def _products(ops: OpList) -> Rows:
     return where(ops, lambda cost: cost is not None and cost.family in ("gemm", "convolution"))

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
@@ -68,15 +67,15 @@ class MixedPrecision(Optimization):
             return f"{base.gpu.name} has no units for 16 bits."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         to = half_type(base.gpu)
 
         def changed(cost: Cost) -> Cost:
             follows = outcome != "low" and cost.family in _FOLLOW
             return narrowed(cost, to) if cost.family in _PRODUCTS or follows else cost
 
-        rows = (_wide_products(base) & base.ops.cost.notna().to_numpy()).nonzero()[0]
-        casts = {int(row): _casts(base.ops.cost.iloc[row], outcome) for row in rows}
+        rows = (_wide_products(base) & base.ops.costed).nonzero()[0]
+        casts = {int(row): _casts(base.ops.cost[row], outcome) for row in rows}
         ops = retimed_by_name(base, retimed(base.ops, changed, base.gpu, outcome), to, outcome)
         return with_extras(replace(base, ops=ops), {row: extras for row, extras in casts.items() if extras}, {})
 

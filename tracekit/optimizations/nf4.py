@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import each_row
 from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
@@ -62,12 +63,12 @@ class NF4(BitsAndBytes):
             return "Weights in 4 bits cannot be trained (adapters beside them can: QLoRA)."
         return None if replaced(base).any() else "No layer multiplies by weights."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         half = replace(base, ops=in_half(base, outcome))
         rows = replaced(half).nonzero()[0]
         products = products_of(half.ops, rows)
         few = [row for row, product in products.items() if product.rows <= FEW_ROWS]
-        unpacking = retimed(half.ops.iloc[few], _packed, base.gpu, outcome)
+        unpacking = retimed(half.ops[np.array(few, dtype=np.intp)], _packed, base.gpu, outcome)
         ops = put(half.ops, unpacking.assign(kernel_ns=unpacking.kernel_ns / pick(STREAM, outcome)))
         before = each_row(products, lambda product: _unpack(product, outcome))
         return with_extras(replace(half, ops=ops), before, {})

@@ -1,12 +1,12 @@
 """Copies between host and GPU while the GPU computes: weights of offloaded layers, batches and results."""
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -48,7 +48,7 @@ class OffloadOverlap(Optimization):
             return "Neither copies of weights between layers nor pinned copies take a fifth of the GPU's time."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         rows, sizes = _waited_for(base), copied_bytes(base)
         modelled = np.array([copy_ns(int(size), base.gpu, "pinned") if size else np.inf for size in sizes])
         pageable = rows & ~copies(base, "Pinned")

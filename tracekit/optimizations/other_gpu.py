@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import pandas as pd
-
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.projection import KERNEL_ERROR, host_range, moved
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
@@ -32,7 +31,7 @@ class OtherGPU(Optimization):
     def objection(self, base: Baseline) -> str | None:
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         return self.applied(base, outcome).ops
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:

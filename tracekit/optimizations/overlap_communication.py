@@ -1,12 +1,12 @@
 """Overlaps collectives with kernels."""
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList, present
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -47,7 +47,7 @@ class OverlapCommunication(Optimization):
         exposed = float(base.ops.kernel_ns[rows].sum())
         return None if exposed > NOTABLE * base.unprofiled_ns else "Hardly any communication is exposed."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         return together(base.ops, _collectives(base), pick(HIDDEN, outcome))
 
     def reason(self, base: Baseline) -> Statements:
@@ -70,12 +70,12 @@ class OverlapCommunication(Optimization):
 
 
 def _collectives(base: Baseline) -> Rows:
-    return base.ops.message.notna().to_numpy() | is_communication(base.ops.name)
+    return present(base.ops.message) | is_communication(base.ops.name)
 
 
 def _bus_gbs(base: Baseline) -> float:
     """Return the rate in GB/s at which links carried large collectives, by their exposed time; 0 if unknown."""
-    rows = base.ops[base.ops.message.notna()]
+    rows = base.ops[present(base.ops.message)]
     known = np.array([message.known for message in rows.message], dtype=bool)
     moved = sum(message.carried for message in rows.message[known])
     time = float(rows.kernel_ns[known].sum())

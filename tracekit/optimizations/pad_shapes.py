@@ -1,13 +1,12 @@
 """Pads the sizes of GEMMs to multiples of 16 bytes, which tensor cores need."""
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.kernel_time.padding import multiple_of, padded, up
 from tracekit.analyzers.kernel_time.products import is_unaligned, vectors
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms import named_products
 from tracekit.analyzers.transforms.by_cost import Rows, where
@@ -48,7 +47,7 @@ class PadShapes(Optimization):
             return "The kernels of its products load whole vectors."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         def changed(cost: Cost) -> Cost:
             return padded(cost) if is_unaligned(cost, base.gpu) else cost
 

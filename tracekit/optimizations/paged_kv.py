@@ -1,11 +1,12 @@
 """Serving with a paged KV cache and in-flight batching, in which a finished sequence's slot is reused at once."""
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.costs.work import Attention
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -58,15 +59,15 @@ class PagedKV(Optimization):
         batch = base.source.capture.batch_size if base.source.capture else 0
         return None if batch > 1 else "One request leaves no slot idle, and no memory that another could use."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Scale the times to one useful token, because idle slots do useless work."""
         attends = _attends(base)
         useful = IN_FLIGHT / pick(OCCUPANCY, outcome)
-        kernel = base.ops.kernel_ns.mask(attends, base.ops.kernel_ns * pick(ATTENTION, outcome))
+        kernel = base.ops.kernel_ns * np.where(attends, pick(ATTENTION, outcome), 1.0)
         decoding = base.ops.phase == "decode"
         return base.ops.assign(
-            kernel_ns=kernel.mask(decoding, kernel / useful),
-            host_ns=base.ops.host_ns.mask(decoding, base.ops.host_ns / useful),
+            kernel_ns=np.where(decoding, kernel / useful, kernel),
+            host_ns=np.where(decoding, base.ops.host_ns / useful, base.ops.host_ns),
         )
 
     def reason(self, base: Baseline) -> Statements:

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-import pandas as pd
-
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
@@ -51,9 +50,9 @@ class PinnedCopies(Optimization):
             return "The step copies nothing from or to pageable memory."
         return None if gains(base, rows) else "Copies of pageable memory are a negligible part of the step."
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         rows, sizes = _pageable(base), copied_bytes(base)
-        times = base.ops.kernel_ns.to_numpy().copy()
+        times = base.ops.kernel_ns.copy()
         for place in rows.nonzero()[0]:
             if sizes[place]:
                 modelled = copy_ns(int(sizes[place]), base.gpu, "pinned") * pick(SLOWER, outcome)

@@ -1,10 +1,11 @@
 """Compiles once instead of again in measured steps."""
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.host_calibration import MOST_TO_LAUNCH_NS
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -39,14 +40,14 @@ class Recompiling(LessHostWork):
     def left(self, base: Baseline, outcome: Outcome) -> float:
         return pick(LEFT, outcome)
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the kernels that were tried out during compilation."""
         tried, left = base.recorded.while_compiling(base.ops), self.left(base, outcome)
-        times = {name: base.ops[name].where(~tried, base.ops[name] * left) for name in ("host_ns", "kernel_ns")}
+        times = {name: getattr(base.ops, name) * np.where(tried, left, 1.0) for name in ("host_ns", "kernel_ns")}
         if outcome != "low":
             warm = outcome == "high" and base.running.compiled
             most = _WARM * plain_launch_ns(base) if warm else MOST_TO_LAUNCH_NS
-            times["host_ns"] = times["host_ns"].clip(upper=most)
+            times["host_ns"] = np.minimum(times["host_ns"], most)
         return base.ops.assign(**times, sync=base.ops.sync & (~tried | (left > 0)))
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Attention, Precision
@@ -14,6 +13,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList, changed
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.built_masks import built_masks
 from tracekit.analyzers.transforms.by_cost import Rows, distinct, where
@@ -98,43 +98,40 @@ class SDPA(Optimization):
         used = {cost.work.backend for cost in base.ops.cost[_fused(base)]}
         return used == {BACKENDS[self.backend].kernels}
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         switched = replace(base, ops=self._switched(base, outcome))
-        switched = replace(switched, ops=_unmasked(switched, outcome).reset_index(drop=True))
+        switched = replace(switched, ops=_unmasked(switched, outcome).renumbered())
         joined = replace(switched, ops=self._joined(switched, outcome))
         return with_package(joined, _fused(joined), outcome) if self.backend == PACKAGE else joined.ops
 
-    def _switched(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def _switched(self, base: Baseline, outcome: Outcome) -> OpList:
         """Move attention that is already fused to the chosen kernels."""
         rows = _fused(base)
         if self.backend is None or not rows.any():
             return base.ops
         return retimed(base.ops, lambda cost: self._on(cost, masked=False), base.gpu, outcome)
 
-    def _joined(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def _joined(self, base: Baseline, outcome: Outcome) -> OpList:
         return self.joined(base, outcome, written_out(base))
 
     def joined(
         self, base: Baseline, outcome: Outcome, written: Sequence[Written], precision: Precision | None = None
-    ) -> pd.DataFrame:
+    ) -> OpList:
         """Replace each unfused attention with one op; `precision` changes its dtype."""
         ordered = sorted(written, key=lambda each: each.begin)
         ops = _merged(base.ops, ordered)
-        fused = ops.index.isin(base.ops.index[[each.begin for each in ordered]])
+        fused = np.isin(ops.index, base.ops.index[[each.begin for each in ordered]])
         masked = outcome == "low" and _batch(base) > 1
         costs = [self._on(each.cost, masked=masked) for each in ordered]
         costs = [_in_type(cost, precision) for cost in costs]
         error = pick(KERNEL_ERROR, outcome)
-        kernel, cost = ops.kernel_ns.to_numpy(copy=True), ops.cost.copy()
-        kernel[fused] = [estimate_ns(each, base.gpu) * error for each in costs]
-        cost[fused] = costs
         return ops.assign(
-            name=ops.name.mask(fused, _FUSED),
-            category=ops.category.mask(fused, "kernel"),
+            name=changed(ops.name, fused, _FUSED),
+            category=changed(ops.category, fused, "kernel"),
             host_ns=np.where(fused, ops.host_ns * pick(HOST_KEPT, outcome), ops.host_ns),
-            kernel_ns=kernel,
+            kernel_ns=changed(ops.kernel_ns, fused, [estimate_ns(each, base.gpu) * error for each in costs]),
             launches=np.where(fused, 1, ops.launches),
-            cost=cost,
+            cost=changed(ops.cost, fused, costs),
         )
 
     def _on(self, cost: Cost, *, masked: bool) -> Cost:
@@ -186,7 +183,7 @@ class SDPA(Optimization):
         return changed
 
 
-def _unmasked(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def _unmasked(base: Baseline, outcome: Outcome) -> OpList:
     """Remove the masks of unfused attention.
 
     At worst they stay, because a sliding window shorter than the text needs one.
@@ -194,14 +191,14 @@ def _unmasked(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     return base.ops if outcome == "low" else base.ops[~built_masks(base)]
 
 
-def _merged(ops: pd.DataFrame, attentions: Sequence[Written]) -> pd.DataFrame:
+def _merged(ops: OpList, attentions: Sequence[Written]) -> OpList:
     """Replace the rows of each attention with its first row, which gets their host time without additional copies."""
-    gone, host = np.zeros(len(ops), dtype=bool), ops.host_ns.to_numpy(copy=True)
+    gone, host = np.zeros(len(ops), dtype=bool), ops.host_ns.copy()
     for each in attentions:
         gone[each.begin + 1 : each.end + 1] = True
         host[each.begin + 1 : each.first] = host[each.last + 1 : each.end + 1] = 0.0
     kept = np.flatnonzero(~gone)
-    return ops.iloc[kept].assign(host_ns=np.add.reduceat(host, kept))
+    return ops[kept].assign(host_ns=np.add.reduceat(host, kept))
 
 
 def _in_type(cost: Cost, precision: Precision | None) -> Cost:

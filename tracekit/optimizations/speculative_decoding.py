@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention, Product
 from tracekit.analyzers.errors import InputError
@@ -17,6 +15,7 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList, changed
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, distinct, in_phase
 from tracekit.analyzers.transforms.linear_products import linear_product
@@ -95,7 +94,7 @@ class SpeculativeDecoding(Optimization):
             return "One more row would already bind the products by arithmetic: checking a draft is not free."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Return times per token: those of one check and its drafts, divided by the tokens that they yield."""
         drafted = self.drafted(base)
         tokens = tokens_a_pass(self._acceptance(outcome), drafted)
@@ -103,9 +102,9 @@ class SpeculativeDecoding(Optimization):
         check = retimed(base.ops[rows], lambda cost: with_rows(cost, drafted + 1), base.gpu, outcome)
         kernel = check.kernel_ns + drafted * DRAFT_BYTES * base.ops.kernel_ns[rows]
         host = base.ops.host_ns[rows] * (1 + drafted * pick(DRAFT_LAYERS, outcome))
-        host.iloc[-1] += CHECK_NS
+        host[-1] += CHECK_NS
         ops = put(base.ops, check.assign(kernel_ns=kernel / tokens))
-        return ops.assign(host_ns=ops.host_ns.mask(rows, host / tokens))
+        return ops.assign(host_ns=changed(ops.host_ns, rows, host / tokens))
 
     def drafted(self, base: Baseline) -> int:
         """Return the number of tokens to draft, with the largest gain at the expected acceptance.

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pandas as pd
+import numpy as np
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Append, Attention
@@ -10,6 +10,7 @@ from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList, changed
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, distinct, in_phase, where
 from tracekit.analyzers.transforms.extra_kernels import Extra, moving, with_extras
@@ -70,7 +71,7 @@ class StaticCache(Optimization):
             return "No growing KV cache is appended to while decoding."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         return on_static_cache(base, outcome)
 
     def reason(self, base: Baseline) -> Statements:
@@ -106,10 +107,10 @@ def _appends(cost: Cost | None) -> bool:
     return cost is not None and isinstance(cost.work, Append)
 
 
-def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
+def on_static_cache(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end.
     Because shapes stay the same, no op plans its kernel again."""
-    base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns.to_numpy() - base.planning))
+    base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns - base.planning))
     decode = in_phase(base.ops, "decode")
     if not decode.any():
         return base.ops
@@ -117,8 +118,8 @@ def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     longer = retimed(base.ops[decoding], lambda cost: _padded(cost, pick(LENGTH, outcome)), base.gpu, outcome)
     shorter = retimed(base.ops[appends], _one_token, base.gpu, outcome)
     ops = put(put(base.ops, longer), shorter)
-    longer_ns = ops.kernel_ns.mask(covered(base) & decode, ops.kernel_ns * pick(LENGTH, outcome))
-    ops = ops.assign(name=ops.name.mask(appends, WRITTEN), kernel_ns=longer_ns)
+    longer_ns = ops.kernel_ns * np.where(covered(base) & decode, pick(LENGTH, outcome), 1.0)
+    ops = ops.assign(name=changed(ops.name, appends, WRITTEN), kernel_ns=longer_ns)
     if not is_compiled(base):
         masking_ns = pick(MASKED_CALL, outcome) * plain_launch_ns(base)
         ops = ops.assign(host_ns=ops.host_ns + masking_ns * (decoding & ~is_masked(ops)))
@@ -126,12 +127,12 @@ def on_static_cache(base: Baseline, outcome: Outcome) -> pd.DataFrame:
     return _with_indices(replace(base, ops=ops), pick(INDEXING, outcome))
 
 
-def _with_indices(base: Baseline, host: float) -> pd.DataFrame:
+def _with_indices(base: Baseline, host: float) -> OpList:
     """Add the ops that compute the position to write, per layer, and those that build the mask of a pass.
 
     Unfused attention already has a mask. Generated code has these ops in the kernels that write.
     """
-    places = (base.ops.name == WRITTEN).to_numpy().nonzero()[0]
+    places = (base.ops.name == WRITTEN).nonzero()[0]
     if not len(places) or is_compiled(base):
         return base.ops
     added = [Extra(name, moving(8, 8, "fp32"), host=host) for name in _INDEX_OPS]

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.named_products import in_precision, now_in, retimed_by_name
@@ -36,7 +35,7 @@ class TF32(Optimization):
             return "No matrix product runs in fp32."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         return retimed_by_name(base, retimed(base.ops, _with_tf32, base.gpu, outcome), "tf32", outcome)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:

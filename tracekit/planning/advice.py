@@ -7,6 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Considered, MemoryFit, PlanStep, Recommendation
 from tracekit.analyzers.transforms.work_after import predicted_work
 from tracekit.optimizations import OPTIMIZATIONS, in_order
@@ -83,7 +84,7 @@ def _may_be_planned(optimization: Optimization, option: Considered, base: Baseli
     return not (rivalled or optimization.unsuited(base)) and (not loses or optimization.needed(base))
 
 
-def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str, tuple[pd.DataFrame, pd.DataFrame]]]:
+def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str, tuple[OpList, OpList]]]:
     """Yield the names of the steps, and the expected op lists before and after the last of them."""
     for steps in [*alone, *(plan[: i + 1] for i in range(len(plan)))]:
         if any(step.of_a_pass for step in steps):

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, Change, OpClassTime
 from tracekit.analyzers.transforms.by_cost import alike, op_class
 from tracekit.planning.starting_point import is_profiled
@@ -40,7 +41,7 @@ def op_class_times(before: Baseline, after: Baseline) -> tuple[OpClassTime, ...]
     )
 
 
-def _by_class(ops: pd.DataFrame) -> dict[str, int]:
+def _by_class(ops: OpList) -> dict[str, int]:
     codes, held = alike(ops.cost, ops.category)
     classes, names = pd.factorize(np.array([op_class(*values) for values in held], dtype=object))
     sums = np.bincount(classes[codes], ops.kernel_ns)

@@ -18,6 +18,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.data_parallel.buckets import Bucket, buckets
 from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
 from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
+from tracekit.analyzers.prediction.op_columns import present
 from tracekit.analyzers.prediction.stream_layout import (
     COLLECTIVE_BESIDE,
     KERNEL_BESIDE,
@@ -119,7 +120,7 @@ def _check(base: Baseline, gradients: Sequence[Gradient], ranks: int, link: Link
     why, remedy = "", "Record a training step of one GPU, with record_shapes=True."
     if not gradients:
         why = "The trace shows no gradients: the step does not train, or the shapes of its ops were not recorded."
-    elif base.ops["message"].notna().any():
+    elif present(base.ops.message).any():
         why = "Its step has collectives already."
     elif link == "nvlink" and ranks > GPUS_OF_A_HOST:
         why = f"{ranks} GPUs are not those of one host."

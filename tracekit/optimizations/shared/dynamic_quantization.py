@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows, distinct, each_row, where
 from tracekit.analyzers.transforms.extra_kernels import TORCHAO, Extra, moving, with_extras
 from tracekit.analyzers.transforms.linear_products import (
@@ -53,7 +52,7 @@ class DynamicQuantization(Optimization):
             return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         rows = _half(base, conv1d=False)
         quantized = retimed(base.ops[rows], self._narrowed, base.gpu, outcome)
         ops = put(base.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(self.stream, outcome)))
@@ -93,7 +92,7 @@ class DynamicQuantization(Optimization):
 
     def reason(self, base: Baseline) -> Statements:
         rows = _half(base, conv1d=False)
-        before = base.ops.cost[rows].iloc[0].precision
+        before = base.ops.cost[rows][0].precision
         rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops(before)
         return (
             say(

@@ -1,9 +1,8 @@
 """Adds the code that transformers runs around the flash-attn package's kernels."""
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.extra_kernels import PYTHON_OP, Extra, moving, with_extras
 from tracekit.analyzers.transforms.outcome import Outcome, pick
@@ -17,7 +16,7 @@ _GATHER = 3.0
 """Host time of such a gather, an autograd.Function, in plain launches."""
 
 
-def with_package(base: Baseline, fused: Rows, outcome: Outcome) -> pd.DataFrame:
+def with_package(base: Baseline, fused: Rows, outcome: Outcome) -> OpList:
     """Add transformers' code around the package to the ops that `fused` selects.
 
     The code is an op in Python, and for padded sequences (before version 5 for all) the packing of the sequences.
@@ -26,7 +25,7 @@ def with_package(base: Baseline, fused: Rows, outcome: Outcome) -> pd.DataFrame:
     called = Extra("flash_attn (Python)", moving(8, 8), host=1 + 2 * pick(PYTHON_OP, outcome))
     padded = outcome == "low" or (outcome == "expected" and batch_size > 1)
     rows = fused.nonzero()[0]
-    before = {int(row): [called, *(_unpadding(base.ops.cost.iloc[row]) if padded else [])] for row in rows}
+    before = {int(row): [called, *(_unpadding(base.ops.cost[row]) if padded else [])] for row in rows}
     return with_extras(base, before, {})
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.optimizations.shared.host_work import NOTABLE
 
@@ -29,8 +29,8 @@ def gains(base: Baseline, rows: Rows) -> bool:
     return float(base.ops.kernel_ns[rows].sum()) > NOTABLE * base.unprofiled_ns
 
 
-def together(ops: pd.DataFrame, rows: Rows, hidden: float) -> pd.DataFrame:
+def together(ops: OpList, rows: Rows, hidden: float) -> OpList:
     """Return the op list in which this fraction of the other work's time hides the rows."""
     moved, rest = float(ops.kernel_ns[rows].sum()), float(ops.kernel_ns[~rows].sum())
     left = max(0.0, moved - hidden * rest) / moved if moved else 1.0
-    return ops.assign(kernel_ns=ops.kernel_ns.where(~rows, ops.kernel_ns * left))
+    return ops.assign(kernel_ns=np.where(rows, ops.kernel_ns * left, ops.kernel_ns))

@@ -5,10 +5,9 @@ A simulated step without that work is the bound.
 
 from abc import abstractmethod
 
-import pandas as pd
-
 from tracekit.analyzers.evidence import Evidence, Statement, Statements, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.base import Optimization, refused
@@ -40,7 +39,7 @@ class LessHostWork(Optimization):
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of the work that remains on the critical path, 0 to 1."""
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         return base.ops
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:

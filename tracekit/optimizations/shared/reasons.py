@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pandas as pd
+
 from tracekit.analyzers.evidence import Evidence, Statement, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.by_cost import Rows
@@ -16,7 +18,7 @@ def share(base: Baseline, rows: Rows) -> float:
 
 def share_of(base: Baseline, rows: Rows, role: str = "share") -> Evidence:
     """Return `share`, with the op that it is about if there is only one."""
-    names = base.ops.name[rows].unique()
+    names = pd.unique(base.ops.name[rows])
     return Evidence(role, share(base, rows), "ops", "share", str(names[0]) if len(names) == 1 else "")
 
 
@@ -42,7 +44,7 @@ def launches(base: Baseline, rows: Any = slice(None), role: str = "launches") ->
 
 def largest(base: Baseline, rows: Rows) -> tuple[Statement, ...]:
     """Return the op with most of the rows' kernel time; empty if there is only one op, or none has time."""
-    times = base.ops[rows].groupby("name").kernel_ns.sum()
+    times = pd.Series(base.ops.kernel_ns[rows]).groupby(base.ops.name[rows]).sum()
     if len(times) < 2 or not times.max() > 0:
         return ()
     name = str(times.idxmax())

@@ -2,13 +2,12 @@
 
 from abc import abstractmethod
 
-import pandas as pd
-
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.kernel_time import estimate_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.memory import Memory
+from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.by_cost import Rows, where
 from tracekit.analyzers.transforms.extra_kernels import SUBCLASS
 from tracekit.analyzers.transforms.linear_products import (
@@ -54,7 +53,7 @@ class WeightOnly(Optimization):
             return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None
 
-    def transform(self, base: Baseline, outcome: Outcome) -> pd.DataFrame:
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         rows = replaced(base)
         narrow = retimed(base.ops[rows], self.narrow, base.gpu, outcome)
         before, costs = base.ops.kernel_ns[rows], base.ops.cost[rows]
