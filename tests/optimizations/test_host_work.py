@@ -162,7 +162,7 @@ def test_a_step_without_waits_in_it_is_faster():
 def test_what_only_computes_whether_to_branch_goes_with_the_branch():
     base = op_lists.base()
     row, one = np.arange(len(base.ops)), op_lists.elementwise(4096, "fp16", "reduction")
-    costs = base.ops.cost.to_numpy(copy=True)
+    costs = base.ops.cost.copy()
     costs[[3, 4]] = replace(one, write_bytes=1)
     ops = base.ops.assign(cost=costs, sync=row == 5, call=np.where(row == 5, "aten::is_nonzero", base.ops.call))
     copies = pd.Series(np.where(row == 5, "Memcpy DtoH (Device -> Pageable)", ""), index=ops.index)

@@ -108,7 +108,7 @@ def _asked_for(base: Baseline, read: Rows) -> Rows:
     """Return the ops right before the reads of `if tensor:` that compute nothing but its truth value, of one byte."""
     truth = np.array([cost is not None and cost.write_bytes == 1 for cost in base.ops.cost], dtype=bool)
     chosen = np.zeros(len(truth), dtype=bool)
-    ahead = read & base.ops.call.isin([_BRANCH]).to_numpy()
+    ahead = read & (base.ops.call == _BRANCH)
     while (ahead := np.append(ahead[1:], False) & truth & ~chosen).any():
         chosen |= ahead
     return chosen
