@@ -206,6 +206,24 @@ def test_a_graph_that_is_recorded_for_one_replay_is_not_replayed():
     assert 0.4 * LOADED_NS > at_worst > 0.2 * LOADED_NS > expected
 
 
+def test_copies_of_tensors_are_no_waits_to_avoid_and_pinned_ones_of_unknown_size_are_faster():
+    base = op_lists.base()
+    copy = base.ops.index == 3
+    names = pd.Series(np.where(copy, "Memcpy DtoH (Device -> Pageable)", ""), index=base.ops.index)
+    costs = np.where(copy, None, base.ops.cost)
+
+    def copying(ns: float):
+        category = np.where(copy, "memcpy", "kernel")
+        kernel_ns = np.where(copy, ns, base.ops.kernel_ns)
+        ops = base.ops.assign(kernel_ns=kernel_ns, category=category, cost=costs, sync=copy)
+        return replace(base, ops=ops, recorded=replace(base.recorded, copies=names))
+
+    assert find("avoid-syncs").objection(copying(5e3)) is None
+    assert find("avoid-syncs").objection(copying(20e6))
+    pinned = [find("pinned-copies").applied(copying(20e6), each).ops.kernel_ns[3] for each in ("low", "expected")]
+    assert pinned == pytest.approx([0.64 * 20e6, 0.16 * 20e6])
+
+
 def test_pageable_copies_become_pinned_ones():
     base = op_lists.base()
     copy = base.ops.index == 3

@@ -133,3 +133,17 @@ def test_checkpointing_is_recommended_where_memory_is_short_though_it_loses():
     of_weights = replace(run, predicted_memory=Memory(weights=gpu * 6 // 10, activations=gpu * 3 // 10))
     assert not checkpointing.needed(roomy) and not checkpointing.needed(of_weights)
     assert all("checkpointing" not in str(planned) for planned in advise(short).plan)
+
+
+def test_passes_of_an_optimizer_without_shapes_count_as_three_copies_each():
+    run = step()
+    unsized = replace(run, ops=run.ops.assign(cost=None))
+    optimizer = find("fused-optimizer")
+    assert optimizer.objection(unsized) is None
+    after = optimizer.applied(unsized, "expected").ops
+    assert after.kernel_ns.sum() - 7e6 == pytest.approx(9e5 * 7 / 9)
+    assert [each.kind for each in optimizer.reason(unsized)] == ["fused-optimizer-unsized"]
+    named = np.where(run.ops.phase == "optimizer", "aten::addcmul_", run.ops.name)
+    by_parameter = replace(unsized, ops=unsized.ops.assign(name=named))
+    assert optimizer.objection(by_parameter) is None
+    assert optimizer.objection(replace(unsized, ops=unsized.ops.assign(name="aten::mm")))

@@ -12,6 +12,7 @@ from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.value_shapes import FIXED, by_values
 from tracekit.optimizations.base import Optimization, refused
+from tracekit.optimizations.shared.host_device_copies import is_long
 from tracekit.optimizations.shared.host_work import NOTABLE, named_causes
 from tracekit.subjects.subject import Subject
 
@@ -28,7 +29,8 @@ class AvoidSyncs(Optimization):
     Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end, the
     last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only compute it
     disappear as well, except at the low end. Shapes no longer depend on values. The time of allocating and freeing
-    disappears, except for a fifth at the low end. `compile` counts a graph break at each value that is read back.
+    disappears, except for a fifth at the low end. Copies of 0.1 ms or more move tensors and stay: see `pinned-copies`.
+    `compile` counts a graph break at each value that is read back.
 
     *Refused* if the host does not wait within the step, and allocates next to nothing.
     """
@@ -41,12 +43,12 @@ class AvoidSyncs(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         allocates = base.outside.total(_WAITS) > NOTABLE * base.unprofiled_ns
-        return None if _amid(base).any() or allocates else "The host does not wait within a step."
+        return None if _avoidable(base).any() or allocates else "The host does not wait within a step."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
-        amid = _amid(base)
-        ops, read = base.ops, _to_host(base) & (amid | (outcome == "high"))
+        amid = _avoidable(base)
+        ops, read = base.ops, _to_host(base) & ~is_long(base) & (amid | (outcome == "high"))
         read |= _asked_for(base, read) & (outcome != "low")
         return ops.assign(
             sync=ops.sync & ~amid,
@@ -60,7 +62,7 @@ class AvoidSyncs(Optimization):
         return replace(after, outside=after.outside.scaled(ALLOCATING[outcome], _WAITS))
 
     def reason(self, base: Baseline) -> Statements:
-        waits = int(_amid(base).sum())
+        waits = int(_avoidable(base).sum())
         if not waits:
             return (say("avoid-allocation", of_step("time", "outside_ns", base.outside_ns(_WAITS))),)
         return (say("avoid-syncs", of_step("waits", "launches", waits)),)
@@ -69,7 +71,7 @@ class AvoidSyncs(Optimization):
         return named_causes(base, ("sync", *_WAITS))
 
     def how_to(self, base: Baseline) -> str:
-        if not _amid(base).any():
+        if not _avoidable(base).any():
             return "# no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         if by_values(base.ops).any():
             return (
@@ -102,6 +104,11 @@ def _amid(base: Baseline) -> Rows:
     kernels = np.flatnonzero((base.ops.category == "kernel") & traced)
     before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
     return np.asarray(base.ops.sync & before_last)
+
+
+def _avoidable(base: Baseline) -> Rows:
+    """Return the waits amid the step, except those for copies of whole tensors, which pinned memory avoids."""
+    return _amid(base) & ~is_long(base)
 
 
 def _asked_for(base: Baseline, read: Rows) -> Rows:

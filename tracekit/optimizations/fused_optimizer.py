@@ -29,6 +29,10 @@ four tensors become elements of lists."""
 KERNEL_ERROR = Interval(1.25, 1.0, 0.9)
 _LISTS = re.compile("_foreach_(?!copy_)")
 """Passes over lists, except those that copy gradients of another type."""
+_ARITHMETIC = re.compile(r"^aten::(?:mul|add|sub|div|neg|lerp|sqrt|rsqrt|reciprocal|addcmul|addcdiv|maximum|copy)_?$")
+"""Operations on one parameter, where the trace records no shapes."""
+_A_PASS = 3
+"""Copies of the parameters that a pass of unknown cost moves: it reads two and writes one."""
 _READ, _WRITTEN = 4, 3
 """Copies of the parameters that Adam reads and writes: it reads parameters, gradients and two moments, and writes
 all but the gradients."""
@@ -43,7 +47,8 @@ class FusedOptimizer(Optimization):
     The passes over the parameters (`_foreach_*`, or one operation after the other for each parameter) become one that
     moves seven copies of them: it reads parameters, gradients and two moments, and writes all but the gradients. The
     host time is 0.6 (0.4 to 0.9) of that of passes over lists. For an optimizer that handles each parameter separately,
-    it is the time before the first operation, and 2 (1 to 4) µs per parameter.
+    it is the time before the first operation, and 2 (1 to 4) µs per parameter. Without shapes, a pass counts as three
+    copies of the parameters.
 
     *Refused* if the optimizer is fused already, or the run does not train.
     """
@@ -61,13 +66,12 @@ class FusedOptimizer(Optimization):
         return None if _steps(base).any() else "The run has no optimizer step that launches an op at a time."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        rows, cost = _steps(base), _fused_cost(base)
+        rows, cost = _steps(base), _fused_cost(base) if _is_priced(base) else None
         first, passes = int(rows.argmax()), base.ops[rows]
-        ratio = estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in passes.cost)
         one = passes[:1].assign(
             name="aten::_fused_adamw_",
             host_ns=_host_ns(base, outcome),
-            kernel_ns=passes.kernel_ns.sum() * min(1.0, ratio * pick(KERNEL_ERROR, outcome)),
+            kernel_ns=passes.kernel_ns.sum() * min(1.0, _ratio(base, cost) * pick(KERNEL_ERROR, outcome)),
             launches=max(1, round(passes.launches.sum() / len(passes))),
             sync=passes.sync.any(),
             cost=cost,
@@ -76,12 +80,14 @@ class FusedOptimizer(Optimization):
 
     def reason(self, base: Baseline) -> Statements:
         rows = _steps(base)
+        passes = (share_of(base, rows), of_step("passes", "launches", int(rows.sum())))
+        if not _is_priced(base):
+            return (say("fused-optimizer-unsized", *passes),)
         moved = sum(cost.bytes for cost in base.ops.cost[rows])
         return (
             say(
                 "fused-optimizer",
-                share_of(base, rows),
-                of_step("passes", "launches", int(rows.sum())),
+                *passes,
                 of_step("moved", "bytes", moved),
                 of_step("after", "bytes", _fused_cost(base).bytes),
             ),
@@ -109,9 +115,26 @@ def _steps(base: Baseline) -> Rows:
     """Return the rows that update parameters: passes over lists, or without these, operations on one parameter each."""
     lists = which(base.ops.name, lambda name: bool(_LISTS.search(name)))
     if lists.any():
-        return lists & (in_phase(base.ops, "optimizer") | in_phase(base.ops, "")) & base.ops.costed
-    pointwise = where(base.ops, lambda cost: cost is not None and cost.family == "pointwise")
-    return in_phase(base.ops, "optimizer") & pointwise
+        steps = lists & (in_phase(base.ops, "optimizer") | in_phase(base.ops, ""))
+        return steps & base.ops.costed if (steps & base.ops.costed).any() else steps
+    steps = in_phase(base.ops, "optimizer")
+    if (steps & base.ops.costed).any():
+        return steps & where(base.ops, lambda cost: cost is not None and cost.family == "pointwise")
+    return steps & which(base.ops.name, lambda name: bool(_ARITHMETIC.search(name)))
+
+
+def _is_priced(base: Baseline) -> bool:
+    """Return whether the costs of the passes are known."""
+    return bool(base.ops.costed[_steps(base)].any())
+
+
+def _ratio(base: Baseline, cost: Cost | None) -> float:
+    """Return the kernel time of one pass with this cost, relative to that of all; by the number of passes without a
+    cost."""
+    passes = base.ops[_steps(base)]
+    if cost is None:
+        return (_READ + _WRITTEN) / (_A_PASS * len(passes) / _parameters(base))
+    return estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in passes.cost)
 
 
 def _by_parameter(base: Baseline) -> bool:

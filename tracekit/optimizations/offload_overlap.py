@@ -4,14 +4,13 @@ import numpy as np
 
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.host_device_copies import SLOWER, copied_bytes, copies, together
+from tracekit.optimizations.shared.host_device_copies import copies, pinned_ns, together
 from tracekit.optimizations.shared.reasons import share_of
 from tracekit.subjects.subject import Subject
 
@@ -49,10 +48,8 @@ class OffloadOverlap(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        rows, sizes = _waited_for(base), copied_bytes(base)
-        modelled = np.array([copy_ns(int(size), base.gpu, "pinned") if size else np.inf for size in sizes])
-        pageable = rows & ~copies(base, "Pinned")
-        times = np.where(pageable, np.minimum(base.ops.kernel_ns, modelled * pick(SLOWER, outcome)), base.ops.kernel_ns)
+        rows = _waited_for(base)
+        times = pinned_ns(base, rows & ~copies(base, "Pinned"), outcome)
         ahead = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~rows)
         return together(ahead, rows, pick(HIDDEN, outcome))
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.kernel_time.link_copies import copy_ns
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.outside import Outside
@@ -12,14 +11,12 @@ from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
-from tracekit.optimizations.shared.host_device_copies import SLOWER, copied_bytes, copies, gains, together
+from tracekit.optimizations.shared.host_device_copies import copied_bytes, copies, gains, pinned_ns, together
 from tracekit.optimizations.shared.reasons import share_of
 from tracekit.subjects.subject import Subject
 
 HIDDEN = Interval(0.0, 0.0, 1.0)
 """Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
-UNKNOWN = Interval(0.8, 0.5, 0.2)
-"""Ratio of pinned to pageable time of a copy with unknown size."""
 _MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 
@@ -29,10 +26,10 @@ _OFFLOADED = {"offload-overlap": "it pins the memory that it prefetches."}
 class PinnedCopies(Optimization):
     """Copies to and from page-locked host memory, which are faster and asynchronous.
 
-    Copies between the device and pageable memory take the modelled time of pinned copies (times 4, 1.1 or 1), and
-    the host does not wait for those to the device. At the high end they overlap with kernels, as for a prefetched
-    batch, and unnamed host work disappears if copies to the host are so large that their memory is mapped and unmapped
-    for each copy.
+    Copies between the device and pageable memory take the modelled time of pinned copies (times 4, 1.1 or 1), and the
+    host does not wait for those to the device. If their size is unknown and they take 0.1 ms or more, they take 0.64,
+    0.16 or 0.04 of their time. At the high end they overlap with kernels, as for a prefetched batch, and unnamed host
+    work disappears if copies to the host are so large that their memory is mapped and unmapped for each copy.
 
     *Refused* if such copies take less than 1 % of the step.
     """
@@ -51,14 +48,8 @@ class PinnedCopies(Optimization):
         return None if gains(base, rows) else "Copies of pageable memory are a negligible part of the step."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        rows, sizes = _pageable(base), copied_bytes(base)
-        times = base.ops.kernel_ns.copy()
-        for place in rows.nonzero()[0]:
-            if sizes[place]:
-                modelled = copy_ns(int(sizes[place]), base.gpu, "pinned") * pick(SLOWER, outcome)
-                times[place] = min(times[place], modelled)
-            else:
-                times[place] *= pick(UNKNOWN, outcome)
+        rows = _pageable(base)
+        times = pinned_ns(base, rows, outcome)
         pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, "HtoD")))
         return together(pinned, rows, pick(HIDDEN, outcome))
 
