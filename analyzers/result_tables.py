@@ -144,7 +144,7 @@ FUSION_PLAN = Table(
         "roof_fraction",
         "float64",
         "",
-        "bandwidth that the timed kernel reached over that of a copy; NaN: not timed, or bound by arithmetic",
+        "bandwidth that the timed kernel reached over that of a copy; NaN: not timed, or compute-bound",
     ),
     Column("reason", "object", "", 'the limit of the GPU that chose the tile; "": a library chooses'),
     Column("tile", "object", "", "what one block computes: elements, or rows x columns x depth of a GEMM"),

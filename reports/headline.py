@@ -9,8 +9,8 @@ from tracekit.reports.names import device, in_sentence, model, printable, shorte
 from tracekit.reports.numbers import duration, measured, percent, speedup, times
 
 _SAYING = {
-    "compute": "is bound by arithmetic {share} of the time",
-    "memory": "is bound by memory bandwidth {share} of the time",
+    "compute": "is compute-bound {share} of the time",
+    "memory": "is memory-bound {share} of the time",
     "launch": "waits for the host {share} of the time",
     "latency": "spends {share} of the time in kernels too small to fill the GPU",
     "transfer": "spends {share} of the time moving data",

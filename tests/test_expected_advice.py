@@ -61,7 +61,7 @@ TABLE = {
         share=(0.6, 0.95),
         first=("graph-not-replaying",),
         never=GRAPHED,
-        says=("asks for CUDA graphs and replays none", "StaticCache", "no .crop()", "cudagraph_mark_step_begin"),
+        says=("requests CUDA graphs and replays none", "StaticCache", "no .crop()", "cudagraph_mark_step_begin"),
     ),
     "mi300_resnet-train": Expected(
         steps=3,

@@ -14,7 +14,7 @@ class TimedKernel(msgspec.Struct, frozen=True):
     before_ns: float
     """Device time of the ops."""
     roof_fraction: float
-    """Bandwidth of the kernel relative to that of a copy; 0: its GEMM is bound by arithmetic."""
+    """Bandwidth of the kernel relative to that of a copy; 0: its GEMM is compute-bound."""
     compiled_ns: float = 0.0
     """Device time of torch.compile's kernels for the same ops; 0: torch.compile failed."""
     launch: dict[str, int] = {}

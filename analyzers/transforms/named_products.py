@@ -1,6 +1,6 @@
 """Changes the precision or padding of products without recorded shapes, which the names of their kernels identify.
 
-Without shapes, it is unknown whether a product is bound by arithmetic or by its bytes, so the intervals are wide.
+Without shapes, it is unknown whether a product is compute-bound or memory-bound, so the intervals are wide.
 """
 
 import math

@@ -135,7 +135,7 @@ def test_what_gives_no_more_than_a_part_of_it_is_not_recommended():
     assert judged["half-precision"].recommended
     assert (judged["nf4"].recommended, why(judged["nf4"])) == (
         False,
-        "Half precision is a part of it, and gives about as much or more alone.",
+        "Half precision is a part of it, and gains about as much or more alone.",
     )
 
 

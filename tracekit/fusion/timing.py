@@ -56,7 +56,7 @@ def time_of(kernel: ModuleType, planned: Planned, *, trains: bool, device: str =
 
 
 def _roof_fraction(planned: Planned, after_ns: float, device: str) -> float:
-    """Return the kernel's bandwidth relative to that of a copy; 0: its GEMM is bound by arithmetic."""
+    """Return the kernel's bandwidth relative to that of a copy; 0: its GEMM is compute-bound."""
     if not planned.each.bound_by_memory:
         return 0.0
     return planned.each.bytes_after / after_ns / copy_rate(device) * 1e9
