@@ -181,7 +181,7 @@ def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
 def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
     assert headline(bare) == (
-        "GPT2LMHeadModel on an H200 is bound by memory bandwidth 75 % of the time; nothing can be predicted."
+        "GPT2LMHeadModel on an H200 is memory-bound 75 % of the time; nothing can be predicted."
     )
     start = SimpleNamespace(timed="unprofiled", failed=None, understood=True)
     known: Any = replace(bare, predicted_from=start)  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     assert abstention(known) == "No optimization that tracekit knows is predicted to help."
     assert str(abstention(bare)).startswith("Nothing can be predicted.")
     assert abstention(imported) is None
-    assert headline(replace(bare, considered=())).endswith("is bound by memory bandwidth 75 % of the time.")
+    assert headline(replace(bare, considered=())).endswith("is memory-bound 75 % of the time.")
     assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is bound")
 
 
