@@ -180,9 +180,7 @@ def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
 
 def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
-    assert headline(bare) == (
-        "GPT2LMHeadModel on an H200 is memory-bound 75 % of the time; nothing can be predicted."
-    )
+    assert headline(bare) == ("GPT2LMHeadModel on an H200 is memory-bound 75 % of the time; nothing can be predicted.")
     start = SimpleNamespace(timed="unprofiled", failed=None, understood=True)
     known: Any = replace(bare, predicted_from=start)  # type: ignore[arg-type]
     assert headline(known).endswith("; no optimization is predicted to help.")
