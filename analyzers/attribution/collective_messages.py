@@ -6,8 +6,11 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.attribution.nesting import Rows, take
-from tracekit.analyzers.costs.messages import Message, message
+from tracekit.analyzers.costs.messages import Message, message, message_by_inputs
 from tracekit.analyzers.readers.collective_args import RECORDED_AS
+
+_CALLS = ("c10d::", "nccl:")
+"""Prefixes of torch's ops that call a collective, and of the ranges around its launch."""
 
 
 def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.object_]:
@@ -19,7 +22,20 @@ def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.o
     parsed = np.array([message(host["values"].cat.categories[code]) if code >= 0 else Message() for code in distinct])
     result = np.full(len(names), None, dtype=object)
     result[communicates] = parsed[codes] if len(parsed) else None
+    for item in communicates[ops >= 0]:
+        if not result[item].sized:
+            result[item] = _by_inputs(host, int(op[item]))
     return result
+
+
+def _by_inputs(host: pd.DataFrame, op: int) -> Message:
+    """Return the largest message among those of the op, of the op around it, and of the range inside it, by their
+    inputs."""
+    thread, names = host["thread"], host["name"]
+    rows = [row for row in range(max(op - 1, 0), min(op + 2, len(host))) if thread.iat[row] == thread.iat[op]]
+    calls = [row for row in rows if str(names.iat[row]).startswith(_CALLS)]
+    inputs = [[str(host[column].iat[row]) for column in ("name", "shapes", "dtypes")] for row in calls]
+    return max((message_by_inputs(*each) for each in inputs), key=lambda each: each.bytes, default=Message())
 
 
 def unknown_messages(host: pd.DataFrame, work: pd.DataFrame) -> int:

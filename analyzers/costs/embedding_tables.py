@@ -178,6 +178,14 @@ def move_sparse(call: Arguments, payload: int) -> Cost:
     return moves("gather", 0, inputs, written, written[0].dtype, access="indexed")
 
 
+@costs("torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >")
+@costs("torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction>")
+def gradient_of_permutation(call: Arguments) -> Cost:
+    """(gradients[samples, width])."""
+    gradient = call.tensor(0)
+    return moves("gather", 0, [gradient], [gradient], gradient.dtype, access="indexed")
+
+
 @costs(
     "fbgemm::asynchronous_complete_cumsum",
     "fbgemm::asynchronous_inclusive_cumsum",

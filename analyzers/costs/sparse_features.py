@@ -105,6 +105,7 @@ def unique_indices(call: Arguments) -> Cost:
 
 
 @costs("fbgemm::FloatToBfloat16Quantized", "fbgemm::FloatToHFP8Quantized", "fbgemm::Bfloat16QuantizedToFloat")
+@costs("fbgemm::HFP8QuantizedToFloat")
 @costs("fbgemm::FloatToFused8BitRowwiseQuantized", "fbgemm::HalfToFused8BitRowwiseQuantized")
 @costs("fbgemm::Fused8BitRowwiseQuantizedToFloat", "fbgemm::Fused8BitRowwiseQuantizedToHalf")
 @costs("fbgemm::FloatToFP8RowwiseQuantized", "fbgemm::FP8RowwiseQuantizedToFloat")

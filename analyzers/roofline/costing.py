@@ -47,6 +47,8 @@ class Costed:
     """Whether it is a copy between host and device."""
     peer_link: Bools
     """Whether it is a copy or collective between devices."""
+    unknown_link: Bools
+    """Whether it is a collective of an unknown group, or between hosts: the roof of its link is unknown."""
     estimated: Bools
     """Whether the bytes are only those of the op's inputs; FLOPs are then unknown."""
 
@@ -73,7 +75,8 @@ def cost_items(
     done = _share(np.where(copies, -1, cost_op), replay, items.duration, able)
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * done)
     family = np.where(family == "", _generated_families(items.name), family)
-    moves, moved = copies | communication, _moved(host, items, op, communication)
+    sent = messages(host, items.name, op)[communication]
+    moves, moved = copies | communication, _moved(items, communication, sent)
     return Costed(
         cost_op=cost_op,
         family=np.where(copies, "copy", family),
@@ -83,6 +86,7 @@ def cost_items(
         working_set=np.where(moves, moved, working_set),
         host_link=is_host_copy(items.name) & (items.category == "memcpy").to_numpy(),
         peer_link=communication | (is_peer_copy(items.name) & (items.category == "memcpy").to_numpy()),
+        unknown_link=_unknown_link(communication, sent),
         estimated=estimated & ~copies,
     )
 
@@ -94,12 +98,17 @@ def _generated_families(names: pd.Series) -> npt.NDArray[np.object_]:
     return np.array([*(each.family if each else "" for each in kernels), ""], dtype=object)[codes]
 
 
-def _moved(host: pd.DataFrame, items: WorkItems, op: Rows, communication: Bools) -> Floats:
+def _moved(items: WorkItems, communication: Bools, sent: npt.NDArray[np.object_]) -> Floats:
     """Return the bytes of copies and of communication; NaN for messages whose size is not recorded."""
     moved = items.bytes.astype(np.float64) * _touches(items)
-    sent = messages(host, items.name, op)[communication]
-    moved[communication] = [message.carried if message.known else np.nan for message in sent]
+    moved[communication] = [message.carried if message.sized else np.nan for message in sent]
     return moved
+
+
+def _unknown_link(communication: Bools, sent: npt.NDArray[np.object_]) -> Bools:
+    unknown = np.zeros(len(communication), dtype=bool)
+    unknown[communication] = [not message.known for message in sent]
+    return unknown
 
 
 def _touches(items: WorkItems) -> Ints:

@@ -58,4 +58,5 @@ def _peaks(costed: Costed, gpu: GPU) -> Floats:
 
 def _bandwidths(costed: Costed, gpu: GPU) -> Floats:
     between_devices = (gpu.nvlink_gbs / 2 or gpu.pcie_gbs) * 1e9
-    return np.select([costed.host_link, costed.peer_link], [gpu.pcie_gbs * 1e9, between_devices], default=gpu.bandwidth)
+    links = [costed.unknown_link, costed.host_link, costed.peer_link]
+    return np.select(links, [np.nan, gpu.pcie_gbs * 1e9, between_devices], default=gpu.bandwidth)

@@ -113,3 +113,50 @@ def test_a_real_trace_of_two_ranks(shared: Path) -> None:
     gradients = {each.bytes for each in collectives if each.kind == "all-reduce"}
     assert sum(gradients) == 4 * 25_557_032
     assert {each.bytes for each in collectives if each.kind == "broadcast"} == {53_120 * 4, 53 * 8}
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [
+        (
+            ("c10d::_allgather_base_", [[640], [10]], ["signed char", "signed char"]),
+            ("nccl:_all_gather_base", [[10]], ["signed char"]),
+            Message("all-gather", 640),
+        ),
+        (
+            ("c10d::allreduce_", [[], []], ["TensorList", ""]),
+            ("nccl:all_reduce", [[4096]], ["float"]),
+            Message("all-reduce", 16384),
+        ),
+        (
+            ("c10d::alltoall_base_", [[300], [256]], ["long", "long"]),
+            ("nccl:all_to_all", [[256]], ["long"]),
+            Message("all-to-all", 2400),
+        ),
+    ],
+)
+def test_before_torch_2_3_the_inputs_around_a_call_tell_its_size(tmp_path: Path, outer, inner, expected) -> None:
+    def recorded(shapes: list, types: list) -> dict:
+        return {"Input Dims": shapes, "Input type": types}
+
+    call = {"cat": "cuda_runtime", "args": {"correlation": 2}}
+    trace = load_events(
+        tmp_path,
+        op(outer[0], 10.0, 50.0, args={"External id": 6, **recorded(*outer[1:])}),
+        op("record_param_comms", 20.0, 30.0, args={"External id": 7, **recorded([[]], [""])}),
+        op(inner[0], 25.0, 20.0, cat="user_annotation", args=recorded(*inner[1:])),
+        op("cudaLaunchKernelExC", 30.0, 10.0, **call),
+        kernel(NAME, 50.0, 1000, correlation=2, **{"External id": 7}),
+        deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}],
+    )
+    analysis = analyze(trace)
+    assert messages(trace.host, analysis.work.name, analysis.work.op.to_numpy()).tolist() == [expected]
+    assert (expected.carried, expected.known) == (expected.bytes, False)
+    assert analysis.coverage.cost == 1
+    assert analysis.work.roof_fraction.isna().all()
+    assert "collective-not-modelled" in set(analysis.problems["code"])
+
+
+def test_a_recommendation_model_of_128_ranks_has_costs(shared: Path) -> None:
+    analysis = analyze(load(shared / "traces" / "ranks" / "rank-0.json.gz"))
+    assert analysis.coverage.cost > 0.9
