@@ -97,6 +97,7 @@ def test_reading_back_makes_the_host_wait() -> None:
     times = _lay_out([MM, READ, MM], [100_000, 1_500, 1_000])
     copied = max(ARRIVES_NS + 100_000 + 1_000, OP_NS + READ_NS + 3_000) + 1_500
     assert times.kernel_end[0, 1] == copied
+    assert times.issued[0, 1] == OP_NS + READ_NS
     assert times.host_end[0, 1] == times.host_start[0, 2] == copied + 5_000
 
 

@@ -12,6 +12,7 @@ from torch.profiler import record_function
 import tracekit
 from tracekit.analyzers.analysis import analyze
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.prediction.baseline import baseline
 from tracekit.analyzers.readers import load
 from tracekit.cli import main
 from tracekit.runs.own_model_run import profile_own
@@ -65,6 +66,23 @@ def test_initial_weights_and_step_counters_stay_on_the_host(gpt2):
     copies = gpt2.work[gpt2.work.category == "memcpy"]
     assert copies.name.astype(str).str.contains("HtoD").all()
     assert (copies.step >= 0).sum() <= 3  # the batch of each step
+
+
+def reads_its_loss():
+    net = nn.Sequential(*(nn.Conv2d(64, 64, 3) for _ in range(4)))
+    for _ in range(3):
+        loss = net(torch.randn(32, 64, 64, 64)).square().mean()
+        loss.backward()
+        loss.item()
+
+
+def test_the_wait_for_a_value_is_no_work_of_the_host(tmp_path):
+    with tracekit.capture(tmp_path, gpu="t4", device="model"):
+        reads_its_loss()
+    trace = load(tmp_path)
+    step = baseline(trace, analyze(trace))
+    assert step.ops.kernel_ns.sum() > 0.9 * step.latency_ns
+    assert step.ops.host_ns.sum() < 0.1 * step.latency_ns
 
 
 class Net(nn.Module):

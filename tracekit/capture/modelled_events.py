@@ -62,6 +62,7 @@ class _Step:
         self._launch_ns = round(gpu.launch_call_us * 1e3)
         self._prefix = _CALLS[gpu.vendor]
         self._start, self._end = timeline.host_start[index].tolist(), timeline.host_end[index].tolist()
+        self._issued = timeline.issued[index].tolist()
         self._kernel_start, self._kernel_end = (
             timeline.kernel_start[index].tolist(),
             timeline.kernel_end[index].tolist(),
@@ -120,7 +121,7 @@ class _Step:
                     yield self._collective(slot, described.message)
                 yield from self._launch(slot, kernel, described)
                 if described.copies:
-                    yield self._wait(f"{self._prefix}StreamSynchronize", slot, self._kernel_start[slot])
+                    yield self._wait(f"{self._prefix}StreamSynchronize", slot, self._issued[slot])
 
     def _collective(self, slot: int, message: Message) -> Event:
         """Return the event with which c10d records a collective, inside its op."""
@@ -147,8 +148,8 @@ class _Step:
     def _launch(self, slot: int, kernel: ModelledKernel, described: OpCall) -> Iterator[Event]:
         copies, stream = bool(described.copies), LINK_STREAM if described.message else STREAM
         thread, ids = self._thread(slot), self._ids(slot) | {"correlation": self._first_id + slot}
-        launched = min(self._end[slot], self._kernel_start[slot])
-        begun = max(self._start[slot], launched - self._launch_ns)
+        launched = self._issued[slot] if copies else min(self._end[slot], self._kernel_start[slot])
+        begun = max(self._start[slot], self._issued[slot] - self._launch_ns)
         call = f"{self._prefix}{'MemcpyAsync' if copies else 'LaunchKernel'}"
         times = self._kernel_start[slot], self._kernel_end[slot]
         yield _on_host("cuda_runtime", call, begun, launched, ids, thread)

@@ -32,6 +32,8 @@ class Timeline:
     """
 
     host_start: Nanoseconds
+    issued: Nanoseconds
+    """When the call has done its work on the host and, if it has device work, has launched it."""
     host_end: Nanoseconds
     """End of the call; if the call waits for the device, the end of the wait."""
     kernel_start: Nanoseconds
@@ -65,6 +67,7 @@ def lay_out(
     shape = (steps, len(slots) + 1)
     return Timeline(
         host_start=times.host_start.reshape(shape),
+        issued=times.host_end.reshape(shape),
         host_end=returned.reshape(shape),
         kernel_start=times.kernel_start.reshape(shape),
         kernel_end=times.kernel_end.reshape(shape),
@@ -88,5 +91,5 @@ def _on_two_streams(
     ).repeated(steps)
     times = stream_layout.lay_out(issued, launch_latency_ns=gpu.launch_latency_us * 1e3, gap_ns=QUEUED_GAP_NS)
     returned = np.append(times.host_start[1:], times.latency_ns)
-    arrays = (times.host_start, returned, times.start, times.end)
+    arrays = (times.host_start, times.host_end, returned, times.start, times.end)
     return Timeline(*(np.rint(each).astype(np.int64).reshape(steps, width) for each in arrays))
