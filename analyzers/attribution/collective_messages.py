@@ -31,8 +31,8 @@ def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.o
 def _by_inputs(host: pd.DataFrame, op: int) -> Message:
     """Return the largest message among those of the op, of the op around it, and of the range inside it, by their
     inputs."""
-    thread, names = host["thread"], host["name"]
-    rows = [row for row in range(max(op - 1, 0), min(op + 2, len(host))) if thread.iat[row] == thread.iat[op]]
+    thread, names = host["thread"].to_numpy(), host["name"]
+    rows = [row for row in range(max(op - 1, 0), min(op + 2, len(host))) if thread[row] == thread[op]]
     calls = [row for row in rows if str(names.iat[row]).startswith(_CALLS)]
     inputs = [[str(host[column].iat[row]) for column in ("name", "shapes", "dtypes")] for row in calls]
     return max((message_by_inputs(*each) for each in inputs), key=lambda each: each.bytes, default=Message())

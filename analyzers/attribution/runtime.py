@@ -4,15 +4,20 @@ from typing import Literal
 
 import pandas as pd
 
-from tracekit.analyzers.attribution.serving import engine_of
+from tracekit.analyzers.attribution.serving import engine_of, engine_of_op
 
 Runtime = Literal["vllm", "sglang", "training", ""]
 """A serving engine, training, or "" for an inference script."""
 
 
 def runtime_of(host: pd.DataFrame, *, training: bool) -> Runtime:
-    """Return what runs the model: a serving engine if its ranges are recorded, else training or an inference script."""
-    for name in host["name"].unique():
-        if engine := engine_of(str(name)):
+    """Return what runs the model: a serving engine if its ranges or ops are recorded, else training or an inference
+    script."""
+    names = [str(name) for name in host["name"].unique()]
+    for name in names:
+        if engine := engine_of(name):
             return engine
-    return "training" if training else ""
+    called = {engine_of_op(name) for name in names}
+    if not training:
+        return "sglang" if "sglang" in called else "vllm" if "vllm" in called else ""
+    return "training"

@@ -9,6 +9,7 @@ SGLang, build_step_span_name (sgl-project/sglang#23419; detailed_annotations add
     step[VERIFY bs=<requests>], step[DRAFT bs=<requests>]                       0.5.23: speculative decoding
 A range around the capture of a CUDA graph names its size:
     capture_<tokens>_<mode>, capture_<tokens>_<subsystem>_<mode>                vLLM with capture_torch_profiler, 0.26
+Older versions and other profilers record no such ranges. Then ops that only one engine registers tell which one runs.
 """
 
 import re
@@ -30,6 +31,11 @@ _MODES = {
     "DRAFT_EXTEND_V2": "draft",
 }
 _IDLE = "idle"
+_OPS: dict[Literal["vllm", "sglang"], tuple[str, ...]] = {
+    "sglang": ("sgl_kernel::", "sglang::"),
+    "vllm": ("vllm::", "_C_cache_ops::", "_vllm_fa2_C::", "_vllm_fa3_C::"),
+}
+"""Engine -> prefixes of its ops. SGLang calls some ops of vLLM."""
 
 
 def serving_phase(name: str) -> str | None:
@@ -64,6 +70,11 @@ def engine_of(name: str) -> Literal["vllm", "sglang", ""]:
     if _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
         return "vllm"
     return "sglang" if _SGLANG.fullmatch(name) else ""
+
+
+def engine_of_op(name: str) -> Literal["vllm", "sglang", ""]:
+    """Return the serving engine that registers an op of this name, or ""."""
+    return next((engine for engine, prefixes in _OPS.items() if name.startswith(prefixes)), "")
 
 
 def _of_batch(prefill: int, decode: int) -> str:

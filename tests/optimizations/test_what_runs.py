@@ -34,6 +34,21 @@ def test_host_rows_tell_what_runs(name, runtime):
     assert runtime_of(host, training=True) == (runtime or "training")
 
 
+@pytest.mark.parametrize(
+    ("names", "runtime"),
+    [
+        (["_C::rms_norm", "vllm::unified_attention_with_output"], "vllm"),
+        (["_C_cache_ops::reshape_and_cache_flash"], "vllm"),
+        (["vllm::all_reduce", "sgl_kernel::rmsnorm"], "sglang"),
+        (["_C::rms_norm"], ""),
+    ],
+)
+def test_without_ranges_the_ops_of_an_engine_tell_what_runs(names, runtime):
+    host = pd.DataFrame({"name": pd.Categorical(["aten::mm", *names])})
+    assert runtime_of(host, training=False) == runtime
+    assert runtime_of(host, training=True) == "training"
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_serving_engine_is_told_by_its_switches(engine):
     run = run_by(engine, precision="fp32")
