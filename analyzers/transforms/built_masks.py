@@ -25,7 +25,7 @@ _MOST_OPS = 24
 def built_masks(base: Baseline) -> Rows:
     """Select the ops that build masks which fused attention does not need."""
     rows = np.zeros(len(base.ops), dtype=bool)
-    sizes = {_bytes(attention.cost) for attention in written_out(base)}
+    sizes = {_bytes(attention.cost) for attention in written_out(base) if attention.cost}
     names = base.ops.name
     vectors = np.flatnonzero(names == _INDICES)
     for last in np.flatnonzero(names == _NUMBERS):

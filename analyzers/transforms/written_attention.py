@@ -12,6 +12,9 @@ from tracekit.analyzers.transforms.by_cost import Rows
 
 REACH = 8
 """Most ops between the softmax and each of its products (scale, mask, cast, dropout)."""
+_SOFTMAX = "aten::_softmax"
+_LINEAR = {"aten::mm", "aten::addmm", "aten::linear"}
+_BATCHED = ("aten::bmm", "aten::baddbmm")
 _COPIES = ("aten::copy_", "aten::clone")
 _MASKING = ("aten::add", "aten::add_", "aten::where", "aten::masked_fill", "aten::masked_fill_")
 
@@ -22,7 +25,8 @@ class Written:
 
     first: int
     last: int
-    cost: Cost
+    cost: Cost | None
+    """None: the trace records no shapes."""
     begin: int
     """The first of the copies before it, which repeat grouped heads or lay out the heads of several sequences as one
     batch. Fused attention reads queries, keys and values without these copies."""
@@ -33,11 +37,23 @@ class Written:
 
 def written_out(base: Baseline) -> list[Written]:
     """Return every group of batched product, softmax and batched product of matching shapes; in the backward pass, with
-    two products on either side."""
+    two products on either side. Without shapes, only those of the forward pass are found, by names."""
     costs, names = base.ops.cost.tolist(), base.ops.name.tolist()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
-    attentions = ((_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes)
-    return [attention for attention in attentions if attention]
+    attentions = [(_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes]
+    unsized = [_by_names(costs, names, i) for i, name in enumerate(names) if name == _SOFTMAX and costs[i] is None]
+    return [attention for attention in (*attentions, *unsized) if attention]
+
+
+def _by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
+    """Return the attention of a softmax without a cost, from the nearest batched product before it to that after it."""
+    near = range(max(softmax - REACH, 0), min(softmax + REACH, len(names)))
+    products = [i for i in near if names[i] in _BATCHED and costs[i] is None]
+    first = max((i for i in products if i < softmax), default=-1)
+    last = min((i for i in products if i > softmax), default=-1)
+    if min(first, last) < 0 or not _LINEAR.isdisjoint(names[first:last]):
+        return None
+    return Written(first, last, None, first, last)
 
 
 def covered(base: Baseline) -> Rows:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from op_lists import base, elementwise, product
 
@@ -178,3 +179,21 @@ def test_backends_that_a_gpu_does_not_have_are_refused():
     assert "cuDNN" in find("sdpa:cudnn").objection(base("a100", tokens=64, precision="fp16"))
     with pytest.raises(InputError, match="backend"):
         find("sdpa:xformers")
+
+
+def test_without_shapes_attention_is_found_by_names_and_its_products_remain_in_part():
+    run = base(layers=2)
+    unsized = replace(run, ops=run.ops.assign(cost=None))
+    assert [(each.first, each.last) for each in written_out(unsized)] == [(2, 5), (14, 17)]
+    products = run.ops.kernel_ns[[2, 5, 14, 17]].sum()
+    others = run.ops.kernel_ns.sum() - run.ops.kernel_ns[[2, 3, 4, 5, 14, 15, 16, 17]].sum()
+    sdpa = find("sdpa")
+    assert sdpa.obstacle(unsized) is None
+    for outcome, part in (("low", 1.0), ("expected", 0.4), ("high", 0.1)):
+        assert sdpa.applied(unsized, outcome).ops.kernel_ns.sum() == pytest.approx(others + part * products)
+
+
+def test_a_softmax_of_a_router_is_no_attention():
+    run = base(layers=1)
+    names = np.where(np.arange(len(run.ops)) == 3, "aten::mm", run.ops.name)
+    assert not written_out(replace(run, ops=run.ops.assign(cost=None, name=names)))

@@ -33,6 +33,8 @@ ops that it replaces without additional copies. It is 0.41 to 0.49 in traces of 
 with and without it on hosts of H200s. From the time that such runs saved without a profiler, it is 0.15 to 0.35, and
 0.5 for GPT-2-large as published by transformers."""
 KERNEL_ERROR = Interval(1.3, 1.0, 0.8)
+OF_PRODUCTS = Interval(1.0, 0.4, 0.1)
+"""Time of fused attention of unknown shape, relative to that of the two products, which also move the scores."""
 _FUSED = "aten::scaled_dot_product_attention"
 
 
@@ -46,7 +48,8 @@ class SDPA(Optimization):
     once per forward pass also disappears (10 to 15 launches and a wait, 110 to 260 µs on an H200 host), except at the
     lower end of the interval, because a sliding window shorter than the text needs it. Attention without an added mask
     is assumed to be unmasked. The host time is 0.45 (0.2 to 0.8) of that of the replaced ops; traces of GPT-2, BERT,
-    Llama-1B and Mistral-7B show 0.41 to 0.49.
+    Llama-1B and Mistral-7B show 0.41 to 0.49. Where the trace records no shapes, unfused attention is found by names,
+    and the fused op takes 0.4 (0.1 to 1) of the time of its products.
 
     `sdpa:flash`, `sdpa:efficient` and `sdpa:cudnn` choose the kernels, also for attention that is fused already.
     `sdpa:flash-attention-2` is the flash-attn package: an op in Python and, for padded sequences (before transformers 5
@@ -122,14 +125,13 @@ class SDPA(Optimization):
         ops = _merged(base.ops, ordered)
         fused = np.isin(ops.index, base.ops.index[[each.begin for each in ordered]])
         masked = outcome == "low" and _batch(base) > 1
-        costs = [self._on(each.cost, masked=masked) for each in ordered]
-        costs = [_in_type(cost, precision) for cost in costs]
-        error = pick(KERNEL_ERROR, outcome)
+        costs = [each.cost and _in_type(self._on(each.cost, masked=masked), precision) for each in ordered]
+        times = [_time(base, each, cost, outcome) for each, cost in zip(ordered, costs, strict=True)]
         return ops.assign(
             name=changed(ops.name, fused, _FUSED),
             category=changed(ops.category, fused, "kernel"),
             host_ns=np.where(fused, ops.host_ns * pick(HOST_KEPT, outcome), ops.host_ns),
-            kernel_ns=changed(ops.kernel_ns, fused, [estimate_ns(each, base.gpu) * error for each in costs]),
+            kernel_ns=changed(ops.kernel_ns, fused, times),
             launches=np.where(fused, 1, ops.launches),
             cost=changed(ops.cost, fused, costs),
         )
@@ -181,6 +183,13 @@ class SDPA(Optimization):
             raise refused(self, "The model is not of transformers: call scaled_dot_product_attention in its attention.")
         model.set_attn_implementation("flash_attention_2" if self.backend == PACKAGE else "sdpa")
         return changed
+
+
+def _time(base: Baseline, each: Written, cost: Cost | None, outcome: Outcome) -> float:
+    """Return the kernel time of the fused op with this cost; without shapes, by that of the products."""
+    if cost is not None:
+        return estimate_ns(cost, base.gpu) * pick(KERNEL_ERROR, outcome)
+    return float(base.ops.kernel_ns[[each.first, each.last]].sum()) * pick(OF_PRODUCTS, outcome)
 
 
 def _unmasked(base: Baseline, outcome: Outcome) -> OpList:
