@@ -105,7 +105,7 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> tuple[ExecutedCall,
         data = b"".join(source.blocks())
         name, damage = source.name, source.damage
     if not sniff(data):
-        raise InputError(f"{name} is no execution trace.", f"It begins with {data[:16]!r}.", _RECORD)
+        raise InputError(f"{name} is not an execution trace.", f"It begins with {data[:16]!r}.", _RECORD)
     try:
         decoded = msgspec.json.decode(data, type=_File)
     except BROKEN as error:

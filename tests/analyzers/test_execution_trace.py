@@ -154,8 +154,8 @@ def test_gradients_know_their_forward_op():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello", "is no execution trace"),
-        ('{"traceEvents": []}', "is no execution trace"),
+        ("hello", "is not an execution trace"),
+        ('{"traceEvents": []}', "is not an execution trace"),
         ('{"schema": "2.0", "nodes": []}', "schema that tracekit does not read"),
         ('{"schema": "1.1.1", "nodes": []}', "contains no calls"),
         ('{"schema": "1.1.1", "nodes": [{"id": 1, "name"', "is damaged"),

@@ -270,7 +270,7 @@ def test_other_databases_are_refused(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE bookmarks (url)")
     connection.close()
-    with pytest.raises(InputError, match="no export of Nsight Systems"):
+    with pytest.raises(InputError, match="not an export of Nsight Systems"):
         load(path)
 
 

@@ -257,7 +257,7 @@ def test_the_self_test_on_a_gpu(tracekit, tmp_path, monkeypatch):
         (["check", "base-0.json", "--against", "main", "--against", "base-1.json"], 1, "cannot be one of several runs"),
         (["check", "base-0.json", "--against", "main", "--accept", "gpus"], 1, "It is not an entry of a fingerprint"),
         (["check", "base-0.json", "--record"], 2, "name one with --against"),
-        (["check", "base-0.json", "--against", "base-1.json", "--record"], 1, "'base-1.json' is no baseline"),
+        (["check", "base-0.json", "--against", "base-1.json", "--record"], 1, "'base-1.json' is not a baseline"),
         (["check", "base-0.json", "--against", "main", "--json", "base-1.json/x"], 1, "base-1.json"),
         (["check", "text.json", "--against", "main"], 1, "is not a trace that tracekit reads"),
         (["check", "cut.json", "--against", "main"], 1, "It is cut off"),

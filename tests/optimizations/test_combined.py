@@ -95,7 +95,7 @@ def test_names_that_are_wrong_are_explained():
         find("half")
     with pytest.raises(InputError, match="takes no argument"):
         find("tf32:1")
-    with pytest.raises(InputError, match="no 16-bit type"):
+    with pytest.raises(InputError, match="not a 16-bit dtype"):
         find("half-precision:fp8")
     with pytest.raises(InputError, match="no batch size"):
         find("batching:0")

@@ -69,8 +69,8 @@ def test_a_static_cache_alone_loses_while_the_host_sets_the_pace():
     assert predicted_speedup(find("static-cache"), with_growing_cache()).high < 1
     memory = find("static-cache").memory(with_growing_cache(), Memory(weights=5, kv_cache=400))
     assert memory == Memory(weights=5, kv_cache=400)
-    assert "No growing" in find("static-cache").objection(decoding())
-    assert "No growing" in find("static-cache").objection(base())
+    assert "Decoding does not append" in find("static-cache").objection(decoding())
+    assert "Decoding does not append" in find("static-cache").objection(base())
 
 
 def written_out_with_growing_cache():
@@ -112,7 +112,7 @@ def test_checking_stays_bound_by_memory():
         tokens: find("speculative-decoding:0.95").drafted(decoding("a100", tokens=tokens)) for tokens in (1, 16, 32)
     }
     assert sizes[1] >= sizes[16] > sizes[32] >= 1
-    assert "arithmetic" in find("speculative-decoding").objection(decoding("a100", tokens=128))
+    assert "compute-bound" in find("speculative-decoding").objection(decoding("a100", tokens=128))
     assert "no decoding" in find("speculative-decoding").objection(base())
 
 
@@ -127,7 +127,7 @@ def test_in_flight_batching_fills_slots_and_pays_for_pages():
     gain = predicted_speedup(find("paged-kv"), run)
     assert gain.expected == pytest.approx(0.95 / 0.6, rel=0.03)
     assert 1 < gain.low < gain.expected < gain.high <= 0.95 / 0.4 * 1.03
-    assert "One request" in find("paged-kv").objection(find("sdpa").applied(decoding(), "expected"))
+    assert "A single request" in find("paged-kv").objection(find("sdpa").applied(decoding(), "expected"))
     assert find("paged-kv").throughput
 
 

@@ -128,7 +128,7 @@ def test_no_graph_records_a_copy_that_the_host_waits_for():
     fourth = baseline.ops.index == 3
     copied = baseline.ops.assign(category=changed(baseline.ops.category, fourth, "memcpy"), sync=fourth)
     objection = find("cuda-graphs").objection(replace(baseline, ops=copied))
-    assert objection is not None and objection.startswith("1 times a step the host waits for a copy")
+    assert objection is not None and objection.startswith("1 times per step the host waits for a copy")
     start = baseline.ops.index == 0
     first = baseline.ops.assign(category=changed(baseline.ops.category, start, "memcpy"), sync=start)
     assert find("cuda-graphs").objection(replace(baseline, ops=first)) is None

@@ -76,7 +76,7 @@ def _check_experts(settings: Settings, config: Any) -> None:
     if has_experts(config) and settings.dtype != "bf16":
         raise InputError(
             f"{settings.shown_name} cannot be modelled in {settings.dtype}.",
-            "It is a mixture of experts, and torch has grouped products for bf16 only.",
+            "It is a mixture of experts, and torch has grouped GEMMs only for bf16.",
             "Leave out --dtype.",
         )
 

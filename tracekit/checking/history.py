@@ -30,7 +30,7 @@ def check_recordable(name: str, options: Options) -> None:
     names = names_in(folder_of(options, *configuration()))
     if name not in names:
         raise InputError(
-            f"The check cannot be recorded: {name!r} is no baseline.",
+            f"The check cannot be recorded: {name!r} is not a baseline.",
             f"Baselines: {', '.join(names) or 'none'}.",
             "Name one of them with --against, or leave --record out.",
         )

@@ -84,7 +84,7 @@ class AvoidSyncs(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It changes the code that reads values back, which the advice names.")
+        raise refused(self, "It is a change of the code that reads values back, which the advice names.")
 
 
 def values_read_back(base: Baseline) -> int:

@@ -69,7 +69,7 @@ class Batching(Optimization):
 
     def with_argument(self, argument: str) -> Self:
         if not argument.isdecimal() or int(argument) < 1:
-            raise InputError(f"{argument!r} is no batch size.", "It must be 1 or more.", "Write: batching:32")
+            raise InputError(f"{argument!r} is not a batch size.", "It must be 1 or more.", "Write: batching:32")
         return type(self)(int(argument))
 
     def objection(self, base: Baseline) -> str | None:

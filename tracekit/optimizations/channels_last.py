@@ -77,7 +77,7 @@ class ChannelsLast(Optimization):
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda:
-            raise refused(self, "It is for convolutions of cuDNN.")
+            raise refused(self, "It applies only to cuDNN's convolutions.")
         model: Any = twin(subject.model, share=False)
         return replace(subject, model=model.to(memory_format=require("torch").channels_last))
 

@@ -116,7 +116,7 @@ class Compile(Optimization):
         if is_compiled(base):
             return "The run is already compiled."
         if base.running.is_graphed:
-            return "The run already replays CUDA graphs: their kernels were recorded, and no Python is left to remove."
+            return "The run already replays CUDA graphs: their kernels were recorded, and there is no Python to remove."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:

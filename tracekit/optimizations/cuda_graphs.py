@@ -92,28 +92,28 @@ class CUDAGraphs(Graphed):
             return f"{base.gpu.name} cannot replay graphs of kernels."
         if base.running.is_graphed:
             launches = base.running.graph_launches
-            return f"{launches} graph launch{'es' * (launches != 1)} a step replay its kernels already."
+            return f"The kernels of a step are already replayed by {launches} graph launch{'es' * (launches != 1)}."
         if base.graph_use.falls_back:
-            return "The run asks for CUDA graphs already, and does not replay them: see graph-not-replaying."
+            return "The run already requests CUDA graphs, and does not replay them: see graph-not-replaying."
         if base.trains:
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
         waits = int((_waited_for(base) & ~_between_parts(base)).sum())
         if waits:
             return (
-                f"{waits} times a step the host waits for a copy between its memory and the device's, which no graph "
-                "records: read no values back (.item()), make tensors on the device, or pin their memory."
+                f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
+                "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
             )
         shapes = int(by_values(base.ops).sum())
         if shapes:
-            return f"{shapes} times a step shapes depend on values, which no graph records: see avoid-syncs."
+            return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
         stops = waits_for_nothing(base)
         if stops:
             often = "Once" if stops == 1 else f"{stops} times"
-            return f"{often} within a step the host waits for the device, which no graph records: see avoid-syncs."
+            return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
         if traced_masks.from_the_host(base):
             return (
-                "While a step is recorded, the model makes its attention mask from a number on the host, which no "
-                "graph records: use sdpa, or compile it first."
+                "While a step is recorded, the model makes its attention mask from a number on the host, which a "
+                "graph cannot record: use sdpa, or compile it first."
             )
         return None
 
@@ -149,7 +149,7 @@ class CUDAGraphs(Graphed):
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda or subject.training:
-            raise refused(self, "A step is recorded on a CUDA device, and a training step only by hand.")
+            raise refused(self, "Graphs need a CUDA device, and a training step can only be recorded by hand.")
         return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
 
 

@@ -64,7 +64,7 @@ class FP8Dynamic(DynamicQuantization):
 
     def with_argument(self, argument: str) -> Self:
         if argument not in ("per-row", "per-tensor"):
-            raise InputError(f"{argument!r} is no granularity.", "", "Write fp8-dynamic:per-row or :per-tensor.")
+            raise InputError(f"{argument!r} is not a granularity.", "", "Write fp8-dynamic:per-row or :per-tensor.")
         return type(self)(argument == "per-tensor")
 
     def objection(self, base: Baseline) -> str | None:

@@ -88,7 +88,7 @@ class FusedKernels(Optimization):
         """Return the kernels that `tracekit fuse` writes, of all groups of the plan or of one."""
         if argument != "all" and not (argument.isdecimal() and int(argument) > 0):
             raise InputError(
-                f"{argument!r} names no group of the plan.", "It must be a number or `all`.", "Write: fused:all"
+                f"{argument!r} is not a group of the plan.", "It must be a number or `all`.", "Write: fused:all"
             )
         return type(self)(argument)
 

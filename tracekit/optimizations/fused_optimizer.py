@@ -63,7 +63,7 @@ class FusedOptimizer(Optimization):
             return "The run has no optimizer step."
         if any("aten::_fused_" in name for name in base.ops.name):
             return "The optimizer is fused already."
-        return None if _steps(base).any() else "The run has no optimizer step that launches an op at a time."
+        return None if _steps(base).any() else "The run has no unfused optimizer step."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         rows, cost = _steps(base), _fused_cost(base) if _is_priced(base) else None

@@ -86,7 +86,7 @@ class GradientCheckpointing(Optimization):
         changed = subject.with_twin()
         model: Any = changed.model
         if not hasattr(model, "gradient_checkpointing_enable"):
-            raise refused(self, "The model is not of transformers: use torch.utils.checkpoint in its forward.")
+            raise refused(self, "It is not a transformers model: use torch.utils.checkpoint in its forward.")
         model.gradient_checkpointing_enable()
         return changed
 

@@ -42,7 +42,11 @@ class GraphNotReplaying(CUDAGraphs):
 
     def objection(self, base: Baseline) -> str | None:
         if not base.graph_use.falls_back:
-            return "The run replays its CUDA graphs." if base.graph_use.replayed else "The run asks for no CUDA graphs."
+            return (
+                "The run replays its CUDA graphs."
+                if base.graph_use.replayed
+                else "The run does not request CUDA graphs."
+            )
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
@@ -76,4 +80,4 @@ class GraphNotReplaying(CUDAGraphs):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It changes what the graph reads and writes.")
+        raise refused(self, "It is a change of the tensors that the graph reads and writes.")

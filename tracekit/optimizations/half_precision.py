@@ -85,7 +85,7 @@ class HalfPrecision(Optimization):
     def with_argument(self, argument: str) -> Self:
         if argument not in _TYPES:
             raise InputError(
-                f"{argument!r} is no 16-bit type.", "", "Write half-precision:fp16 or half-precision:bf16."
+                f"{argument!r} is not a 16-bit dtype.", "", "Write half-precision:fp16 or half-precision:bf16."
             )
         return type(self)(_TYPES[argument])
 
@@ -98,8 +98,8 @@ class HalfPrecision(Optimization):
         products = [cost for cost in base.ops.cost if cost and cost.family in ("gemm", "convolution", "attention")]
         wide = sum(cost.flops for cost in products if _is_wide(cost, base.gpu))
         if 2 * wide < sum(cost.flops for cost in products):
-            return "The matrix products are in 16 bits already."
-        return None if _full_precision(base).any() else "Nothing works on 32-bit numbers."
+            return "The GEMMs are already in 16 bits."
+        return None if _full_precision(base).any() else "No op processes 32-bit numbers."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         base = fused_in_half(base, outcome)
@@ -126,7 +126,7 @@ class HalfPrecision(Optimization):
 
     def apply(self, subject: Subject) -> Subject:
         if subject.settings.dtype not in WIDE:
-            raise refused(self, "The weights are in 16 bits already.")
+            raise refused(self, "The weights are already in 16 bits.")
         return subject.with_dtype(self.dtype or subject.half_type)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:

@@ -61,10 +61,10 @@ class LLMInt8(BitsAndBytes):
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("llm-int8"):
-            return f"bitsandbytes has no int8 products for {base.gpu.name} (compute capability 7.5 and later)."
+            return f"bitsandbytes has no int8 GEMMs for {base.gpu.name} (compute capability 7.5 and later)."
         if base.trains:
             return "Weights in 8 bits cannot be trained."
-        return None if replaced(base).any() else "No layer multiplies by weights."
+        return None if replaced(base).any() else "The run has no GEMM with weights."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         half = replace(base, ops=in_half(base, outcome))

@@ -48,7 +48,7 @@ class MaxAutotune(Graphed):
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("max-autotune-gemm"):
-            return f"{base.gpu.name} has too few multiprocessors: inductor tunes no products below 68."
+            return f"{base.gpu.name} has too few multiprocessors: inductor tunes no GEMMs below 68."
         if base.running.is_graphed:
             return GRAPHS.objection(base)
         refused = COMPILE.objection(base)

@@ -62,7 +62,7 @@ class MixedPrecision(Optimization):
         if not base.trains:
             return "The run does not train: half-precision needs no autocast."
         if not _wide_products(base).any():
-            return "The products are in 16 bits already."
+            return "The GEMMs are already in 16 bits."
         if not base.gpu.supports("fp16-tensor") and base.gpu.vendor == "nvidia":
             return f"{base.gpu.name} has no units for 16 bits."
         return None

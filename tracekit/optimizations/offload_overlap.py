@@ -79,7 +79,7 @@ class OffloadOverlap(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It changes how the model is offloaded.")
+        raise refused(self, "It is a change of the code that offloads the model.")
 
 
 def _waited_for(base: Baseline) -> Rows:

@@ -48,4 +48,4 @@ class OtherGPU(Optimization):
         return f"Run it on {self.gpu.name}."
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "That GPU is not here.")
+        raise refused(self, "This machine does not have that GPU.")

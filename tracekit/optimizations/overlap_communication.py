@@ -66,7 +66,7 @@ class OverlapCommunication(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It changes how the model is distributed.")
+        raise refused(self, "It is a change of the code that distributes the model.")
 
 
 def _collectives(base: Baseline) -> Rows:

@@ -42,9 +42,9 @@ class PadShapes(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         if not _unaligned(base).any():
-            return "All products on tensor cores have rows that are multiples of 16 bytes."
+            return "All GEMMs on tensor cores have rows that are multiples of 16 bytes."
         if base.running.unaligned is not None and base.running.unaligned < _NOTABLE:
-            return "The kernels of its products load whole vectors."
+            return "The kernels of its GEMMs load whole vectors."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:

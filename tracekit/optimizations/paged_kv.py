@@ -55,9 +55,11 @@ class PagedKV(Optimization):
         if not (base.ops.phase == "decode").any():
             return "The trace marks no decoding."
         if _attends(base).sum() == 0:
-            return "Attention is written out op by op: serving engines replace it with their own."
+            return "Attention is not fused: serving engines replace it with their own."
         batch = base.source.capture.batch_size if base.source.capture else 0
-        return None if batch > 1 else "One request leaves no slot idle, and no memory that another could use."
+        return (
+            None if batch > 1 else "A single request leaves no slot idle, and has no memory that another one could use."
+        )
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Scale the times to one useful token, because idle slots do useless work."""

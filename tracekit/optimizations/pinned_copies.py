@@ -69,7 +69,7 @@ class PinnedCopies(Optimization):
         )
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It changes the code that makes the inputs.")
+        raise refused(self, "It is a change of the code that makes the inputs.")
 
 
 def _pageable(base: Baseline) -> Rows:

@@ -75,7 +75,7 @@ class SDPA(Optimization):
     def with_argument(self, argument: str) -> Self:
         if argument not in BACKENDS:
             raise InputError(
-                f"{argument!r} is no attention backend.", "", f"Write sdpa, or sdpa: with {', '.join(BACKENDS)}."
+                f"{argument!r} is not an attention backend.", "", f"Write sdpa, or sdpa: with {', '.join(BACKENDS)}."
             )
         return type(self)(argument)
 
@@ -86,7 +86,7 @@ class SDPA(Optimization):
         if preferred(base.gpu, half=half) is None:
             return f"{base.gpu.name} has no fused attention for these types."
         if self.backend == "efficient" and _grouped(base):
-            return f"{beginning(EFFICIENT)} takes no grouped heads."
+            return f"{beginning(EFFICIENT)} does not support grouped heads."
         if base.fallback is not None and written_out(base):
             return "It is already called, and fell back to its math path: see fused-attention-fallback."
         if written_out(base):
@@ -180,7 +180,7 @@ class SDPA(Optimization):
         changed = subject.with_twin()
         model: Any = changed.model
         if not hasattr(model, "set_attn_implementation"):
-            raise refused(self, "The model is not of transformers: call scaled_dot_product_attention in its attention.")
+            raise refused(self, "It is not a transformers model: call scaled_dot_product_attention in its attention.")
         model.set_attn_implementation("flash_attention_2" if self.backend == PACKAGE else "sdpa")
         return changed
 

@@ -81,7 +81,7 @@ class SpeculativeDecoding(Optimization):
             rate = -1.0
         if not 0 < rate < 1:
             raise InputError(
-                f"{argument!r} is no acceptance rate.", "It lies between 0 and 1.", f"Write: {self.id}:0.8"
+                f"{argument!r} is not an acceptance rate. ", "It lies between 0 and 1.", f"Write: {self.id}:0.8"
             )
         return type(self)(rate)
 
@@ -89,9 +89,9 @@ class SpeculativeDecoding(Optimization):
         if not _decoding(base).any():
             return "The trace marks no decoding."
         if not _products(base):
-            return "No product of the decoding reads weights."
+            return "Decoding has no GEMM with weights."
         if self._largest(base) < 1:
-            return "One more row would already bind the products by arithmetic: checking a draft is not free."
+            return "GEMMs would be compute-bound with one more row: checking a draft is not free."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:

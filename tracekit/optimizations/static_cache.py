@@ -68,7 +68,7 @@ class StaticCache(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         if not appended(base).any():
-            return "No growing KV cache is appended to while decoding."
+            return "Decoding does not append to a growing KV cache."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:

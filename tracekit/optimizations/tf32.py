@@ -32,7 +32,7 @@ class TF32(Optimization):
         if not base.gpu.supports("tf32"):
             return f"{base.gpu.name} has no TF32 (it came with compute capability 8.0)."
         if not _fp32_products(base).any():
-            return "No matrix product runs in fp32."
+            return "No GEMM runs in fp32."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
@@ -52,7 +52,7 @@ class TF32(Optimization):
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda or subject.settings.dtype != "fp32":
-            raise refused(self, "It is for matrix products in fp32, on tensor cores.")
+            raise refused(self, "It applies only to fp32 GEMMs on tensor cores.")
         return replace(subject, settings=replace(subject.settings, dtype="tf32")).with_own_weights()
 
 

@@ -34,7 +34,7 @@ def read(source: Source) -> Trace:
     with open_database(source) as database:
         if not any(database.has(table) for table in _KNOWN):
             raise InputError(
-                f"{source.name} is an SQLite file, but no export of Nsight Systems.",
+                f"{source.name} is an SQLite file, but not an export of Nsight Systems.",
                 "It has none of its tables.",
                 "Make one with nsys export --type sqlite report.nsys-rep",
             )

@@ -45,7 +45,7 @@ def apply(model):
     Raises ValueError for a model in training, and if it has no such MLP.
     """
     if model.training:
-        raise ValueError("The product with GELU is for inference: call model.eval() first.")
+        raise ValueError("The GEMM with GELU is for inference: call model.eval() first.")
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
     if not modules:
         raise ValueError(f"The model has no {' or '.join(LAYERS)}.")

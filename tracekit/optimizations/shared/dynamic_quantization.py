@@ -47,7 +47,7 @@ class DynamicQuantization(Optimization):
         if base.trains:
             return "The weights would no longer be trained."
         if not _half(base, conv1d=True).any():
-            return "No layer multiplies by weights in 16 bits (quantize from half precision)."
+            return "The run has no GEMM with weights in 16 bits (quantize from half precision)."
         if not _half(base, conv1d=False).any():
             return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None

@@ -56,7 +56,7 @@ class LessHostWork(Optimization):
         return named_causes(base, self.reduced(base))
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It changes the code around the model, which the advice shows.")
+        raise refused(self, "It is a change of the code around the model, which the advice shows.")
 
 
 def most_of_it(base: Baseline, causes: tuple[str, ...]) -> Statements:

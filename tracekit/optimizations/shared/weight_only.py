@@ -48,7 +48,7 @@ class WeightOnly(Optimization):
             return "The weights would no longer be trained."
         products = where(base.ops, _in_half)
         if not products.any():
-            return "No matrix product of the run reads weights in 16 bits (quantize from half precision)."
+            return "The run has no GEMM with weights in 16 bits (quantize from half precision)."
         if not replaced(base).any():
             return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None
