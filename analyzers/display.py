@@ -1,24 +1,20 @@
-"""Base class of values that notebooks display. The rendering functions are registered by `tracekit.reports`."""
+"""Base class of values that notebooks display. `tracekit.reports` has the functions that render them."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 Bundle = dict[str, str]
 """MIME type -> text."""
 
-Value = TypeVar("Value")
-
-_renderers: dict[type, Callable[[Any], Bundle]] = {}
-
-
-def drawn_by(kind: type[Value], render: Callable[[Value], Bundle]) -> None:
-    """Register `render` as the function with which notebooks display values of a type."""
-    _renderers[kind] = render
+Renderers = Mapping[type, Callable[[Any], Bundle]]
 
 
 class Displayed:
-    """A value with rich output in notebooks; `repr` is used if no function is registered for its type."""
+    """A value with rich output in notebooks; `repr` is used if there is no function for its type."""
+
+    renderers: ClassVar[Callable[[], Renderers]] = dict
+    """Returns the functions. It is called when a value is displayed."""
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Bundle | None:
-        render = _renderers.get(type(self))
+        render = Displayed.renderers().get(type(self))
         return render(self) if render else None

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.comparison.comparison import Comparison
-from tracekit.analyzers.display import Bundle, drawn_by
+from tracekit.analyzers.display import Bundle, Renderers
 from tracekit.analyzers.prediction.values import Recommendation
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.comparison.matched_rows import parts
@@ -39,11 +39,9 @@ _SOFT = "opacity:.7"
 _KIND = {"modelled": "modelled: every number is a prediction", "measured": "measured", "imported": "imported"}
 
 
-def show_in_notebooks() -> None:
-    """Register the notebook output of `Analysis`, `Recommendation` and `Comparison`."""
-    drawn_by(Analysis, _analysis)
-    drawn_by(Recommendation, _recommendation)
-    drawn_by(Comparison, _comparison)
+def renderers() -> Renderers:
+    """Return the functions that render each type for notebooks."""
+    return {Analysis: _analysis, Recommendation: _recommendation, Comparison: _comparison}
 
 
 def _analysis(analysis: Analysis) -> Bundle:

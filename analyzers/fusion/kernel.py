@@ -12,9 +12,6 @@ GENERATED = {
 }
 """Pointwise ops for which code can be generated, by number of operands."""
 
-LIBRARY = ("packed_projections", "padded_projection", "gelu_product")
-"""Templates that call a GEMM of the library."""
-
 Sizes = dict[str, Any]
 
 

@@ -2,55 +2,21 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from tracekit.analyzers.fusion.backward_ops import backward_of, gradients_of, ops_of
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.group_time import modelled_ns
 from tracekit.analyzers.fusion.groups import OpGroup, find
 from tracekit.analyzers.fusion.kernel import Kernel
+from tracekit.analyzers.fusion.passes import SPELLED, Pass, Place, Placed
 from tracekit.analyzers.fusion.patterns import kernels
 from tracekit.analyzers.fusion.planned_kernels import Planned, key_of, plan
 from tracekit.analyzers.fusion.replacement import costs_after
 from tracekit.analyzers.fusion.timed import Timed, TimedKernel
 from tracekit.analyzers.hardware import GPU
 
-SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
-"""Op that launches the kernel of an op, under whose name a trace records it."""
-
 BY_HAND = ("masked_softmax", "norm_quantize", "embedding_position", "weight_only_product", "draft_check")
 """Kernels that cannot replace modules."""
-
-
-class Place(NamedTuple):
-    """An op of a step: the `number`-th of `among` ops with this name in a layer and phase."""
-
-    layer: str
-    phase: str
-    op: str
-    number: int
-    among: int
-
-
-class Pass(NamedTuple):
-    """The ops that kernels replace at one point of a step."""
-
-    places: tuple[Place, ...]
-    ratio: float
-    """Modelled time of the kernels divided by that of the ops."""
-    launches: int
-    backward: bool
-    timed: bool = False
-    """Whether the ratio was measured."""
-
-
-class Placed(NamedTuple):
-    """One group of the plan."""
-
-    number: int
-    """Its row in the plan, from 1."""
-    template: str
-    passes: tuple[Pass, ...]
 
 
 def placed(graph: Graph, gpu: GPU, timed: Timed | None = None) -> tuple[Placed, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.fusion.graph import Graph
-from tracekit.analyzers.fusion.placement import SPELLED
+from tracekit.analyzers.fusion.passes import SPELLED
 from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.fusion.timed import Timed
 from tracekit.analyzers.hardware import GPU

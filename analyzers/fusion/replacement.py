@@ -7,7 +7,8 @@ from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.costs.work import Precision, Product
 from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.groups import family
-from tracekit.analyzers.fusion.kernel import LIBRARY, Kernel
+from tracekit.analyzers.fusion.kernel import Kernel
+from tracekit.analyzers.fusion.passes import LIBRARY
 from tracekit.analyzers.kernel_time.padding import padded
 
 PRECISIONS: dict[str, Precision] = {

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import log2
 
-from tracekit.analyzers.fusion.kernel import LIBRARY
+from tracekit.analyzers.fusion.passes import LIBRARY
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.sm_limits import sm_limits
 

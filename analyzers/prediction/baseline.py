@@ -7,11 +7,11 @@ took without a profiler.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.fusion.graph import Graph
 from tracekit.analyzers.fusion.timed import Timed
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.idle_tables import HOST_CAUSES
@@ -37,6 +37,9 @@ from tracekit.analyzers.prediction.streams import side_by_side
 from tracekit.analyzers.prediction.traced_step import HostTail, overlap, traced_step
 from tracekit.analyzers.results import Analysis, Source
 from tracekit.analyzers.trace import Trace
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.fusion.graph import Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +90,7 @@ class Baseline:
     graph_use: GraphUse = field(default_factory=GraphUse)
     host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
     """HOST_CAUSES of the representative step."""
-    graph: Callable[[], Graph] | None = None
+    graph: "Callable[[], Graph] | None" = None
     """Returns the graph of the step that capture kept; None: no graph was kept."""
     timed_kernels: Timed = field(default_factory=dict)
     """Written kernels of the step that were timed on its GPU."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tracekit.analyzers.fusion.placement import SPELLED, Pass, Place
+from tracekit.analyzers.fusion.passes import SPELLED, Pass, Place
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.outcome import Outcome, pick

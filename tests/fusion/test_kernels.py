@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from tracekit.analyzers.fusion.kernel import LIBRARY  # noqa: E402
+from tracekit.analyzers.fusion.passes import LIBRARY  # noqa: E402
 from tracekit.fusion import proof  # noqa: E402
 from tracekit.fusion.catalogue import TEMPLATES  # noqa: E402
 from tracekit.fusion.writing import Written, load, text  # noqa: E402

@@ -12,7 +12,8 @@ from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.fusion import graph as graphs
 from tracekit.analyzers.fusion.backward_ops import backward_of, gradients_of
-from tracekit.analyzers.fusion.placement import BY_HAND, Pass, Place, placed
+from tracekit.analyzers.fusion.passes import Pass, Place
+from tracekit.analyzers.fusion.placement import BY_HAND, placed
 from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.analyzers.fusion.timed import TimedKernel
 from tracekit.analyzers.interval import Interval

@@ -18,10 +18,10 @@ from tracekit.analyzers.comparison.compare import compare
 from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.headline import headline
-from tracekit.reports.notebook import show_in_notebooks
+from tracekit.reports.notebook import renderers
 from tracekit.reports.terminal import summary
 
-show_in_notebooks()
+Displayed.renderers = renderers
 
 CELL = """
 import torch

@@ -10,23 +10,29 @@ import pandas as pd
 
 from tracekit.analyzers import cache, hardware, problems
 from tracekit.analyzers.capture_info import single
+from tracekit.analyzers.display import Displayed, Renderers
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.readers import load
 from tracekit.analyzers.readers.source import MAX_BYTES
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Trace
-from tracekit.answers.captured_graphs import with_captures_of
-from tracekit.answers.fused_kernel_plan import by_data_flow
 from tracekit.calibration.correction import corrected
 from tracekit.planning.after_measuring import after_measuring
-from tracekit.reports.notebook import show_in_notebooks
+from tracekit.runs.kept_graph import graph_of
 from tracekit.runs.verification_file import verification_of
 
 if TYPE_CHECKING:
     from tracekit.analyzers.prediction.baseline import Baseline
 
-show_in_notebooks()
+
+def _renderers() -> Renderers:
+    from tracekit.reports.notebook import renderers
+
+    return renderers()
+
+
+Displayed.renderers = _renderers
 
 
 def analyze(
@@ -54,10 +60,16 @@ def analyze(
     measured = None if counters is None else _counters(counters, max_bytes)
     if captures or latency_ms or measured is not None or not use_cache:
         read = partial(cache.load if use_cache else load, max_bytes=max_bytes)
-        trace = with_captures_of(read(path), captures, read) if captures else read(path)
+        trace = _with_captures(read(path), captures, read) if captures else read(path)
         return _with_measurements(_analyzed(trace.timed(single(latency_ms)), named, measured), path)
     analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), named)
     return _with_measurements(analysis, path)
+
+
+def _with_captures(trace: Trace, captures: Sequence[str | Path], read: Callable[[Path], Trace]) -> Trace:
+    from tracekit.answers.captured_graphs import with_captures_of
+
+    return with_captures_of(trace, captures, read)
 
 
 def analyze_into(
@@ -90,7 +102,12 @@ def _recalled(path: str | Path, make: Callable[[], Analysis], named: GPU | None,
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
     """Add measurements of this run, and corrections from measurements of other runs on this machine. They are never
     cached."""
-    return by_data_flow(after_measuring(replace(corrected(analysis), verified=verification_of(path))), path)
+    measured = after_measuring(replace(corrected(analysis), verified=verification_of(path)))
+    if graph_of(path) is None:
+        return measured
+    from tracekit.answers.fused_kernel_plan import by_data_flow
+
+    return by_data_flow(measured, path)
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:

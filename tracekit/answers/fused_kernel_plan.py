@@ -14,12 +14,11 @@ from tracekit.analyzers.fusion.plan_table import table
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.values import Recommendation
-from tracekit.analyzers.readers.remote import is_url
 from tracekit.analyzers.results import Analysis
 from tracekit.optimizations.fused_kernels import FusedKernels
 from tracekit.planning.search import pays
 from tracekit.runs import kernel_times
-from tracekit.runs.folders import GRAPH, TRACE
+from tracekit.runs.kept_graph import graph_of
 
 _SHOWN = 6
 """Groups of the plan that a card names."""
@@ -27,13 +26,12 @@ _SHOWN = 6
 
 def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
     """Return the analysis with the plan by data flow, if the run's folder holds the graph of its step."""
-    folder = folder_of(path)
-    gpu = analysis.source.gpu
-    if folder is None or gpu is None or not (folder / GRAPH).is_file():
+    graph, gpu = graph_of(path), analysis.source.gpu
+    if graph is None or gpu is None:
         return analysis
     steps = int((analysis.timeline.steps.kernels > 0).sum()) if len(analysis.timeline.steps) else 0
-    written = kernel_times.read(folder, gpu)
-    plan = table(graphs.read(folder / GRAPH), gpu, analysis.layer_ops, steps, written.kernels)
+    written = kernel_times.read(graph.parent, gpu)
+    plan = table(graphs.read(graph), gpu, analysis.layer_ops, steps, written.kernels)
     return with_card(replace(analysis, fusion_plan=plan), written.gain)
 
 
@@ -79,16 +77,8 @@ def with_graph(base: Baseline, path: str | Path) -> Baseline:
 
     The graph is read when it is needed.
     """
-    folder = folder_of(path)
-    if folder is None or not (folder / GRAPH).is_file():
+    graph = graph_of(path)
+    if graph is None:
         return base
-    graph = cache(partial(graphs.read, folder / GRAPH))
-    return replace(base, graph=graph, timed_kernels=kernel_times.read(folder, base.gpu).kernels)
-
-
-def folder_of(path: str | Path) -> Path | None:
-    """Return the run's folder: the path itself, or the folder of the trace; None if the path is neither."""
-    if str(path) == "-" or is_url(str(path)):
-        return None
-    path = Path(path)
-    return path if path.is_dir() else path.parent if path.name == TRACE else None
+    timed = kernel_times.read(graph.parent, base.gpu).kernels
+    return replace(base, graph=cache(partial(graphs.read, graph)), timed_kernels=timed)

@@ -8,8 +8,7 @@ import numpy as np
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.evidence import Evidence, Statement, Statements
-from tracekit.analyzers.fusion.kernel import LIBRARY
-from tracekit.analyzers.fusion.placement import Pass, Placed, placed
+from tracekit.analyzers.fusion.passes import LIBRARY, Pass, Placed
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.op_columns import OpList
@@ -175,7 +174,11 @@ class FusedKernels(Optimization):
 
 @remembered
 def _placed(base: Baseline) -> tuple[Placed, ...]:
-    return placed(base.graph(), base.gpu, base.timed_kernels) if base.graph else ()
+    if base.graph is None:
+        return ()
+    from tracekit.analyzers.fusion.placement import placed  # few runs keep a graph
+
+    return placed(base.graph(), base.gpu, base.timed_kernels)
 
 
 def _launch_ns(group: Placed, each: Pass, plain_ns: float, outcome: Outcome) -> float:
