@@ -97,7 +97,7 @@ def test_names_that_are_wrong_are_explained():
         find("tf32:1")
     with pytest.raises(InputError, match="not a 16-bit dtype"):
         find("half-precision:fp8")
-    with pytest.raises(InputError, match="no batch size"):
+    with pytest.raises(InputError, match="not a batch size"):
         find("batching:0")
     with pytest.raises(InputError, match="twice"):
         parse("compile+compile")
