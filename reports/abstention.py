@@ -15,6 +15,8 @@ def abstention(analysis: Analysis) -> str | None:
         return None
     if can_predict(analysis):
         return _NOTHING + _hidden(analysis) + "."
+    if _nameless(analysis):
+        return "Nothing can be predicted. The trace names no GPU that tracekit knows; name it with --gpu."
     messages = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
     if analysis.source.device == "cpu":
         messages.insert(0, "The trace contains no work of a GPU.")
@@ -29,8 +31,13 @@ def can_predict(analysis: Analysis) -> bool:
 def helpless(analysis: Analysis) -> str:
     """Return why nothing is recommended, as the end of a sentence without a full stop."""
     if not can_predict(analysis):
-        return "nothing can be predicted"
+        return "nothing can be predicted" + " until --gpu names the GPU" * _nameless(analysis)
     return "no optimization is predicted to help" + _hidden(analysis)
+
+
+def _nameless(analysis: Analysis) -> bool:
+    """Return whether nothing is predicted because the GPU is unknown."""
+    return analysis.source.device != "cpu" and analysis.source.gpu is None
 
 
 def _hidden(analysis: Analysis) -> str:

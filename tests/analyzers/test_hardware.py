@@ -55,6 +55,8 @@ ASKED_FOR = [
     "rtx-5070-ti",
     "rtx-5080",
     "b300",
+    "gb200",
+    "gb300",
     "v100-sxm",
     "a10g",
     "a100-40gb-sxm",
@@ -283,7 +285,7 @@ def test_features_follow_compute_capability() -> None:
     assert with_feature("compile") == set(IDS) - of_architectures("pascal")
     assert {"t4", "l4", "rtx-4070-ti-super"}.isdisjoint(with_feature("max-autotune-gemm"))
     assert {"a40", "rtx-3080", "h100-pcie", "mi300x"} <= with_feature("max-autotune-gemm")
-    assert with_feature("cudnn-attention") == of_architectures("hopper") | {"b200", "b300"}
+    assert with_feature("cudnn-attention") == of_architectures("hopper") | {"b200", "b300", "gb200", "gb300"}
     assert with_feature("flash-attention-3") == of_architectures("hopper")
     assert with_feature("float8-dynamic") == of_architectures("hopper", "ada", "blackwell", "cdna3", "cdna4")
     assert not with_feature("int4-tensor") & (of_architectures("hopper", "blackwell") | amd)

@@ -188,6 +188,9 @@ def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     assert "to help, as far as known: the trace does not record shapes" in headline(shapeless)
     assert abstention(known) == "No optimization that tracekit knows is predicted to help."
     assert str(abstention(bare)).startswith("Nothing can be predicted.")
+    nameless = replace(bare, source=replace(bare.source, gpu=None))
+    assert headline(nameless).endswith("; nothing can be predicted until --gpu names the GPU.")
+    assert "names no GPU that tracekit knows" in str(abstention(nameless))
     assert abstention(imported) is None
     assert headline(replace(bare, considered=())).endswith("is memory-bound 75 % of the time.")
     assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is bound")
