@@ -68,6 +68,15 @@ def test_initial_weights_and_step_counters_stay_on_the_host(gpt2):
     assert (copies.step >= 0).sum() <= 3  # the batch of each step
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_multi_head_attention_of_torch_is_fused(tmp_path, training):
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).train(training)
+    with tracekit.capture(tmp_path, gpu="a100", device="model"):
+        layer(torch.randn(2, 32, 64)).sum().backward()
+    ops = set(analyze(load(tmp_path)).work.op_name)
+    assert {"aten::_scaled_dot_product_efficient_attention"} < ops and "aten::bmm" not in ops
+
+
 def reads_its_loss():
     net = nn.Sequential(*(nn.Conv2d(64, 64, 3) for _ in range(4)))
     for _ in range(3):

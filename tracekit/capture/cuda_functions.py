@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import dropout, scaled_dot_product_attention, softmax
 from torch.overrides import TorchFunctionMode
 
 from tracekit.capture.cuda_attention import AttentionChoice
@@ -22,11 +24,12 @@ class CudaFunctions(TorchFunctionMode):
         super().__init__()
         self._choice, self._host_tensors = attention, host_tensors
         self._paths: dict[Any, Callable[..., Any]] = {
-            functional.scaled_dot_product_attention: self._attention,
-            functional.dropout: _dropout,
+            scaled_dot_product_attention: self._attention,
+            functional.multi_head_attention_forward: self._multi_head_attention,
+            dropout: _dropout,
             functional.rms_norm: rms_norm,
             torch.rms_norm: rms_norm,
-            functional.softmax: _softmax,
+            softmax: _softmax,
             torch.tensor: self._tensor,
             torch.Tensor.to: self._to,
             **recurrent_calls(recorder),
@@ -46,11 +49,18 @@ class CudaFunctions(TorchFunctionMode):
         **options: Any,
     ) -> torch.Tensor:
         """Call attention without dropout: its cost is not modelled, and on the CPU it would select the math path."""
-        attend = functional.scaled_dot_product_attention
         if self._choice.backend(query, key, value, attn_mask is not None) == "math":
             with sdpa_kernel(SDPBackend.MATH):
-                return attend(query, key, value, attn_mask, dropout_p, is_causal, **options)
-        return attend(query, key, value, attn_mask, 0.0, is_causal, **options)
+                return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
+        return scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, **options)
+
+    def _multi_head_attention(self, *args: Any, **kwargs: Any) -> Any:
+        """Replace the functions that torch's multi-head attention calls: a mode does not see calls from within a function
+        that it handles."""
+        with patch.multiple(
+            functional, scaled_dot_product_attention=self._attention, dropout=_dropout, softmax=_softmax
+        ):
+            return functional.multi_head_attention_forward(*args, **kwargs)
 
     def _tensor(self, data: Any, *, device: Any = None, **options: Any) -> torch.Tensor:
         made = torch.tensor(data, device=device, **options)
@@ -72,7 +82,7 @@ def _names_device(args: Any, kwargs: Any) -> bool:
 def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     if training and not inplace and 0 < p < 1:
         return torch.native_dropout(input, p, True)[0]
-    return functional.dropout(input, p, training, inplace)
+    return dropout(input, p, training, inplace)
 
 
 def _softmax(
@@ -81,4 +91,4 @@ def _softmax(
     """Use the softmax that reads fp16 and writes fp32, which only CUDA has."""
     if input.dtype == torch.float16 and dtype == torch.float32 and dim is not None:
         return torch._softmax(input, dim, True)
-    return functional.softmax(input, dim, _stacklevel, dtype)
+    return softmax(input, dim, _stacklevel, dtype)
