@@ -55,8 +55,8 @@ class CudaFunctions(TorchFunctionMode):
         return scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, **options)
 
     def _multi_head_attention(self, *args: Any, **kwargs: Any) -> Any:
-        """Replace the functions that torch's multi-head attention calls: a mode does not see calls from within a function
-        that it handles."""
+        """Replace the functions that torch's multi-head attention calls: a mode does not see what the functions that it
+        handles call."""
         with patch.multiple(
             functional, scaled_dot_product_attention=self._attention, dropout=_dropout, softmax=_softmax
         ):
