@@ -1,13 +1,13 @@
 """The traced step: its duration, host time after its last launch, and the rows recorded on the host."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.kernel_names import matching
+from tracekit.analyzers.attribution.kernel_names import is_copy_to_host, matching
 from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
 from tracekit.analyzers.prediction.idle_casts import idle_casts
 from tracekit.analyzers.prediction.oplist import typical_step
@@ -16,6 +16,7 @@ from tracekit.analyzers.prediction.waiting import blocking_copies, waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
 
+_WAITS_FOR_ALL = re.compile(r"DeviceSynchronize")
 _REGION = re.compile(f"^{COMPILED_REGION}")
 
 
@@ -26,14 +27,16 @@ class HostTail:
     before_ns: float = 0.0
     after_ns: float = 0.0
     waits: bool = False
+    asks_nothing: bool = False
+    """Whether every step ends in this wait, and nothing is read back: `torch.cuda.synchronize()`."""
 
     def scaled(self, factor: float) -> "HostTail":
-        return HostTail(self.before_ns * factor, self.after_ns * factor, self.waits)
+        return replace(self, before_ns=self.before_ns * factor, after_ns=self.after_ns * factor)
 
     def less(self, ns: float) -> "HostTail":
         """Return a copy with `ns` less time, subtracted first from the time after the wait."""
         after = max(self.after_ns - ns, 0.0)
-        return HostTail(max(self.before_ns - (ns - self.after_ns + after), 0.0), after, self.waits)
+        return replace(self, before_ns=max(self.before_ns - (ns - self.after_ns + after), 0.0), after_ns=after)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
     tail = _tail(trace, host, work, start + issued)
+    nothing = tail.waits and _asks_nothing(trace.host, work, analysis.timeline.steps)
+    tail = replace(tail, asks_nothing=nothing)
     entry = _entry_ns(host, trace.host.start_ns.to_numpy()[launches]) if len(launches) else 0
     return TracedStep(
         wall_ns=wall,
@@ -140,6 +145,19 @@ def _tail(trace: Trace, host: pd.DataFrame, work: pd.DataFrame, stop: int) -> Ho
     first_wait, waited_until = int(calls.start_ns.min()), int((calls.start_ns + calls.duration_ns).max())
     between = waited_until - max(first_wait, last) - int(calls.duration_ns.sum())
     return HostTail(max(first_wait - last, 0) + max(between, 0), max(stop - waited_until, 0), waits=True)
+
+
+def _asks_nothing(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> bool:
+    """Return whether the steps, except perhaps the last, each end in a wait that reads nothing back.
+
+    Profilers and benchmarks wait once, after the last step.
+    """
+    begins = np.sort(steps.host_start_ns.to_numpy())
+    calls = host[(host.category == "runtime").to_numpy() & matching(host.name, _WAITS_FOR_ALL)]
+    times = np.sort(calls.start_ns.to_numpy())
+    in_each = np.diff(np.searchsorted(times, begins)) > 0
+    copies = is_copy_to_host(work.name)
+    return len(begins) > 1 and bool(in_each.all()) and not bool(copies[int(work.start_ns.argmax())])
 
 
 def _launched_until(launches: pd.DataFrame, copying: "pd.Series[int]") -> "pd.Series[int]":

@@ -7,6 +7,7 @@ import numpy as np
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.op_columns import OpList, changed
+from tracekit.analyzers.prediction.traced_step import HostTail
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.by_cost import Rows
 from tracekit.analyzers.transforms.outcome import Outcome
@@ -29,8 +30,9 @@ class AvoidSyncs(Optimization):
     Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end, the
     last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only compute it
     disappear as well, except at the low end. Shapes no longer depend on values. The time of allocating and freeing
-    disappears, except for a fifth at the low end. Copies of 0.1 ms or more move tensors and stay: see `pinned-copies`.
-    `compile` counts a graph break at each value that is read back.
+    disappears, except for a fifth at the low end. If each step of a script ends in a wait that reads nothing back
+    (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and stay: see
+    `pinned-copies`. `compile` counts a graph break at each value that is read back.
 
     *Refused* if the host does not wait within the step, and allocates next to nothing.
     """
@@ -43,7 +45,11 @@ class AvoidSyncs(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         allocates = base.outside.total(_WAITS) > NOTABLE * base.unprofiled_ns
-        return None if _avoidable(base).any() or allocates else "The host does not wait within a step."
+        return (
+            None
+            if _avoidable(base).any() or _ends_in_wait(base) or allocates
+            else "The host does not wait within a step."
+        )
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
@@ -59,10 +65,13 @@ class AvoidSyncs(Optimization):
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         after = super().applied(base, outcome)
+        if base.tail and _ends_in_wait(base):
+            host_ns = base.tail.before_ns + base.tail.after_ns
+            after = replace(after, overlaps=True, tail=HostTail(before_ns=host_ns))
         return replace(after, outside=after.outside.scaled(ALLOCATING[outcome], _WAITS))
 
     def reason(self, base: Baseline) -> Statements:
-        waits = int(_avoidable(base).sum())
+        waits = int(_avoidable(base).sum()) + _ends_in_wait(base)
         if not waits:
             return (say("avoid-allocation", of_step("time", "outside_ns", base.outside_ns(_WAITS))),)
         return (say("avoid-syncs", of_step("waits", "launches", waits)),)
@@ -71,6 +80,8 @@ class AvoidSyncs(Optimization):
         return named_causes(base, ("sync", *_WAITS))
 
     def how_to(self, base: Baseline) -> str:
+        if _ends_in_wait(base) and not _avoidable(base).any():
+            return "# no torch.cuda.synchronize() in the loop: time many steps together, or with torch.cuda.Event"
         if not _avoidable(base).any():
             return "# no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         if by_values(base.ops).any():
@@ -104,6 +115,11 @@ def _amid(base: Baseline) -> Rows:
     kernels = np.flatnonzero((base.ops.category == "kernel") & traced)
     before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
     return np.asarray(base.ops.sync & before_last)
+
+
+def _ends_in_wait(base: Baseline) -> bool:
+    """Return whether each step of a script ends in a wait that reads nothing back. Captures wait to time each step."""
+    return base.tail is not None and base.tail.asks_nothing and base.source.capture is None
 
 
 def _avoidable(base: Baseline) -> Rows:
