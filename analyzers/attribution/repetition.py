@@ -1,8 +1,8 @@
 """Finds the steps of a trace without step markers, by repetition.
 
 Training repeats the optimizer's step, loops over data repeat the loader's next batch, and inference repeats the call
-of the outermost module. If the host recorded none of these, the sequence of kernels may be periodic, an op that reads
-the model's inputs may repeat, or passes of equal kernels follow each other.
+of the outermost module. If the host recorded none of these, the sequence of kernels may be periodic, a program's
+ranges or an op that reads the model's inputs may repeat, or passes of equal kernels follow each other.
 """
 
 import re
@@ -24,6 +24,13 @@ from tracekit.analyzers.attribution.work_items import WorkItems
 Ints = npt.NDArray[np.int64]
 
 _UPDATE = re.compile(r"Optimizer\.step#")
+_ITERATION = re.compile(
+    r"(?:.*[^A-Za-z])?(?:run_)?(?:train(?:ing)?|inference|decode|denois(?:e|ing)|predict(?:ion)?|evaluat(?:e|ion)|val(?:idation)?)"
+    r"(?:[ _-](?:step|batch|iteration|iter))?"
+    r"|(?:DeepSpeedEngine|DistributedDataParallel|FullyShardedDataParallel)\.forward|(?:## )?forward(?: ##)?",
+    re.IGNORECASE,
+)
+"""Names of ranges around an iteration, or around its first part, that do not count iterations."""
 _NEXT_BATCH = re.compile(r"enumerate\(DataLoader\)#.*__next__")
 _NEVER = np.iinfo(np.int64).max
 
@@ -55,9 +62,21 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
     if len(calls.start) > 1:
         return calls.start, np.append(calls.start[1:], _end_of_last(calls, window))
     start = period_starts(items, origin, window.start_ns, window.end_ns)
+    start = start if len(start) else _begun(host, window)
     start = start if len(start) else _passes(host, items, origin, window)
     start = start if len(start) else pass_starts(host, items, origin, window.start_ns, window.end_ns)
     return start, np.append(start[1:], window.end_ns)[: len(start)]
+
+
+def _begun(host: pd.DataFrame, window: Window) -> Ints:
+    """Return when ranges of iterations that no other encloses began; empty with fewer than two."""
+    user = UserRanges(host)
+    mask = np.zeros(len(host), dtype=bool)
+    mask[user.rows_of(_ITERATION.fullmatch)] = True
+    nest = Nest(host, mask)
+    rows = nest.rows[nest.parent < 0].astype(np.int64)
+    start = _calls(host, rows, host["name"].iloc[rows].astype(str), window).start
+    return start if len(start) > 1 else start[:0]
 
 
 def _passes(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Window) -> Ints:

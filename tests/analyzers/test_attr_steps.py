@@ -39,6 +39,22 @@ def test_steps_that_overlap_last_from_device_start_to_device_start(mark):
     assert steps["busy_ns"].tolist() == [50_000] * 4
 
 
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("train_step", 4),
+        ("[pl][profile]run_training_batch", 4),
+        ("DeepSpeedEngine.forward", 4),
+        ("## forward ##", 4),
+        ("attention", 1),
+        ("optimizer_step", 1),
+    ],
+)
+def test_ranges_of_iterations_that_do_not_count_them_are_steps(name, count):
+    steps = analyze(loop(4, 50, 10, mark=lambda _: name).trace()).timeline.steps
+    assert steps["host_start_ns"].tolist() == [0, 10_000, 20_000, 30_000][:count]
+
+
 def test_steps_that_wait_for_the_device_last_from_host_start_to_device_end():
     steps = analyze(loop(3, 30, 60, mark=step).trace()).timeline.steps
     assert steps["start_ns"].tolist() == steps["host_start_ns"].tolist() == [0, 60_000, 120_000]
