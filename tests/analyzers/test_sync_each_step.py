@@ -44,3 +44,18 @@ def test_steps_overlap_without_the_wait_at_their_ends() -> None:
 def test_a_profiler_waits_once_and_a_value_is_waited_for() -> None:
     assert find("avoid-syncs").objection(_base(0))
     assert find("avoid-syncs").objection(_base(4, copies=True))
+
+
+def test_a_benchmark_that_times_each_step_is_healthy() -> None:
+    """Its host has nothing to do but launch."""
+    made = Handmade()
+    for step in range(4):
+        begin = 4_500 * step
+        made.host("range", f"ProfilerStep#{step}", begin, 4_490)
+        for op in range(30):
+            made.launched("k", begin + 50 * op, begin + 50 + 147 * op, 147)
+        made.host("runtime", "cudaDeviceSynchronize", begin + 1_520, 2_946)
+    trace = made.trace()
+    base = baseline(trace, analyze(trace))
+    assert base is not None and base.tail is not None and base.tail.asks_nothing
+    assert find("avoid-syncs").objection(base)

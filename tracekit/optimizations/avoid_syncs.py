@@ -18,6 +18,8 @@ from tracekit.optimizations.shared.host_work import NOTABLE, named_causes
 from tracekit.subjects.subject import Subject
 
 _WAITS = ("allocation",)
+_WORK_BESIDE = 0.05
+"""Fraction of a step from which other host work would be hidden by the GPU's."""
 _BRANCH = "aten::is_nonzero"
 _TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
 ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
@@ -30,9 +32,9 @@ class AvoidSyncs(Optimization):
     Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end, the
     last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only compute it
     disappear as well, except at the low end. Shapes no longer depend on values. The time of allocating and freeing
-    disappears, except for a fifth at the low end. If each step of a script ends in a wait that reads nothing back
-    (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and stay: see
-    `pinned-copies`. `compile` counts a graph break at each value that is read back.
+    disappears, except for a fifth at the low end. If each step of a script that trains, or works on the host, ends in
+    a wait that reads nothing back (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move
+    tensors and stay: see `pinned-copies`. `compile` counts a graph break at each value that is read back.
 
     *Refused* if the host does not wait within the step, and allocates next to nothing.
     """
@@ -118,8 +120,14 @@ def _amid(base: Baseline) -> Rows:
 
 
 def _ends_in_wait(base: Baseline) -> bool:
-    """Return whether each step of a script ends in a wait that reads nothing back. Captures wait to time each step."""
-    return base.tail is not None and base.tail.asks_nothing and base.source.capture is None
+    """Return whether each step of a script ends in a wait that reads nothing back.
+
+    Captures and benchmarks wait to time each step: only a run that trains, or whose host does other work meanwhile,
+    should not.
+    """
+    if base.tail is None or not base.tail.asks_nothing or base.source.capture is not None:
+        return False
+    return base.trains or base.outside.total() > _WORK_BESIDE * base.unprofiled_ns
 
 
 def _avoidable(base: Baseline) -> Rows:
