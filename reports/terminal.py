@@ -190,5 +190,5 @@ def _problems(analysis: Analysis) -> str:
         return "none"
     order = analysis.problems["severity"].map(_SEVERITIES.index).sort_values(kind="stable").index
     messages = list(analysis.problems["message"].loc[order])
-    more = [f"and {len(messages) - 2} more"] if len(messages) > 2 else []
+    more = [f"And {len(messages) - 2} more."] if len(messages) > 2 else []
     return " ".join([*messages[:2], *more])
