@@ -50,7 +50,8 @@ class TracedStep:
     tail: HostTail
     recorded: dict[str, int]
     """Category of host rows (op, runtime, range, module) -> number of rows in the step. Also python_calls, estimated
-    from the step's part of the other rows, and graph_nodes, the number of work items that graphs launched."""
+    from the step's part of the other rows, and graph_nodes, the number of work items that graphs launched. If several
+    hosts launch side by side, the mean of these."""
     busy_ns: int
     """Busy time of all devices."""
     graphs: GraphUse
@@ -78,6 +79,8 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded = {str(name): int(rows) for name, rows in host.category.value_counts().items() if rows}
     recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
+    beside = _hosts_side_by_side(trace.host.thread.to_numpy()[launches], work.device)
+    recorded = {name: rows // beside for name, rows in recorded.items()}
     tail = _tail(trace, host, work, start + issued)
     nothing = tail.waits and _asks_nothing(trace.host, work, analysis.timeline.steps)
     tail = replace(tail, asks_nothing=nothing)
@@ -94,6 +97,13 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
         idle_casts=idle_casts(host),
         entry_ns=entry,
     )
+
+
+def _hosts_side_by_side(thread: npt.NDArray[np.int64], device: "pd.Series[int]") -> int:
+    """Return the number of devices if each has launching threads of its own, as the ranks in one recording have; else
+    1."""
+    devices = device.groupby(thread).nunique()
+    return device.nunique() if len(devices) and (devices == 1).all() else 1
 
 
 def _entry_ns(host: pd.DataFrame, launched: npt.NDArray[np.int64]) -> int:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tracekit.analyzers import analyze
 from tracekit.analyzers.prediction.oplist import typical_step
 from tracekit.analyzers.prediction.start import start
+from tracekit.analyzers.prediction.traced_step import traced_step
 from tracekit.analyzers.ranges import module, step
 from tracekit.analyzers.readers import load
 
@@ -68,6 +69,22 @@ def test_the_baseline_of_overlapping_steps_is_their_period(steps, period, host):
     assert base is not None
     assert base.overlaps
     assert base.stated_ns == period * 1000
+
+
+def test_ranks_in_one_recording_have_their_own_hosts():
+    def ranks(count):
+        made = Handmade()
+        for at in range(0, 300, 100):
+            made.host("range", step(at // 100), at, 99)
+            for rank in range(count):
+                made.host("op", "aten::mm", at + 1, 40, thread=rank)
+                call = {"correlation": 10 * at + rank, "category": "runtime", "name": "cudaLaunchKernel"}
+                made.host(start_us=at + 5 + rank, duration_us=1, thread=rank, **call)
+                made.device("gemm", at + 20 + rank, 30, device=rank, correlation=10 * at + rank)
+        trace = made.trace()
+        return traced_step(trace, analyze(trace)).recorded
+
+    assert ranks(1)["op"] == ranks(2)["op"] == 1
 
 
 def test_an_empty_last_step_is_set_apart():
