@@ -51,7 +51,7 @@ def recall(
     """Return the value that `make` computes from the file at `path`, from the cache if possible.
 
     A computed value is cached if `worth(value)`. `kind` is its type, a dataclass. `options` identifies all other inputs
-    of `make`. `code` is a folder of source code, besides this package, that the value depends on.
+    of `make`. `code` is a folder of source code, in addition to this package, that affects the value.
     """
     file = Path(path) / RUN_TRACE if Path(path).is_dir() else Path(path)
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""The time to the first token, and between tokens, of a run that generates."""
+"""Time to first token and time between tokens of a run that generates text."""
 
 from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.results import Analysis

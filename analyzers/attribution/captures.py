@@ -62,8 +62,8 @@ class Capture:
 def find_captures(host: pd.DataFrame, items: WorkItems, ops: Nest) -> list[Capture]:
     """Return all captures of the trace, ordered by their ends.
 
-    Launches that put no work on the device belong to the open capture, whatever their thread: the backward pass has its
-    own thread.
+    Launches that put no work on the device belong to the open capture, even on another thread: the backward pass has
+    its own thread.
     """
     spans = capture_spans(host)
     if not spans:

@@ -132,5 +132,5 @@ def matching(names: "pd.Series | npt.NDArray[np.object_]", pattern: re.Pattern[s
 
 @lru_cache(maxsize=1 << 15)
 def _is_match(pattern: re.Pattern[str], name: str) -> bool:
-    """Cached: the ranks of a job, and the passes over one trace, ask for the same names again."""
+    """Cached: the ranks of a job, and the passes over one trace, use the same names again."""
     return bool(pattern.search(name))

@@ -2,8 +2,8 @@
 
 The layers of one forward pass repeat, too. A period counts as a step in two cases. Either each one contains a copy
 between host and device or a launch of a CUDA graph, and hardly any work lies outside the periods; or the whole sequence
-consists of passes (see equal_periods). Where copies take much of the time, weights may be copied for each layer, so
-that layers must repeat within the period.
+consists of passes (see equal_periods). If copies take much of the time, weights may be copied for each layer, so layers
+must repeat within the period.
 """
 
 from collections.abc import Iterator

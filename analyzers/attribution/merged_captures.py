@@ -1,8 +1,8 @@
 """Adds captures of CUDA graphs that were recorded in separate traces to the trace of their replays.
 
 Serving engines capture their graphs while they start, and record the captures in a file for each batch size. The host
-events of the captures are taken from these files. The kernels of the replays are then linked to the captured ops as if
-one trace held both.
+events of the captures are taken from these files. The kernels of the replays are then linked to the captured ops as in
+a single trace.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _BETWEEN_NS = 1_000
 
 @dataclass(frozen=True)
 class _Part:
-    """What a file of captures adds to the host table. Times begin at 0."""
+    """Host rows from a file of captures. Times begin at 0."""
 
     name: str
     rows: dict[str, Any]
@@ -38,7 +38,7 @@ class _Part:
     length_ns: int
     captures: int
     recorded_ns: int
-    """When its first capture began, by the clock of the recorder."""
+    """When its first capture began, on the clock of the recorder."""
 
 
 def with_captures(trace: Trace, files: Sequence[tuple[str, Trace]]) -> Trace:
@@ -91,7 +91,7 @@ def _marks_steps(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def _joined(trace: Trace, parts: Sequence[_Part]) -> pd.DataFrame:
-    """Return the host table with the rows of the parts, one after the other, before anything else."""
+    """Return the host table with the concatenated rows of the parts before its own rows."""
     host = trace.host
     known = [int(table["start_ns"].min()) for table in (host, trace.device) if len(table)]
     at = min(known) - sum(part.length_ns + _BETWEEN_NS for part in parts)

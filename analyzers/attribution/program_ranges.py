@@ -1,4 +1,4 @@
-"""Makes layers of the ranges that a program records (record_function, NVTX), beside its modules.
+"""Makes layers of the ranges that a program records (record_function, NVTX), in addition to its modules.
 
 A range inside a module is a child of the module, and the modules called inside the range are below it. A range outside
 all modules is a root; if modules are called inside it, it is not a layer.

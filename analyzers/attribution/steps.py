@@ -22,7 +22,7 @@ _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+"
 _UNLIKE = 0.1
 """Largest relative difference in work between repetitions of a step."""
 _MOST_KINDS = 8
-"""Largest number of unlike repetitions that make up one step."""
+"""Largest number of different repetitions in one step."""
 _PART_OF_A_STEP = 0.5
 """A first or last step with less than this fraction of the others' work was cut off by the recording."""
 

@@ -51,7 +51,7 @@ class WorkItems:
         return self.start + self.duration
 
     def select(self, mask: npt.NDArray[np.bool_]) -> "WorkItems":
-        """Return the items in the mask; `busy` and `idle_before` stay those among all items."""
+        """Return the items in the mask; `busy` and `idle_before` are still computed over all items."""
         arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "on_device"}
         return WorkItems(self.on_device, **{name: values[mask] for name, values in arrays.items()})
 

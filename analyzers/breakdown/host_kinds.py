@@ -132,7 +132,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
 
 
 def _own_kinds(host: pd.DataFrame, to_host: Bools) -> Codes:
-    """Return the kinds that follow from the rows themselves, whatever encloses them; the code of UNKNOWN for none."""
+    """Return the kinds that follow from a row alone, not from its parents; the code of UNKNOWN where there is none."""
     category, names = host["category"], host["name"]
     runtime, overhead = (category == "runtime").to_numpy(), (category == "overhead").to_numpy()
     own = np.where(runtime, _calls(names, host["duration_ns"].to_numpy(), to_host), CODE[UNKNOWN])

@@ -69,7 +69,7 @@ def activations_by_weight(call: Arguments) -> Cost:
 @costs("aiter::gemm_afp4wfp4", "aiter::gemm_afp4wfp4_", "aiter::gemm_a4w4", "aiter::gemm_a4w4_asm")
 @costs("aiter::gemm_a4w4_blockscale", "vllm::gemm_with_dynamic_quant")
 def linear_in_four_bits(call: Arguments) -> Cost:
-    """(a[m, k / 2] or [m, k], weights[n, k / 2], ...): two elements a byte."""
+    """(a[m, k / 2] or [m, k], weights[n, k / 2], ...): two elements per byte."""
     a, weight = call.tensor(0), call.tensor(1)
     fit(len(weight.shape) == 2, call.name)
     inner = 2 * weight.shape[1]

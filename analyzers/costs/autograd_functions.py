@@ -1,7 +1,7 @@
-"""Autograd functions of Liger, Apex and Transformer Engine, whose kernels run in no op of their own.
+"""Autograd functions of Liger, Apex and Transformer Engine, whose kernels are not inside an op.
 
-A trace records the tensors and numbers that `apply` was given, in order; of the nodes of the backward pass it records
-the gradients only, so their bytes are a lower bound.
+A trace records the tensors and numbers passed to `apply`, in order. For nodes of the backward pass it records the
+gradients only, so their bytes are a lower bound.
 """
 
 from math import prod

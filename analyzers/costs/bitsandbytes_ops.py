@@ -29,7 +29,7 @@ def gemv_4bit(call: Arguments) -> Cost:
 @costs("bitsandbytes::dequantize_4bit", scales=1, shape=4, dtype=5)
 @costs("bitsandbytes::dequantize_blockwise", scales=1, shape=-1, dtype=4)
 def dequantize(call: Arguments, scales: int, shape: int, dtype: int) -> Cost:
-    """(packed weights, scales, ...): weights in the type that is asked for; half precision if that is not recorded."""
+    """(packed weights, scales, ...): weights in the requested type; half precision if it is not recorded."""
     packed = call.tensor(0)
     widened = Tensor(call.integers(shape) or packed.shape, call.dtype(dtype) or _FP16)
     return moves("pointwise", 2 * widened.numel, [packed, call.tensor(scales)], [widened], widened.dtype)

@@ -1,4 +1,4 @@
-"""Matrix products: 2·m·n·k FLOPs a matrix (a fused bias adds no FLOPs, as in torch's own counter)."""
+"""Matrix products: 2·m·n·k FLOPs per matrix (a fused bias adds no FLOPs, as in torch's own counter)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -8,7 +8,7 @@ from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 
-# FLOPs an element of the first list.
+# FLOPs per element of the first list.
 _FOREACH = {
     "add": 1,
     "sub": 1,

@@ -14,7 +14,7 @@ from tracekit.analyzers.costs.tensors import Tensor, broadcast, floating, promot
 
 Result = Literal["promoted", "floating", "bool", "self"]
 
-# names, tensor inputs at most, FLOPs an element, type of the result; each has an in-place twin.
+# names, most tensor inputs, FLOPs per element, type of the result; each has an in-place twin.
 _OPS: list[tuple[str, int, int, Result]] = [
     ("abs neg negative sign sgn ceil floor round trunc frac square relu relu6 positive", 1, 1, "promoted"),
     ("bitwise_not nan_to_num hardtanh threshold leaky_relu clamp_min clamp_max conj_physical", 1, 1, "promoted"),

@@ -130,7 +130,7 @@ def cell(call: Arguments, kept: int) -> Cost:
 
 @costs("torchvision::nms")
 def suppress(call: Arguments) -> Cost:
-    """(boxes[n, 4], scores[n], threshold): compares all pairs; a bit each is kept."""
+    """(boxes[n, 4], scores[n], threshold): compares all pairs and stores one bit per pair."""
     boxes = call.tensor(0)
     pairs = boxes.shape[0] ** 2 // 2
     return moves("other", _BOX_FLOPS * pairs, call.every(0, 2), [Tensor((2 * pairs // 8,), _BYTE)], boxes.dtype)

@@ -46,7 +46,7 @@ def batched_fp8(call: Arguments) -> Cost:
 @costs("_C::cutlass_scaled_fp4_mm", "sgl_kernel::cutlass_scaled_fp4_mm", a=1)
 @costs("vllm::flashinfer_mm_fp4", a=0)
 def four_bits(call: Arguments, a: int) -> Cost:
-    """(..., a[m, k / 2], weights[n, k / 2], scales ...): two elements a byte; the result is bf16."""
+    """(..., a[m, k / 2], weights[n, k / 2], scales ...): two elements per byte; the result is bf16."""
     left, weight = call.tensor(a), call.tensor(a + 1)
     fit(len(left.shape) == len(weight.shape) == 2 and left.shape[1] in weight.shape, call.name)
     columns = weight.numel // left.shape[1]

@@ -112,7 +112,8 @@ def unique_indices(call: Arguments) -> Cost:
 @costs("fbgemm::PaddedFP8RowwiseQuantizedToFloat", "fbgemm::FloatToPaddedFP8RowwiseQuantized")
 @costs("fbgemm::FloatOrHalfToFusedNBitRowwiseQuantizedSBHalf", "fbgemm::FusedNBitRowwiseQuantizedSBHalfToFloat")
 def convert(call: Arguments) -> Cost:
-    """(input, ...): the narrow type has one byte an element, two for bfloat16, and the number of bits that is given."""
+    """(input, ...): the narrow type has one byte per element, two for bfloat16, or the number of bits in the
+    arguments."""
     x = call.tensor(0)
     name = call.name.rpartition("::")[2]
     narrow = x.numel * (2 if "Bfloat16" in name else 1)

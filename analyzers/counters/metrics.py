@@ -3,9 +3,9 @@
 Instruction counts are per thread, predicated on. Adds and multiplies are 1 FLOP, multiply-adds 2. Half-precision
 instructions are packed since 2025 (derived metrics are then named `hfma..._x4`, before `_x2`) and count 2, 2 and 4.
 Metrics `sm__ops_path_tensor_*` are already FLOPs. Older reports count instructions of the tensor pipe, each of which is
-taken as 512 FLOPs, as on Volta. A sum that was not collected is computed from its rate: per second times the duration,
-or per cycle times the elapsed cycles, which follow from the clock if they were not collected either, as with --set
-full. Tensor cores that were never active executed 0 FLOPs.
+counted as 512 FLOPs, as on Volta. A sum that was not collected is computed from its rate: per second times the
+duration, or per cycle times the elapsed cycles, which follow from the clock if they were not collected either, as with
+--set full. Tensor cores that were never active executed 0 FLOPs.
 """
 
 import re

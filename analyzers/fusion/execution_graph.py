@@ -22,7 +22,7 @@ _CALLING = """linear matmul layer_norm rms_norm group_norm batch_norm instance_n
     scaled_dot_product_attention cross_entropy_loss nll_loss nll_loss_nd reshape flatten to contiguous type_as clone
     conv1d conv2d conv3d convolution repeat_interleave embedding_backward multi_head_attention_forward"""
 COMPOSITE = frozenset(f"aten::{name}" for name in _CALLING.split())
-"""Ops that only call others, which a capture of tracekit's own records in their place."""
+"""Ops that only call other ops; a tracekit capture records those instead."""
 _DEEPEST = 100
 """Levels of nested calls that are followed."""
 
@@ -185,7 +185,7 @@ def _without_work(
     made: list[TensorValue],
     fresh: list[TensorValue],
 ) -> None:
-    """Add a view as a node. An allocation is noted, and what returns its input is left out."""
+    """Add a view as a node. Allocations are recorded as such, and ops that return their input are skipped."""
     for each in fresh:
         builder.versions.allocated(each)
     views = [each for each in made if each not in fresh and each not in read]
@@ -226,7 +226,7 @@ def _within(builder: _Builder, call: ExecutedCall, depth: int) -> list[int]:
 def _with_forward(builder: _Builder) -> tuple[Node, ...]:
     """Return the nodes, those of the backward pass with the position of the op that they differentiate.
 
-    Ops that need no gradient have the number of the next that does: the last one is meant.
+    Ops that need no gradient share the sequence number of the next op that does, so the last op with a number is used.
     """
     forward = {sequence: i for i, sequence in enumerate(builder.sequences) if sequence >= 0}
     return tuple(

@@ -1,4 +1,4 @@
-"""Numbers the tensors of an execution trace: its ids are those of memory, which others use again after it is freed."""
+"""Numbers the tensors of an execution trace, whose ids identify memory that is reused after it is freed."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Kernels of a graph that names no modules: they are written, and where they belong is left to their reader."""
+"""Kernels of a graph without module names: the code is generated, and the reader decides where to insert it."""
 
 from dataclasses import replace
 

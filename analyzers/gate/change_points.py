@@ -9,7 +9,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 _PENALTY = 3.0
-"""Times log n, in squared standard deviations, that a change must explain."""
+"""Penalty of a change, in log n squared standard deviations."""
 _TO_DEVIATION = 1.4826 / math.sqrt(2)
 """Factor from the median absolute difference of neighbours to their standard deviation."""
 

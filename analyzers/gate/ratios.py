@@ -17,7 +17,7 @@ from tracekit.analyzers.student import t_quantile
 Floats = npt.NDArray[np.float64]
 
 FEWEST_DF = 2
-"""Degrees of freedom from which on the spread between runs is estimated: two runs a side, or three and one."""
+"""Fewest degrees of freedom to estimate the spread between runs: two runs on each side, or three and one."""
 _ENOUGH_FOR_MEDIAN = 5
 _MANY = 10**9
 

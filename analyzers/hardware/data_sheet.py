@@ -100,8 +100,8 @@ def _host(gpu: GPU, measured: Sequence[GPU]) -> Interval:
 
 
 def _years_apart(gpu: GPU, other: GPU) -> float:
-    """Return how far apart the architectures are, by compute capability, which grows by about one in two years. Those
-    of other vendors are as far from one as from another."""
+    """Return how far apart the architectures are, by compute capability, which grows by about one in two years. It is
+    0 if the vendors differ."""
     if gpu.vendor != other.vendor:
         return 0.0
     one, two = (major + minor / 10 for major, minor in (gpu.compute_capability, other.compute_capability))

@@ -37,7 +37,7 @@ class Machine:
 
     @property
     def l2_bandwidth(self) -> float:
-        """The most that the multiprocessors can read from the L2, in B/s."""
+        """Largest rate at which the multiprocessors can read from the L2, in B/s."""
         return _L2_BYTES_PER_CLOCK * self.sms * self.clock_hz
 
 
@@ -53,7 +53,7 @@ class Products:
     most_parts: ArrayLike = 16
     """The largest split-K factor."""
     least_rows: ArrayLike = 1
-    """The fewest rows of a tile that the library has."""
+    """Number of rows of the library's smallest tile."""
 
 
 def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:

@@ -104,8 +104,8 @@ def units_of(cost: Cost, gpu: GPU) -> str:
 
 
 def _few_rows_seconds(cost: Cost, shape: Product, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Return the seconds with few rows: threads walk the depth with all rows at a time. Memory traffic, multiplications
-    and the sequential steps overlap in part."""
+    """Return the seconds with few rows: each thread loops over k for all rows. Memory traffic, multiplications and the
+    sequential steps overlap in part."""
     stream = cost.bytes / machine.bandwidth
     busy = shape.m * shape.n * shape.k * fit["cycles"] / (machine.sms * machine.clock_hz)
     steps = shape.k * (fit["step_ns"] + shape.m * fit["row_ns"]) * 1e-9

@@ -103,7 +103,7 @@ def _column(cost: Cost, machine: Machine) -> tuple[float, float]:
 
 
 def _scan_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
-    """Return the seconds of a scan: a block of 512 threads scans several rows, two values a thread in each step.
+    """Return the seconds of a scan: a block of 512 threads scans several rows, two values per thread in each step.
 
     The ratio of row length to rows decides how many threads a row gets (PyTorch's ScanUtils.cuh).
     """

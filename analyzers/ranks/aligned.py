@@ -93,7 +93,7 @@ def aligned(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> AlignedRank
 
 
 def _host_numbers(ranks: Sequence[RankSummary]) -> list[int]:
-    """Number the hosts in order of rank. Without recorded names, a GPU index that falls begins another host."""
+    """Number the hosts in order of rank. Without recorded names, a new host begins where the GPU index decreases."""
     if all(rank.host for rank in ranks):
         order = {name: number for number, name in enumerate(dict.fromkeys(rank.host for rank in ranks))}
         return [order[rank.host] for rank in ranks]

@@ -17,7 +17,7 @@ _MOST_CELLS = 1 << 26
 def keyed(calls: pd.DataFrame) -> pd.DataFrame:
     """Return the calls of one group with a column `key`, which is equal for calls that belong together.
 
-    Each rank numbers its sends and receives for itself, so that these are matched by their order from source to target.
+    Each rank numbers its own sends and receives, so these are matched by their order from source to target.
     """
     calls = calls.sort_values(["rank", "start_ns"], kind="stable")
     between = (calls["source"] >= 0).to_numpy()

@@ -40,7 +40,7 @@ Bools = npt.NDArray[np.bool_]
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4
 HOSTS_DIFFER = 0.25
-"""Factor by which processes of one job differ whose hosts have no fault: up to 17 % (recorded on two and four H200)."""
+"""Relative difference that healthy hosts of one job do not reach: up to 17 % was recorded on two and four H200."""
 EXPLAINS = 0.5
 """Additional work that accounts for this fraction of an excess is its cause, because counts are known better than
 times. A pause that accounts for this fraction is a fault of the host."""
@@ -96,7 +96,7 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
 
 
 def _of_own_time(run: "_Run") -> tuple[list[Cost], list[Cost]]:
-    """Return the costs of the ranks with the largest excess, and of those among them that are late beyond chance."""
+    """Return the costs of the ranks with the largest excess, and of those that are significantly late."""
     excess = _excess(run.parts.own, run.others)
     late = _beyond_chance(excess, float(run.base.mean()), run.others)
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED].tolist()

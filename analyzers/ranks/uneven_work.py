@@ -1,6 +1,6 @@
 """Work that a rank's device gets beyond its peers', whether or not anything waits for it now.
 
-FLOPs and bytes do not vary with the machine, so an excess is known even where times are too uneven to tell it.
+FLOPs and bytes do not vary with the machine, so an excess is known even where times vary too much to show it.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Bools = npt.NDArray[np.bool_]
 
 CONFIDENCE = 0.99
 _ALWAYS = 1.1
-"""An excess by this factor in every step is beyond chance, however few steps there are."""
+"""An excess by this factor in every step is significant for any number of steps."""
 _MOST_COMPARED = 16
 _OP = ["op", "family"]
 

@@ -77,8 +77,8 @@ def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
     """Return, for each op row, the innermost op around it (or itself) whose cost is known; -1 for none.
 
     Composite ops are not charged, because the ops inside them are: ops that contain a charged op of their own family,
-    or a GEMM (aten::linear around aten::addmm, or an attention of two bmm and a softmax). The products of a mixture's
-    experts are one op, also where they are launched by a loop.
+    or a GEMM (aten::linear around aten::addmm, or an attention of two bmm and a softmax). The expert GEMMs of a
+    mixture of experts count as one op even if a loop launches them.
     """
     op = take(nearest(parent, known.of_row >= 0), ops)
     op = np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)

@@ -8,8 +8,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 
 
 def compute_bound_from(base: Baseline) -> int | None:
-    """Return the batch size from which on products that take longer to compute than to read their weights hold at least
-    half of the weights' bytes.
+    """Return the smallest batch size at which compute-bound GEMMs hold at least half of the weights' bytes.
 
     The roofline with sustained rates decides. None: the batch size is unknown, or no batch is large enough.
     """

@@ -1,4 +1,4 @@
-"""Fused attention that is called with a mask: it runs other and more kernels, and computes masked halves too.
+"""Fused attention with a mask: it runs more and different kernels, and also computes the masked half.
 
 With a mask, transformers repeats grouped keys and values (use_gqa_in_sdpa), PyTorch turns a boolean mask into numbers,
 and flash attention cannot be used.

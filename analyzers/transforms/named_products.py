@@ -70,8 +70,8 @@ def aligned(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
 def _left(gpu: GPU, before: Precision, after: Precision) -> Interval:
     """Return the fraction of the time that remains.
 
-    At best it is that of the arithmetic, as expected it lies between that of the arithmetic and that of the bytes, and
-    at worst it is twice as near to 1.
+    The best case scales with the arithmetic, the expected case lies between arithmetic and bytes, and the worst case
+    is twice as near to 1.
     """
     arithmetic = gpu.sustained_flops(before) / gpu.sustained_flops(after)
     moving = ELEMENT_BYTES[after] / ELEMENT_BYTES[before]

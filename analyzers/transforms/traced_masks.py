@@ -42,8 +42,8 @@ _ALL_TRUE = (("aten::all",), ("aten::sum", "aten::eq"))
 """Calls before the read of whether a mask is all true."""
 _CLASSES = Path(__file__).parent / "mask_classes.toml"
 KERNEL_ERROR = Interval(1.25, 1.0, 0.85)
-"""Real time of the math backend's kernels, relative to the modelled one. ViT-large (batch 8) on an H200: 187 µs per
-layer for 178 in a graph, 98 for 89 compiled; BERT-large 120 for 116."""
+"""Measured time of the math backend's kernels, relative to the modelled one. On an H200, ViT-large (batch 8) took 187
+µs per layer (modelled 178) in a graph, and 98 (89) compiled; BERT-large 120 (116)."""
 
 
 def traced(base: Baseline, outcome: Outcome) -> OpList:

@@ -122,7 +122,7 @@ def slower_hosts(job: Job) -> str:
 
 
 def in_turn(job: Job) -> str:
-    """Return the sentence about waits for whichever rank is late in a step; "" if waits are short, or mostly for named
+    """Return the sentence about waits for a rank that differs between steps; "" if waits are short, or mostly for named
     ranks."""
     imposed = job.by_step.pivot_table("imposed_ns", "step", "rank", aggfunc="sum")
     total, named = float(imposed.to_numpy().sum()), [each.rank for each in job.stragglers]

@@ -153,7 +153,7 @@ def test_unaligned_products_of_a_detector(shared) -> None:
 def test_an_objection_about_shapes_is_no_answer_where_none_are_recorded() -> None:
     run = base("a100")
     unknown = replace(run, ops=run.ops.assign(cost=None))
-    for name in ("half-precision", "tf32", "nf4", "sdpa", "int8-dynamic", "pad-shapes"):
+    for name in ("half-precision", "tf32", "nf4", "int8-dynamic", "pad-shapes"):
         assert find(name).obstacle(unknown) == "The trace does not record shapes and types of most of its work."
     assert "16 bits" in str(find("tf32").obstacle(run)) or "fp32" in str(find("tf32").obstacle(run))
 

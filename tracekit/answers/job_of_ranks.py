@@ -34,10 +34,10 @@ def ranks(
     """Analyze the traces of a job's ranks together: which rank delays it, why, what that costs, and what fixing it
     gains.
 
-    `where` is a folder with one trace a rank (or one run folder a rank), a pattern, a URL, or a list of these files.
-    `workers` processes read the traces, by default one a core; with `cluster`, the workers of a Dask cluster do, which
-    is local:N or the address of a scheduler. Summaries come from the cache, if `use_cache`. A trace that cannot be read
-    is a row of `problems`. Raises TracekitError when fewer than two can.
+    `where` is a folder with one trace per rank (or one run folder per rank), a pattern, a URL, or a list of these
+    files. `workers` processes read the traces, by default one per core; with `cluster`, the workers of a Dask cluster
+    do, which is local:N or the address of a scheduler. Summaries come from the cache, if `use_cache`. A trace that
+    cannot be read is a row of `problems`. Raises TracekitError when fewer than two can.
     """
     return ranks_and_files(where, workers=workers, cluster=cluster, use_cache=use_cache).job
 

@@ -23,7 +23,7 @@ def scaling(
     """Predict the training step in a trace of one GPU on `ranks` GPUs (DistributedDataParallel, NCCL).
 
     Each GPU has the batch of the one GPU (weak scaling). With `link` "nvlink" they are in one host; with "ib", in hosts
-    of eight with an adapter of 400 Gb/s a GPU. `gpu` names the GPU of the run if the trace does not state it.
+    of eight with an adapter of 400 Gb/s per GPU. `gpu` names the GPU of the run if the trace does not state it.
     Raises InputError if the trace shows no gradients, or has collectives already.
     """
     trace = cache.load(path)

@@ -1,4 +1,4 @@
-"""A Triton kernel that does next to nothing. Importing this module needs Triton."""
+"""A Triton kernel that does almost nothing. Importing this module needs Triton."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-"""Sends the torch functions that a program calls down the path of a GPU, on a machine without one."""
+"""Makes torch functions take the code path of a GPU, on a machine without one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +21,7 @@ _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
 
 
 class CpuFunctions(CudaFunctions):
-    """Sends calls down the CUDA path, and replaces CUDA devices that the program names by the CPU."""
+    """Makes calls take the CUDA path, and replaces CUDA devices that the program names by the CPU."""
 
     def __init__(self, attention: AttentionChoice, placement: Placement, recorder: OpRecorder) -> None:
         super().__init__(attention, placement, recorder)

@@ -1,4 +1,4 @@
-"""Sends functions of torch.nn.functional that differ between the CPU and CUDA down the CUDA path."""
+"""Makes functions of torch.nn.functional that differ between the CPU and CUDA take the CUDA path."""
 
 from collections.abc import Callable
 from typing import Any

@@ -29,7 +29,7 @@ from tracekit.capture.settings import Settings
 from tracekit.reports.names import with_article
 
 _LONG_STEP = 20_000
-"""Number of slots from which a step is recorded only once: all steps are alike, and the file would only grow."""
+"""Number of slots from which a step is recorded only once: all steps are identical."""
 
 
 def write(

@@ -33,7 +33,7 @@ def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
 
 
 def has_experts(config: Any) -> bool:
-    """Return whether a model is a mixture of experts. torch has grouped products for bf16 only."""
+    """Return whether a model is a mixture of experts. torch has grouped GEMMs only for bf16."""
     return any(hasattr(config, name) for name in _EXPERTS)
 
 

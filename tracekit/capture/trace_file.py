@@ -55,6 +55,6 @@ def _header(info: CaptureInfo, gpu: GPU) -> dict[str, Any]:
 
 
 def _first_rank(ranks: int) -> dict[str, Any]:
-    """Return the description of a rank that torch writes for a job with one group. All modelled ranks are alike."""
+    """Return the description of a rank that torch writes for a job with one group. All modelled ranks are identical."""
     group = {"pg_name": "0", "pg_desc": "default_pg", "pg_size": ranks, "ranks": list(range(ranks))}
     return {"backend": "nccl", "rank": 0, "world_size": ranks, "pg_count": 1, "pg_config": [group]}

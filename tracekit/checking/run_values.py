@@ -79,7 +79,7 @@ def _check_distinct(paths: Sequence[str | Path]) -> None:
 
 
 def analyzed(path: str | Path, *, use_cache: bool = True) -> Analysis:
-    """Analyze a trace without recommendations, which would take longer than all else."""
+    """Analyze a trace without recommendations, which take most of the time."""
     return analyze(cache.load(path) if use_cache else readers.load(path))
 
 

@@ -3,7 +3,7 @@
     python self_test_work.py STEPS            # on a CPU
     python self_test_work.py STEPS cuda LOCK  # on a GPU, while it holds the lock of the file LOCK
 
-It imports nothing of tracekit, so that the process starts quickly.
+It does not import tracekit, so that the process starts quickly.
 """
 
 import json

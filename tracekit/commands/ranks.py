@@ -25,7 +25,7 @@ _FORMATS = ("text", "json", "csv")
     help="The table to write as csv.",
 )
 @click.option("--against", metavar="TRACES", help="Another job, a folder, pattern or URL, to compare this one with.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes that read traces.  [default: one a core]")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that read traces.  [default: one per core]")
 @click.option(
     "--cluster",
     metavar="local:N|tcp://…",
@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Find the rank that delays a distributed job, why, what it costs, and what fixing it gains.
 
-    TRACES is a folder with one trace a rank (or one run folder a rank), a pattern in quotes, a URL, or the files.
+    TRACES is a folder with one trace per rank (or one run folder per rank), a pattern in quotes, a URL, or the files.
     Collectives are matched across ranks, and clocks are aligned on their ends.
 
     Example: tracekit ranks traces/ -o job/

@@ -1,4 +1,4 @@
-"""Summarizes all ranks on the workers of a Dask cluster, which is running already or started here."""
+"""Summarizes all ranks on the workers of a Dask cluster, which already runs or is started here."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

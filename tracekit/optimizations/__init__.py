@@ -72,8 +72,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     PagedKV(),
 )
 """Optimizations in the order in which they are applied together, independent of how they are named: host work, copies
-and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, formats of weights,
-fusing, compiling, the graph that captures the result, and last what is built around a decoding step."""
+and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, weight formats,
+fusion, compilation, graph capture, and last the changes around a decoding step."""
 
 _RANKS = {each.id: rank for rank, each in enumerate(OPTIMIZATIONS)}
 

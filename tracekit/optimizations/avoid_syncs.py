@@ -106,7 +106,7 @@ def values_read_back(base: Baseline) -> int:
 
 
 def waits_for_nothing(base: Baseline) -> int:
-    """Return the waits within a step that ask for nothing, neither a value nor a shape: `torch.cuda.synchronize()`."""
+    """Return the waits within a step that read neither a value nor a shape: `torch.cuda.synchronize()`."""
     return int((_amid(base) & (base.ops.category == "kernel") & ~by_values(base.ops)).sum())
 
 

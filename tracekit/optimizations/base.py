@@ -129,7 +129,7 @@ class Optimization(ABC):
         return False
 
     def unsuited(self, base: Baseline) -> Statements:
-        """Return why it is not recommended for this run, although it can be applied; empty if nothing is against it."""
+        """Return why it is not recommended for this run, although it can be applied; empty without a reason."""
         return ()
 
     def work(self, base: Baseline) -> float:

@@ -86,7 +86,7 @@ class Batching(Optimization):
         """Enlarge all ops.
 
         Host work other than launches, such as loading data, also grows with the number of sequences; that of an
-        optimizer does not, and time that nothing explains does by a power of it.
+        optimizer does not, and unexplained time grows by a power of it.
         """
         ops, factor = retimed(base.ops, partial(batched, factor=self.work(base)), base.gpu, outcome), self.work(base)
         ops = ops.assign(kernel_ns=ops.kernel_ns * _unknown_growth(base, factor, outcome))
@@ -129,7 +129,7 @@ class Batching(Optimization):
 
 
 def _beside(ops: OpList) -> npt.NDArray[np.float64]:
-    """Return the host time of each op beyond a launch, which nothing explains. For an optimizer's op it is known."""
+    """Return the unexplained host time of each op beyond a launch; 0 for an optimizer's op."""
     return np.where(optimizes(ops), 0.0, np.maximum(ops.host_ns - MOST_TO_LAUNCH_NS, 0.0))
 
 
@@ -137,7 +137,7 @@ def _unexplained(base: Baseline) -> Interval:
     """Return the exponent of the growth of unexplained host time, relative to that of the batch.
 
     At worst it is work for each sequence, such as loading it, and at best a pause. The more of a step it takes, the
-    less likely it is a pause, so as expected the exponent is its fraction of the step.
+    less likely it is a pause, so the expected exponent is its fraction of the step.
     """
     time = float(_beside(base.ops).sum()) + base.outside.total(("unexplained",))
     return Interval(1.0, min(1.0, time / max(base.latency_ns, 1.0)), 0.0)

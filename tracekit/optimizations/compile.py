@@ -222,7 +222,8 @@ def _literals(ops: OpList) -> Rows:
 
 
 def _on_a_number(ops: OpList, name: str) -> Rows:
-    """Select the ops of this name that write a single number. Added to in place, it is such as a norm's count."""
+    """Select the ops of this name that write a single number, such as the count of a norm, which is incremented in
+    place."""
     small = where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)
     return np.asarray(small & (ops.name == name))
 

@@ -20,7 +20,7 @@ from tracekit.optimizations.static_cache import MASK_OPS, PREPARING
 class DraftCheck(SpeculativeDecoding):
     """One pass over the next token and `CHECKED` drafted tokens, divided by the tokens that it yields on average.
 
-    Several tokens on a cache need a mask, which one token does not.
+    Several tokens on a cache need a mask; one token does not.
     """
 
     title = "Check of drafted tokens"

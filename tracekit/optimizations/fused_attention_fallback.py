@@ -1,4 +1,4 @@
-"""Returns calls of scaled_dot_product_attention that fell back to the math path to a fused kernel."""
+"""Replaces the math path of scaled_dot_product_attention by a fused kernel."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Hand-written fused kernels for norms and for activations that are written op by op."""
+"""Hand-written fused kernels for unfused norms and activations."""
 
 from dataclasses import replace
 from functools import partial
@@ -29,14 +29,14 @@ us on the host of an H200, where a plain launch took 5 us (Llama-1B, Mistral-7B 
 norm, and to each half of a gated activation that it replaces."""
 WRITTEN_LAUNCH = Interval(13.0, 9.5, 7.0)
 """Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch and the Python around it. Eight
-steps that waited for the host of an H100 or an H200 (GPT-2, Llama-1B, Qwen3, a decoder written by hand) left 7 to 12
-for each; in a loop with only one kernel, it took 5 to 9."""
+steps that waited for the host of an H100 or an H200 (GPT-2, Llama-1B, Qwen3, a hand-written decoder) gave 7 to 12 for
+each; in a loop with only one kernel, it took 5 to 9."""
 TRAINED_LAUNCH = Interval(20.0, 13.0, 8.0)
-"""The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python: four training steps
-that waited for their host left 8 and 10 (GPT-2), 16 and 22 (Qwen3) for each."""
+"""The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python: four host-bound
+training steps gave 8 and 10 (GPT-2), 16 and 22 (Qwen3) for each."""
 LIBRARY_LAUNCH = Interval(6.0, 4.5, 3.0)
-"""The same for a group that calls the library's product: 21 to 28 us alone in a loop where a plain launch took 5 to 7
-us (hosts of an H200 and an H100)."""
+"""The same for a group that calls the library's product: 21 to 28 us in a loop with only one kernel, in which a plain
+launch took 5 to 7 us (hosts of an H200 and an H100)."""
 CALLED = Interval(1.0, 0.5, 0.0)
 """Fraction of the host time of a chain's first op beyond a plain launch that remains, because the module is still
 called."""
@@ -54,7 +54,7 @@ _NAMED = 3
 
 
 class FusedKernels(Optimization):
-    """One kernel each for norms and activations that are written op by op.
+    """One kernel each for unfused norms and activations.
 
     The kernel saves 0.95 (0.3 to 1.0) of the traffic between the ops. Where torch has the kernel (GELU), it costs one
     plain launch; a kernel of liger-kernel costs 20 (15 to 25), because it is an autograd.Function around a Triton

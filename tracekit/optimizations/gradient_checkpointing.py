@@ -25,7 +25,7 @@ WRAPPING = Interval(8.0, 4.0, 2.0)
 plain launches."""
 HOOKS = Interval(6.9, 4.7, 3.2)
 """Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python.
-Fitted to ten training runs whose pace the host sets (three H200, 0.45 to 0.72 times as fast)."""
+Fitted to ten host-bound training runs (three H200, 0.45 to 0.72 times as fast)."""
 SHORT = 0.85
 """Fraction of the GPU's memory above which a step leaves no room for a longer sequence or a larger batch."""
 _MOST = 0.5

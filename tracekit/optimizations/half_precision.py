@@ -35,8 +35,8 @@ from tracekit.optimizations.shared.reasons import largest, of_step, say, share_o
 from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)
-"""Host time relative to fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast
-where the host limits the speed."""
+"""Host time relative to fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast in
+host-bound steps."""
 CUDNN_ATTENTION = Interval(10.0, 8.0, 0.0)
 """Host time of a call of cuDNN's attention beyond that of another backend while decoding, in plain launches: it
 looks up its graph by sizes, and the number of keys grows. GPT-2 on an H200: 37 us per layer; prefills and
@@ -162,7 +162,7 @@ def _is_wide_attention(cost: Cost | None) -> bool:
 
 @remembered
 def in_half(base: Baseline, outcome: Outcome) -> OpList:
-    """Return the op list with 32-bit ops in 16 bits, from which formats of weights start.
+    """Return the op list with 32-bit ops in 16 bits, from which weight formats start.
 
     Attention that falls back to the math path in 16 bits still computes in 32 bits.
     """

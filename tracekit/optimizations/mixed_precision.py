@@ -28,8 +28,8 @@ _WIDE = ("fp32", "tf32")
 _CAST_HOST = Interval(1.5, 1.0, 0.7)
 """Host time of a cast that autocast adds, in plain launches."""
 _FURTHER = Interval(2.0, 1.5, 1.0)
-"""Further casts for each product with weights: of the bias, and of each second other operand, which a norm or a sum
-made in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such products."""
+"""Additional casts for each GEMM with weights: of the bias, and of half of the other operands, which a norm or a sum
+computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such products."""
 _BIAS = 16_384
 """Bytes of a bias of usual width, whose cast takes as long as its launch."""
 _KEPT = Interval(0.8, 0.65, 0.5)

@@ -22,7 +22,7 @@ NOTABLE = 0.2
 """Smallest fraction of the busy time that these copies must take."""
 
 ONE_STREAM = 1.0
-"""Smallest possible fraction of the busy time where no work can run side by side."""
+"""Smallest possible fraction of the busy time if no work can overlap."""
 
 
 class OffloadOverlap(Optimization):

@@ -16,7 +16,8 @@ from tracekit.optimizations.shared.reasons import share_of
 from tracekit.subjects.subject import Subject
 
 HIDDEN = Interval(0.2, 0.5, 1.0)
-"""Fraction of the kernels' time during which collectives proceed: that of the backward pass; at best all."""
+"""Fraction of the kernels' time during which collectives proceed: that of the backward pass; at best, the whole
+time."""
 NOTABLE = 0.05
 SLOW = 0.3
 """Fraction of the link's rate. A large collective below it is limited by its link or by other ranks."""

@@ -44,8 +44,8 @@ def refused(optimization: Optimization, objection: str) -> Considered:
 
 
 def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
-    """Return the reason to prefer one part of the optimization alone; empty if the whole gains notably more than each
-    part, at its lower end, or it has no parts."""
+    """Return the reason to prefer one part of the optimization alone; empty if it has no parts, or the lower end of its
+    gain is notably higher than that of each part."""
     for part in map(find, optimization.contains):
         alone = 0.0 if part.obstacle(search.base) else search.gain((part,)).low
         if alone >= WORTHWHILE and alone > min(gain.low / WORTHWHILE, gain.low**_ENOUGH):

@@ -20,7 +20,7 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     """Return the analysis with recommendations, the plan, and everything considered.
 
     The recommendations begin with the steps of the plan. The others follow by expected gain: first those for latency,
-    then those for throughput, and last those that need something the run does not have. If the simulation of the
+    then those for throughput, and last those with a requirement that the run does not meet. If the simulation of the
     unmodified step does not reproduce it, no gain is predicted and nothing is recommended.
     """
     if base is None:

@@ -62,8 +62,8 @@ class Search:
 
         The plan begins with the steps in `start`, independent of their gain. Then come fixes of mistakes that another
         step waits for, or that gain at least half as much alone, in the logarithm, as the best step. The other steps
-        follow, best first. Each gains enough after those before it. An optimization that needs something the run does
-        not have is the only step, if there is no other.
+        follow, best first. Each gains enough after those before it. An optimization with a requirement that the run
+        does not meet is in a plan only if there is no other step.
         """
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
@@ -92,8 +92,7 @@ class Search:
     def _fixes_first(self, steps: Steps, start: Steps) -> Steps:
         """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
 
-        Nobody wants a mistake, so it is fixed before anything else, unless another step gains far more and does not
-        wait for it.
+        Mistakes are fixed first, unless another step gains far more and does not wait for the fix.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
         most = max(alone.values(), default=0.0)

@@ -76,7 +76,7 @@ class Tools:
 
     def check(self, runs: list[str], against: list[str], counters_only: bool = False) -> Answer:
         """Check runs of the same thing against a baseline by name, or against other runs: pass, improved, regressed or
-        inconclusive, with the culprits. Counters alone decide, if counters_only."""
+        inconclusive, with the culprits. With counters_only, only counters are compared."""
         options = Options(counters_only=counters_only, baselines=self._baselines())
         by_name = len(against) == 1 and against[0] in names_in(options.baselines or Path())
         other: Sequence[str | Path] = against if by_name else [self._existing(each) for each in against]

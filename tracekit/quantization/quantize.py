@@ -20,8 +20,8 @@ SMALLEST_GROUP = 32
 _LINEAR = ("Linear", "Conv1D")
 _SAME = "Load it into a new instance of the original model, which load quantizes."
 _METADATA = "tracekit packed weights, 3"
-"""Identifies the description of layers in a file, and the order in which weights are packed. Another order or
-description has another number."""
+"""Identifies the description of layers in a file, and the order in which weights are packed. It changes with the order
+or the description."""
 
 
 def quantize(

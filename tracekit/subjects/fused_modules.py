@@ -28,7 +28,7 @@ def with_fused_kernels(subject: Subject) -> Subject:
 
 
 def _with_torch_gelu(model: "nn.Module") -> int:
-    """Replace activations that are written out op by op with torch.nn.GELU, and return how many were replaced."""
+    """Replace unfused activations with torch.nn.GELU, and return the number of replaced ones."""
     torch, replaced = require("torch"), 0
     for module in list(model.modules()):
         for name, child in module.named_children():

@@ -1,4 +1,4 @@
-"""Copies models so that they share weights, or hold converted ones, without needless copies in memory."""
+"""Copies models with shared or converted weights, without unnecessary copies in memory."""
 
 import copy
 from typing import TYPE_CHECKING, Any

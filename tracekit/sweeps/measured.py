@@ -29,7 +29,7 @@ from tracekit.verification.expectations import Expected
 
 LATE = "The time limit was reached."
 _LEAST_S = 1.0
-"""Seconds of steps that a comparison gets at least, however little time is left."""
+"""Smallest number of seconds of steps in a comparison."""
 
 
 def device_here(device: Device) -> Device:

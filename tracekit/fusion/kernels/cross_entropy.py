@@ -122,7 +122,7 @@ def reference(hidden, weight, labels):
 
 
 def products(hidden, weight, labels):
-    """Return the head's logits: products of the library, which are not part of the group that the kernel replaces."""
+    """Return the head's logits, by the library's GEMM, which is not part of the group that the kernel replaces."""
     return hidden @ weight.t()
 
 

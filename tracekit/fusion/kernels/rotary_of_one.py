@@ -1,4 +1,4 @@
-"""Rotary embedding of one tensor, whose neighbours are turned by the angle of their pair, as in GPT-J and CodeGen.
+"""Rotary embedding of one tensor, whose neighbours are rotated by the angle of their pair, as in GPT-J and CodeGen.
 
 It reads the tensor, sin and cos once and writes the result once. Unfused, sin and cos are repeated, and the tensor is
 halved, negated, stacked, multiplied twice and added, in seven launches.
@@ -15,7 +15,7 @@ LAYERS = ("GPTJAttention",)
 """Classes of the attention layers, which call the function that `apply` replaces."""
 FUNCTION = "apply_rotary_pos_emb"
 CONFIGS = ({"num_warps": 4}, {"num_warps": 2}, {"num_warps": 8})
-"""Launch configurations to try, best first. A block turns all heads of one token."""
+"""Launch configurations to try, best first. A block rotates all heads of one token."""
 CONFIG = CONFIGS[0]
 
 
@@ -68,7 +68,7 @@ class _Rotary(torch.autograd.Function):
 
 
 def fused(x, sin, cos):
-    """Return the tensor with each pair of neighbours turned by its angle."""
+    """Return the tensor with each pair of neighbours rotated by its angle."""
     if torch.is_grad_enabled() and x.requires_grad:
         return _Rotary.apply(x, sin, cos)
     return _run(x, sin, cos)
@@ -120,7 +120,7 @@ def remove(model):
 
 
 def _called(plain, x, sin, cos, *others, **options):
-    """Rotate (batch, tokens, heads, size) by the kernel. Leave other layouts alone."""
+    """Rotate (batch, tokens, heads, size) by the kernel. Leave other layouts unchanged."""
     usual = x.ndim == 4 and sin.ndim == 3 and sin.shape[1:] == (x.shape[1], x.shape[3] // 2) and sin.shape == cos.shape
     if others or options or not usual:
         return plain(x, sin, cos, *others, **options)

@@ -23,7 +23,7 @@ CONFIGS = (
 at a time."""
 CONFIG = CONFIGS[0]
 _MAGIC = 0x4B000000
-"""The bits of the float 2 ** 23, whose mantissa counts in ones."""
+"""The bits of the float 2 ** 23. The last bit of its mantissa has the value 1."""
 
 
 @triton.jit

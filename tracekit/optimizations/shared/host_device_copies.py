@@ -13,11 +13,11 @@ from tracekit.optimizations.shared.host_work import NOTABLE
 
 SLOWER = Interval(4.0, 1.1, 1.0)
 """Time of a pinned copy relative to its modelled time. On hosts of an H100, scripts copied at 50 GB/s on most days, at
-13 on another, and once no faster than from pageable memory, at 9."""
+13 GB/s on another day, and once at 9 GB/s, as fast as from pageable memory."""
 
 UNKNOWN = Interval(0.64, 0.16, 0.04)
 """Ratio of pinned to pageable time of a long copy of unknown size: 0.03 to 0.39, median 0.16, in 19 scripts on hosts of
-an H100, and four times the median over a slow link."""
+an H100, with four times the median as the upper end, for a slow link."""
 UNKNOWN_SHORT = Interval(0.8, 0.5, 0.2)
 """The same ratio for shorter copies, which take much of their time to start."""
 LONG_NS = 100_000

@@ -1,4 +1,4 @@
-"""Formats of weights, which exclude each other, and the code that loads a model in one of torchao's."""
+"""Weight formats, which exclude each other, and the code that loads a model in one of torchao's formats."""
 
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
 """Ids of the optimizations that change how weights are stored."""
@@ -12,7 +12,7 @@ def other_formats(own: str) -> dict[str, str]:
 def from_pretrained(configuration: str, *, also: str = "", compiled: bool = False) -> str:
     """Return code that loads a model with a configuration of torchao.quantization and skips the head.
 
-    `also` are further names to import for the configuration.
+    `also` are other names to import for the configuration.
     """
     names = ", ".join(filter(None, [configuration.partition("(")[0], also]))
     load = (
