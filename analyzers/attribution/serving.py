@@ -59,6 +59,13 @@ def batch_size(name: str) -> int:
     return int(match[1]) if match else 0
 
 
+def requests(name: str) -> int:
+    """Return the number of requests in the batch that a range names; 0 if it names none."""
+    if batch := _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
+        return int(batch["prefill"]) + int(batch["decode"])
+    return batch_size(name) if _SGLANG.fullmatch(name) else 0
+
+
 def captured_size(name: str) -> int:
     """Return the size that a range around the capture of a graph names; 0 if it names none."""
     match = _CAPTURED.fullmatch(name)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from tracekit.analyzers.attribution.serving import requests, serving_phase
+from tracekit.analyzers.attribution.user_ranges import UserRanges
 from tracekit.analyzers.recorded_dims import recorded_dims, recorded_type
 
 _BATCH_FIRST = {
@@ -49,11 +51,23 @@ entries. Tables of positions or distances have fewer, and lookups in them have o
 
 
 def batch_by_shapes(host: pd.DataFrame) -> int:
-    """Return the batch size of a step; 0 if the shapes do not determine it or disagree."""
+    """Return the batch size of a step; 0 if the shapes do not determine it or disagree.
+
+    The ranges of a serving engine name the requests of each batch; the usual number of them is the batch size.
+    """
+    if named := _of_engine(host):
+        return named
     votes = _votes(host, {name: range(rank, rank + 1) for name, rank in _BATCH_FIRST.items()})
     if votes:
         return _majority(votes)
     return _of_tokens(host) or _beside_graphs(host) or _majority(_votes(host, dict.fromkeys(_LAYERS, _OF_A_BATCH)))
+
+
+def _of_engine(host: pd.DataFrame) -> int:
+    """Return the most frequent number of requests among the batches of a serving engine; 0 without such batches."""
+    user = UserRanges(host)
+    counted = Counter(size for name in user.names_of(serving_phase) if (size := requests(name)))
+    return counted.most_common(1)[0][0] if counted else 0
 
 
 def _votes(host: pd.DataFrame, ranks: Mapping[str, range]) -> Counter[int]:

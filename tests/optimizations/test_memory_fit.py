@@ -93,14 +93,29 @@ def test_weights_that_no_gpu_holds_leave_no_batch() -> None:
 )
 def test_the_batch_is_read_from_shapes(calls: list[tuple[str, ...]], batch: int) -> None:
     host = pd.DataFrame([(*call, '["long int"]')[:3] for call in calls], columns=["name", "shapes", "dtypes"])
-    assert batch_by_shapes(host) == batch
+    assert batch_by_shapes(host.assign(category="op")) == batch
 
 
 def test_the_batch_of_a_graphed_decode_is_that_of_its_logits() -> None:
     calls = [("aten::topk", "[[2,32000],[],[]]", '["float","Scalar"]'), ("aten::argmax", "[[2,40]]", '["float"]')]
-    host = pd.DataFrame(calls, columns=["name", "shapes", "dtypes"])
+    host = pd.DataFrame(calls, columns=["name", "shapes", "dtypes"]).assign(category="op")
     assert batch_by_shapes(host) == 2
     assert batch_by_shapes(host.assign(dtypes='["long int"]')) == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "batch"),
+    [
+        (["execute_context_0(0)_generation_64(64)"] * 3 + ["execute_context_1(512)_generation_63(63)"], 64),
+        (["execute_context_2(900)_generation_0(0)"], 2),
+        (["execute_new_1_cached_7"], 8),
+        (["step[DECODE bs=16]"], 16),
+        (["execute_context_0(0)_generation_0(0)", "step_3"], 0),
+    ],
+)
+def test_the_batches_of_a_serving_engine_name_their_requests(names: list[str], batch: int):
+    columns = {"category": "range", "name": pd.Categorical(names), "shapes": "", "dtypes": ""}
+    assert batch_by_shapes(pd.DataFrame(columns)) == batch
 
 
 def test_batching_takes_the_batch_of_the_shapes() -> None:
