@@ -95,6 +95,16 @@ def test_a_planted_cause_is_the_first_advice(name):
     assert now["advice"][0]["id"] in cases()[name].advice
 
 
+@pytest.mark.parametrize(("number", "name"), [(5, "steering-frames"), (7, "music-codebooks"), (7, "swapped-adapters")])
+def test_the_gain_of_the_fix_of_a_graph_lies_inside(number, name):
+    folder, case = CASES / f"h100_{SETS[number][1]}", cases(number)[name]
+    now = diagnosis(folder / f"{name}.json.gz", case)
+    gain = json.loads((folder / "measured.json").read_text())["cases"][name]["gain"]["median"]
+    asked = now.get("of_mend", now["advice"][0])
+    assert now["advice"][0]["id"] in case.advice
+    assert 0.6 * gain < asked["expected"] < 1.6 * gain and asked["low"] <= gain <= asked["high"]
+
+
 def test_on_a_gpu_that_is_too_small_what_makes_it_fit_comes_first():
     there = tracekit.analyze(CASES / "h100" / "does-not-fit.json.gz", "t4")
     assert "does not fit an NVIDIA T4: at least 25." in headline(there)

@@ -49,6 +49,8 @@ class Launching:
     modules: Ints
     to_host: Bools
     """Whether each host row launched a copy to the host."""
+    blocked: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Host rows of launches that waited for a full queue, in order."""
     recording: Covered = field(default_factory=lambda: Covered(np.zeros(0, np.int64), np.zeros(0, np.int64)))
     """Time in which graphs are recorded."""
 
@@ -64,7 +66,7 @@ def launching(host: pd.DataFrame, work: pd.DataFrame) -> Launching:
     to_host = np.zeros(len(host), dtype=bool)
     to_host[rows[is_copy_to_host(work["name"])[known]]] = True
     recording = recording_graphs(host)
-    return Launching(threads, np.sort(start[rows]), np.sort(start[modules]), to_host, recording)
+    return Launching(threads, np.sort(start[rows]), np.sort(start[modules]), to_host, recording=recording)
 
 
 def host_activity(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> pd.DataFrame:
@@ -115,7 +117,7 @@ def _activity(
     piece, window = _pairs(start, stop, begin, end)
     length = np.minimum(stop[piece], end[window]) - np.maximum(start[piece], begin[window])
     owner = owner[piece]
-    kind = kinds(part, nest, by.to_host[rows], by.launches, by.modules)
+    kind = kinds(part, nest, by.to_host[rows] | np.isin(rows, by.blocked), by.launches, by.modules)
     cause = _causes(part, kind, owner, length)
     bare_window, bare_start, bare_length = _uncovered(part, nest.rows[nest.parent < 0], begin, end)
     bare = np.where(bare_length < LONG_STRETCH_NS, CODE["dispatch"], CODE["unexplained"])

@@ -100,8 +100,8 @@ def is_framework(host: pd.DataFrame) -> Bools:
 def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, modules: Ints) -> Codes:
     """Return the kind of each host row, all of which are in the nest: the code of one of CAUSES, or of COMPUTING.
 
-    `to_host` marks rows that launched a copy to the host. `launches` and `modules` are the ascending times of launches
-    and module calls on the launching threads.
+    `to_host` marks rows that wait for the device, such as launches of copies to the host. `launches` and `modules` are
+    the ascending times of launches and module calls on the launching threads.
     """
     category, names = host["category"], host["name"]
     frame, is_range, op = ((category == each).to_numpy() for each in ("python", "range", "op"))

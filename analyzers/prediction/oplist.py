@@ -19,6 +19,7 @@ from tracekit.analyzers.attribution.kernel_names import (
 )
 from tracekit.analyzers.attribution.nesting import take
 from tracekit.analyzers.breakdown.covered import Covered
+from tracekit.analyzers.breakdown.full_queue import blocked_launches
 from tracekit.analyzers.breakdown.host_activity import launching
 from tracekit.analyzers.breakdown.host_kinds import is_compiling
 from tracekit.analyzers.breakdown.whole_steps import whole_steps
@@ -34,6 +35,9 @@ from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.roofline.op_costs import price
 from tracekit.analyzers.roofline.parameter_count import parameter_count
 from tracekit.analyzers.trace import Trace
+
+PLAIN_LAUNCH_NS = 5_000
+"""Host time of a launch that does not wait."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +98,12 @@ def _grouped(
     copying = work.launch[blocking_copies(trace.host, work)]
     calls = waiting_calls(trace.host, threads, start, start + wall, copying)
     waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
+    blocked = blocked_launches(trace.host, analysis.work[analysis.work.device == work.device.iloc[0]])
+    waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
     calls_of = outermost(trace.host, owner[first], start, start + wall)
     words = _words(trace, analysis, head, owner[first], calls_of)
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
-    by = launching(trace.host, work)
+    by = replace(launching(trace.host, work), blocked=blocked)
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
         "host_ns": np.maximum(host_ns - before.outside, 0.0),
@@ -117,6 +123,17 @@ def _grouped(
         layout_share=pd.Series(_layout_shares(work, first)),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
+
+
+def _blocked_before(calls: pd.DataFrame, launched: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int64]:
+    """Return the time that launches since `start` waited for a full queue, before each launch. The simulation makes
+    them wait, too."""
+    calls = calls[calls.start_ns >= start]
+    waited = (calls.duration_ns - PLAIN_LAUNCH_NS).clip(lower=0).to_numpy()
+    ends = (calls.start_ns + calls.duration_ns).to_numpy()
+    order = np.argsort(ends)
+    total = np.concatenate([[0], np.cumsum(waited[order])])
+    return total[np.searchsorted(ends[order], launched, side="right")]
 
 
 def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: npt.NDArray[np.int64]) -> Recorded:
