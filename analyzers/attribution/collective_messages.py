@@ -9,8 +9,8 @@ from tracekit.analyzers.attribution.nesting import Rows, take
 from tracekit.analyzers.costs.messages import Message, message, message_by_inputs
 from tracekit.analyzers.readers.collective_args import RECORDED_AS
 
-_CALLS = ("c10d::", "nccl:")
-"""Prefixes of torch's ops that call a collective, and of the ranges around its launch."""
+_CALLS = ("c10d::", "nccl:", "_c10d_functional::", "vllm::", "_C_custom_ar::", "sglang::", "sgl_kernel::")
+"""Prefixes of ops of torch and of serving engines that call a collective, and of the ranges around its launch."""
 
 
 def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.object_]:

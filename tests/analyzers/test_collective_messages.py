@@ -157,6 +157,24 @@ def test_before_torch_2_3_the_inputs_around_a_call_tell_its_size(tmp_path: Path,
     assert "collective-not-modelled" in set(analysis.problems["code"])
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("vllm::all_reduce", "all-reduce"), ("_C_custom_ar::all_reduce", "all-reduce"), ("vllm::moe_forward", "")],
+)
+def test_the_inputs_of_an_engines_op_tell_the_size_of_its_collective(tmp_path: Path, name: str, kind: Kind) -> None:
+    inputs = {"Input Dims": [[64, 4096], []], "Input type": ["c10::BFloat16", ""]}
+    trace = load_events(
+        tmp_path,
+        op("aten::mm", 0.0, 5.0),
+        op(name, 10.0, 50.0, args={"External id": 6, **inputs}),
+        op("cudaLaunchKernel", 30.0, 10.0, cat="cuda_runtime", args={"correlation": 2}),
+        kernel("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>", 50.0, 9, correlation=2, **{"External id": 6}),
+        deviceProperties=[{"id": 0, "name": "NVIDIA H200", "numSms": 132}],
+    )
+    work = analyze(trace).work
+    assert messages(trace.host, work.name, work.op.to_numpy())[0] == Message(kind, 2 * 64 * 4096)
+
+
 def test_a_recommendation_model_of_128_ranks_has_costs(shared: Path) -> None:
     analysis = analyze(load(shared / "traces" / "ranks" / "rank-0.json.gz"))
     assert analysis.coverage.cost > 0.9
