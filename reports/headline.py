@@ -16,6 +16,7 @@ _SAYING = {
     "transfer": "spends {share} of the time moving data",
     "unknown": "spends {share} of the time in kernels whose bound is unknown",
 }
+_IDLE = "leaves the GPU idle {share} of the time"
 _WRAPPERS = (
     "OptimizedModule",
     "CompiledFxGraph",
@@ -98,7 +99,13 @@ def _state(analysis: Analysis) -> str:
         return "has an undetermined bound"
     if bound == "mixed":
         return "has no single bound (" + ", ".join(f"{name} {percent(share)}" for name, share in shares[:3]) + ")"
-    return _SAYING[bound].format(share=percent(shares[0][1])) + _as_recorded(analysis, *shares[0])
+    saying = _IDLE if bound == "launch" and _without_host(analysis) else _SAYING[bound]
+    return saying.format(share=percent(shares[0][1])) + _as_recorded(analysis, *shares[0])
+
+
+def _without_host(analysis: Analysis) -> bool:
+    """Return whether the trace has no event of the host, so that nothing tells why the GPU is idle."""
+    return bool(analysis.problems["code"].isin(["no-host-events"]).any())
 
 
 def _as_recorded(analysis: Analysis, bound: str, share: float) -> str:

@@ -193,7 +193,7 @@ def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     assert "names no GPU that tracekit knows" in str(abstention(nameless))
     assert abstention(imported) is None
     assert headline(replace(bare, considered=())).endswith("is memory-bound 75 % of the time.")
-    assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is bound")
+    assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is memory-bound")
 
 
 def test_headline_names_the_model_inside_what_torch_wraps_around_it(imported: Analysis) -> None:
