@@ -143,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     base = run_times(analyzed(SAMPLE))
     random = np.random.default_rng(SEED)
-    print("| noise | runs a side | false alarms | at most (95 %) | 3 % in one layer found | and no other layer named |")
+    print("| noise | runs per side | false alarms | at most (95 %) | 3 % in one layer found | no other layer named |")
     print("|---|---:|---:|---:|---:|---:|")
     for factor, runs in ((1.0, 3), (1.0, 5), (2.0, 5), (2.0, 8)):
         alarms, detected, named = rates(base, Noise().times(factor), runs, random)

@@ -24,7 +24,7 @@ def key_figures(analysis: Analysis) -> list[Fact]:
     busy_us = start.busy_us if start else line.busy_ns / max(1, len(line.steps)) / 1000
     facts = [
         *_latency(analysis),
-        Fact(f"{device} busy", percent(analysis.busy_share), f"{duration(busy_us)} a step"),
+        Fact(f"{device} busy", percent(analysis.busy_share), f"{duration(busy_us)} per step"),
         Fact(f"{device} idle", percent(1 - analysis.busy_share), _idle_for(analysis)),
     ]
     for name, latency in capture.phases.items() if capture else ():

@@ -79,7 +79,7 @@ def _comparison(comparison: Comparison) -> Bundle:
     total = (time(comparison.a.latency_ns), time(comparison.b.latency_ns), change(comparison.change_ns), "")
     body = [
         _title(explained(comparison)),
-        _table(("", "run", "what it is", "a step"), runs, names=3),
+        _table(("", "run", "what it is", "per step"), runs, names=3),
         *(f'<p style="{_SOFT}">{_text(note)}</p>' for note in comparison.notes),
         _table(("part of a step", "A", "B", "change", "of it"), [*rows, ("the step", *total)]),
     ]

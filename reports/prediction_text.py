@@ -44,8 +44,8 @@ def _lines(prediction: Prediction) -> list[tuple[str, str]]:
     baseline = prediction.baseline
     return [
         ("applied", _applied(prediction)),
-        ("before", f"{duration(baseline.latency_us)} a step, {_TIMED[baseline.timed]}"),
-        ("after", f"{duration(prediction.latency_us.expected)} a step ({_range(prediction.latency_us)})"),
+        ("before", f"{duration(baseline.latency_us)} per step, {_TIMED[baseline.timed]}"),
+        ("after", f"{duration(prediction.latency_us.expected)} per step ({_range(prediction.latency_us)})"),
         *_gains(prediction),
         ("memory", _memory(prediction)),
         ("why", explained(Change(prediction.by_op_class, prediction.work_factor))),
@@ -67,7 +67,7 @@ def _gains(prediction: Prediction) -> list[tuple[str, str]]:
     whole, there = _speedup(prediction), prediction.there
     if there is None:
         return [("speed-up", whole)]
-    own = f"{_expected(there.speedup)}, over {duration(there.latency_us.expected)} a step without it {_where(there)}"
+    own = f"{_expected(there.speedup)}, over {duration(there.latency_us.expected)} per step without it {_where(there)}"
     return [("speed-up", own), ("in all", f"{whole}, over the run as it is")]
 
 

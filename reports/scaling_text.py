@@ -13,7 +13,7 @@ def to_text(scaling: Scaling) -> str:
     """Return three lines: the step before and after, the throughput, and the added time."""
     took, kept = scaling.latency_us, scaling.efficiency
     return (
-        f"{duration(scaling.one_us)} a step on one GPU, {duration(took.expected)} on each of {scaling.ranks} "
+        f"{duration(scaling.one_us)} per step on one GPU, {duration(took.expected)} on each of {scaling.ranks} "
         f"({duration(took.low)} to {duration(took.high)})\n"
         f"{scaling.ranks * kept.expected:.2f} times the throughput of one GPU: {100 * kept.expected:.0f} % of each "
         f"({100 * kept.low:.0f} to {100 * kept.high:.0f} %)\n"

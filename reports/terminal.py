@@ -107,7 +107,7 @@ def _projection(analysis: Analysis) -> str:
     if projection is None:
         return ""
     low, high = duration(projection.latency_us.low), duration(projection.latency_us.high)
-    return f"{_misfit(projection)}{low} to {high} a step on {projection.gpu.name} (MODELLED from this run)"
+    return f"{_misfit(projection)}{low} to {high} per step on {projection.gpu.name} (MODELLED from this run)"
 
 
 def _misfit(projection: Projection) -> str:

@@ -40,5 +40,5 @@ PLACES = Table(
     Column("layer", "object", "", 'path of the innermost layer around it; "": none'),
     Column("function", "object", "", 'the innermost Python function around it outside torch; "": unknown'),
     Column("location", "object", "", 'file and line of that function; "": no stacks were recorded'),
-    Column("count", "float64", "", "times a step"),
+    Column("count", "float64", "", "times per step"),
 )

@@ -83,13 +83,13 @@ def of_vocabulary(gpu: GPU) -> Tiles:
     block = _power(warps * limits.threads_of_a_warp * thread_bytes(gpu) / 2, 1024, 8192)
     sizes = [(block, warps), (2 * block, 2 * warps), (block // 2, max(1, warps // 2))]
     launches = tuple({"BLOCK": size, "num_warps": number} for size, number in sizes)
-    return Tiles(launches, f"{_why_bytes(gpu)} {limits.warps} warps are resident at most: {warps} of them a block.")
+    return Tiles(launches, f"{_why_bytes(gpu)} {limits.warps} warps are resident at most: {warps} of them per block.")
 
 
 def _why_bytes(gpu: GPU) -> str:
     return (
         f"{gpu.bandwidth / 1e9:,.0f} GB/s over {gpu.sms} multiprocessors need {in_flight_bytes(gpu) / 1e3:.1f} kB in "
-        f"flight on each, of {sm_limits(gpu).warps} warps: {thread_bytes(gpu)} bytes a thread."
+        f"flight on each, of {sm_limits(gpu).warps} warps: {thread_bytes(gpu)} bytes per thread."
     )
 
 

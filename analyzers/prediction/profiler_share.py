@@ -13,10 +13,10 @@ _SLOWEST = 2.5
 """Factor on the host time per op of a slow host. Host time beyond it is not due to dispatching ops."""
 PYTHON_CALL_US = Interval(0.3, 0.8, 3.0)
 """Time in µs for recording a call of a Python function (with_stack=True): 0.3 to 3.4 in three scripts on an H100's
-host, and 0.64, 0.66 and 0.96 in three with more than 14,000 calls a step, beside the time of their ops."""
+host, and 0.64, 0.66 and 0.96 in three with more than 14,000 calls per step, in addition to the time of their ops."""
 GRAPH_NODE_US = Interval(0.8, 1.3, 1.7)
-"""Time in µs that recording a node of a graph adds to the graph's launch. Launches took 1.1 to 1.9 µs a node in graphs
-of 169 to 775 nodes; without recording, a node of a repeatedly replayed graph takes almost none."""
+"""Time in µs that recording a node of a graph adds to the graph's launch. Launches took 1.1 to 1.9 µs per node in
+graphs of 169 to 775 nodes; without recording, a node of a repeatedly replayed graph takes almost none."""
 _MOST_OF_OTHERS = 0.9
 """Largest share of the profiler in the host time that recorded ops do not explain."""
 TRACED_CALL_US = Interval(0.3, 1.0, 2.5)

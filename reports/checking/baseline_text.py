@@ -27,7 +27,7 @@ def in_full(fingerprint: Mapping[str, str | int], counters: Values, runs: Sequen
 def _run(run: RunTimes) -> str:
     times = sorted(run.steps_ns)
     steps = f"{len(times)} step{'s' * (len(times) != 1)} of {duration(times[len(times) // 2] / 1e3)} in the trace"
-    return f"{duration(run.unprofiled.median_us)} a step; {steps}" if run.unprofiled else steps
+    return f"{duration(run.unprofiled.median_us)} per step; {steps}" if run.unprofiled else steps
 
 
 def _values(name: str, values: tuple[float, ...]) -> str:

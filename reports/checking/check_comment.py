@@ -59,7 +59,7 @@ def _counters(check: Check) -> str:
         )
         for change in changed
     ]
-    return table(("counter a step", ">before", ">after", "verdict"), rows)
+    return table(("counter per step", ">before", ">after", "verdict"), rows)
 
 
 def _budgets(check: Check) -> str:
@@ -78,4 +78,4 @@ def _times(check: Check) -> str:
         )
         for change in check.times[:_ROWS]
     ]
-    return table(("a step", ">before", ">after", ">ratio", "verdict"), rows)
+    return table(("per step", ">before", ">after", ">ratio", "verdict"), rows)

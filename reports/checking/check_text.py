@@ -41,7 +41,7 @@ def _parts(check: Check) -> RenderableType:
 def _times(check: Check) -> RenderableType | None:
     if not check.times:
         return None
-    view = _headed("Times a step", ("", "before", "after", "ratio", "verdict"))
+    view = _headed("Times per step", ("", "before", "after", "ratio", "verdict"))
     changes = [
         change for change in check.times if change.kind == "latency" or change.outcome in ("regressed", "improved")
     ]
@@ -65,7 +65,7 @@ def _counters(check: Check) -> RenderableType | None:
     same = f"{len(check.counters) - len(changed)} counters are the same."
     if not changed:
         return Text(same, style="dim")
-    view = _headed("Counters a step", ("", "before", "after", "verdict"))
+    view = _headed("Counters per step", ("", "before", "after", "verdict"))
     for change in changed:
         verdict = change.outcome if change.decides else f"{change.outcome}, not judged"
         style = _STYLES[change.outcome] if change.decides else "dim"

@@ -39,7 +39,7 @@ def render(comparison: Comparison) -> str:
 def _sides(comparison: Comparison) -> str:
     sides = (("A", comparison.a), ("B", comparison.b))
     rows = [(letter, code(side.name), prose(described(side)), time(side.latency_ns)) for letter, side in sides]
-    return table(("", "run", "what it is", ">a step"), rows)
+    return table(("", "run", "what it is", ">per step"), rows)
 
 
 def _difference(comparison: Comparison) -> str:
@@ -55,7 +55,7 @@ def _difference(comparison: Comparison) -> str:
         signed_percent(1.0 if total else 0.0),
     )
     rows.append(("**the step**", *(f"**{text}**" for text in ends)))
-    return table(("a step", *_TIMES, ">of the difference"), rows)
+    return table(("per step", *_TIMES, ">of the difference"), rows)
 
 
 def _changes(rows: pd.DataFrame) -> str:

@@ -69,7 +69,7 @@ def _run(letter: str, side: Side, comparison: Comparison) -> dict[str, Any]:
         "latency": time(side.latency_ns),
         "spread": f"{spread[0]} to {spread[1]}" if spread else "",
         "described": settings(side),
-        "busy": f"{busy}, {side.kernels:,.0f} kernels a step",
+        "busy": f"{busy}, {side.kernels:,.0f} kernels per step",
         "whole": round(side.latency_ns / longest, 4),
         "strip": _strip(letter.lower(), comparison),
     }

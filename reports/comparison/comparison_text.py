@@ -58,12 +58,12 @@ def _sides(comparison: Comparison) -> Table:
     view.add_column(overflow="fold")
     for letter, side in (("A", comparison.a), ("B", comparison.b)):
         description = Text.assemble(printable(side.name), "  ", (described(side), "dim"))
-        view.add_row(f" {letter}", f"{time(side.latency_ns)} a step", description)
+        view.add_row(f" {letter}", f"{time(side.latency_ns)} per step", description)
     return view
 
 
 def _difference(comparison: Comparison, width: int) -> Table:
-    view = _headed("Where the difference is, a step", "", width)
+    view = _headed("Where the difference is, per step", "", width)
     view.add_column("kernels", justify="right", no_wrap=True)
     rows = parts(comparison)
     largest = float(rows["change_ns"].abs().max()) if len(rows) else 0.0

@@ -94,7 +94,7 @@ def _short(value: float) -> float:
 
 
 def _hover(row: Any) -> list[Any]:
-    times = f"{duration(row.before_ns / 1e3)} → {duration(row.after_ns / 1e3)} a step"
+    times = f"{duration(row.before_ns / 1e3)} → {duration(row.after_ns / 1e3)} per step"
     if not row.after_rate > 0:
         return [row.Index, text(str(row.part), 100), f"{times}<br>its work moves to other parts"]
     rates = f"{quantity(1e9 * row.before_rate, 'FLOP/s')} → {quantity(1e9 * row.after_rate, 'FLOP/s')}"

@@ -61,7 +61,7 @@ def text(before: Job, after: Job, *, width: int | None = None, colour: bool | No
 
 def _parts(before: Job, after: Job, width: int) -> RenderableType:
     view = Table(box=SIMPLE_HEAD, pad_edge=False)
-    view.add_column("a step")
+    view.add_column("per step")
     for name in ("the other", "this job", "change"):
         view.add_column(name, justify="right", no_wrap=True)
     for row in changes(before, after):

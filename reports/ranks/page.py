@@ -68,7 +68,7 @@ def render(
 def _figures(job: Job) -> list[tuple[str, str]]:
     roof = "" if job.roof_fraction != job.roof_fraction else f", {percent(job.roof_fraction)} of the roof"
     return [
-        ("a step", words.time(job.step_ns)),
+        ("step", words.time(job.step_ns)),
         ("waiting for other ranks", words.time(job.waiting_ns)),
         (f"transfer{roof}", words.time(job.transfer_ns)),
         ("clocks agree within", words.time(job.clock_error_ns)),

@@ -76,7 +76,7 @@ def _groups(job: Job) -> Table:
     view = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("group", "ranks", "for"):
         view.add_column(name, overflow="fold")
-    for name in ("calls", "bytes a step", "waits", "transfer", "bus bandwidth"):
+    for name in ("calls", "bytes per step", "waits", "transfer", "bus bandwidth"):
         view.add_column(name, justify="right", no_wrap=True)
     for row in rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable").head(_MOST_RANKS)):
         numbers = (

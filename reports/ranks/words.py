@@ -66,15 +66,15 @@ def because(reason: Reason) -> str:
         same = "calls (shapes are not recorded)" if math.isnan(reason.flops_ratio) else "calls and shapes"
         return f"its {_what(reason)} run {reason.time_ratio:.2f} times as long, with the same {same}"
     if reason.cause == "more work":
-        return f"it computes {more} a step longer, on more work: {_more(reason)}"
+        return f"it computes {more} longer per step, on more work: {_more(reason)}"
     if reason.cause == "data loading":
-        return f"it waits {more} a step longer for its data"
+        return f"it waits {more} longer per step for its data"
     if reason.cause == "garbage collection":
-        return f"Python collects garbage for {more} a step more than on other ranks"
+        return f"Python collects garbage for {more} more per step than on other ranks"
     if reason.cause == "copies":
-        return f"its copies between host and device take {more} a step longer"
+        return f"its copies between host and device take {more} longer per step"
     meaning = CAUSE_MEANINGS.get(reason.detail, "")
-    return f"its host is {more} a step later than others'" + (f" ({reason.detail}: {meaning})" if meaning else "")
+    return f"its host is {more} later per step than others'" + (f" ({reason.detail}: {meaning})" if meaning else "")
 
 
 def _what(reason: Reason) -> str:

@@ -26,22 +26,22 @@ MS = 1e6
         ),
         (
             Reason("more work", 1.0, 5 * MS, op="aten::mm", layer="h.3", detail="calls", calls_ratio=1.4),
-            "it computes 5.00 ms a step longer, on more work: 1.40 times the calls, most of all aten::mm in h.3",
+            "it computes 5.00 ms longer per step, on more work: 1.40 times the calls, most of all aten::mm in h.3",
         ),
         (
             Reason("more work", 1.0, 5 * MS, op="bmm", detail="flops", flops_ratio=2.0),
-            "it computes 5.00 ms a step longer, on more work: 2.00 times the FLOPs (larger shapes), most of all bmm",
+            "it computes 5.00 ms longer per step, on more work: 2.00 times the FLOPs (larger shapes), most of all bmm",
         ),
         (
             Reason("more work", 1.0, 6 * MS, op="aten::mm", detail="flops", flops_ratio=1.29, calls_ratio=1.002),
-            "it computes 6.00 ms a step longer, on more work: 1.29 times the FLOPs, most of all aten::mm",
+            "it computes 6.00 ms longer per step, on more work: 1.29 times the FLOPs, most of all aten::mm",
         ),
-        (Reason("data loading", 1.0, 5 * MS), "it waits 5.00 ms a step longer for its data"),
+        (Reason("data loading", 1.0, 5 * MS), "it waits 5.00 ms longer per step for its data"),
         (
             Reason("garbage collection", 1.0, 5 * MS),
-            "Python collects garbage for 5.00 ms a step more than on other ranks",
+            "Python collects garbage for 5.00 ms more per step than on other ranks",
         ),
-        (Reason("copies", 1.0, 5 * MS), "its copies between host and device take 5.00 ms a step longer"),
+        (Reason("copies", 1.0, 5 * MS), "its copies between host and device take 5.00 ms longer per step"),
     ],
 )
 def test_a_cause_in_words(reason, words):
@@ -78,7 +78,7 @@ def test_ranks_that_are_late_in_turn(imposed, said):
 
 def test_the_host_is_late_for_a_cause_of_idle_time():
     said = because(Reason("host", 1.0, 5 * MS, detail="dispatch"))
-    assert said.startswith("its host is 5.00 ms a step later than others' (dispatch: ")
+    assert said.startswith("its host is 5.00 ms later per step than others' (dispatch: ")
 
 
 def test_hosts_that_are_slower_everywhere_are_said_and_not_blamed():

@@ -47,7 +47,7 @@ def test_it_tells_everything(comparison: Comparison) -> None:
     for said in (
         explained(comparison),
         "h200_gpt2_decode_eager_for-t4.json.gz",
-        "5.77 ms a step, 5.22 ms to 6.20 ms",
+        "5.77 ms per step, 5.22 ms to 6.20 ms",
         "attention 722 µs – −722 µs 75.8 % 12 → 0 only in A",
         "waiting for the host to dispatch 4.42 ms 4.11 ms −311 µs 32.6 % idle",
         "the step 5.77 ms 4.82 ms −953 µs 100.0 % 235 → 293",

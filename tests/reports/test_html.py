@@ -171,8 +171,8 @@ def test_modelled_is_marked_on_every_section_figure_and_table(modelled: Analysis
 def test_projection_stands_beside_the_measurement(analysis: Analysis) -> None:
     projection = Projection(hardware.find("t4"), Interval(3000, 3400, 4100), Interval(900, 1000, 1200), "Scaled.")
     text = re.sub(r"\s+", " ", Parsed(render(replace(analysis, projection=projection))).text)
-    assert "measured here NVIDIA H200 2.10 ms a step" in text
-    assert "projected, modelled NVIDIA T4 3.00 ms to 4.10 ms a step" in text
+    assert "measured here NVIDIA H200 2.10 ms per step" in text
+    assert "projected, modelled NVIDIA T4 3.00 ms to 4.10 ms per step" in text
 
 
 def test_hostile_names_are_text(analysis: Analysis) -> None:

@@ -69,9 +69,9 @@ def test_nothing_to_say(imported: Analysis) -> None:
 
 def test_a_projection_that_does_not_fit_says_so(imported: Analysis) -> None:
     projection = Projection(hardware.find("t4"), Interval(3000, 3400, 4100), Interval(900, 1000, 1200), "Scaled.")
-    assert "projected 3.00 ms to 4.10 ms a step" in summary(replace(imported, projection=projection))
+    assert "projected 3.00 ms to 4.10 ms per step" in summary(replace(imported, projection=projection))
     small = replace(projection, memory_bytes=25_500_000_000, memory_at_least=True)
-    said = "does not fit, it needs at least 25.5 of 16 GB; with enough memory 3.00 ms to 4.10 ms a step"
+    said = "does not fit, it needs at least 25.5 of 16 GB; with enough memory 3.00 ms to 4.10 ms per step"
     assert said in summary(replace(imported, projection=small))
 
 

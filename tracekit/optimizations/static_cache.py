@@ -62,7 +62,7 @@ class StaticCache(Optimization):
     costs = Costs("the cache at its full length", "unchanged", "one argument")
     for_training = False
     caveats = (
-        "Alone it may lose: attention reads the whole cache, and five more ops a layer find the place to write.",
+        "Alone it may lose: attention reads the whole cache, and five more ops per layer compute where to write.",
         "It is what CUDA graphs and torch.compile need while decoding: predict it with them.",
     )
 

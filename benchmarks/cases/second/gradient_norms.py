@@ -1,6 +1,6 @@
 """An MLP-mixer learns from its own moving average; hooks log the norm of every gradient, and the loss is printed.
 
-Each `.item()` waits for the GPU, 149 times a step. In the fixed variant, norms and losses stay on the GPU for fifty
+Each `.item()` waits for the GPU, 149 times per step. In the fixed variant, norms and losses stay on the GPU for fifty
 steps.
 """
 
