@@ -32,7 +32,16 @@ def test_no_case_is_in_two_sets():
 
 @pytest.mark.parametrize(
     ("number", "mark"),
-    [(1, "table"), (2, "second"), (3, "third"), (4, "fourth"), (5, "fifth"), (6, "sixth"), (7, "seventh")],
+    [
+        (1, "table"),
+        (2, "second"),
+        (3, "third"),
+        (4, "fourth"),
+        (5, "fifth"),
+        (6, "sixth"),
+        (7, "seventh"),
+        (8, "eighth"),
+    ],
 )
 def test_the_readme_shows_the_catalogue(number, mark):
     readme = (CASES / "README.md").read_text()

@@ -14,6 +14,7 @@ SETS = {
     5: ("fifth.toml", "fifth"),
     6: ("sixth.toml", "sixth"),
     7: ("seventh.toml", "seventh"),
+    8: ("eighth.toml", "eighth"),
 }
 """The list of each set, and the folder of its scripts."""
 

@@ -28,6 +28,7 @@ RECORDED = {
     5: "h100_fifth",
     6: "h100_sixth",
     7: "h100_seventh",
+    8: "h100_eighth",
 }
 """Folder of the recorded cases of each set."""
 
@@ -99,7 +100,7 @@ def summary(folder: Path) -> str:
 
 
 _NOT_RECORDED = "not recorded"
-_ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh"}
+_ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth"}
 
 
 def page(folder: Path, name: str, number: int = 1) -> str:
