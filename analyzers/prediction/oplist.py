@@ -117,6 +117,7 @@ def _grouped(
     unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
+        copied=pd.Series(_copied_bytes(trace, work, first)),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
         unaligned=pd.Series(unaligned),
         tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
@@ -147,6 +148,12 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
         "launched_ns": launched_ns,
     }
     return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
+
+
+def _copied_bytes(trace: Trace, work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the bytes of each op's copies, which the driver records without shapes, too."""
+    moved = trace.device.bytes.to_numpy()[work.index].astype(np.float64)
+    return np.add.reduceat(np.where((work.category == "memcpy").to_numpy(), np.maximum(moved, 0.0), 0.0), first)
 
 
 def _multiplies_in(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

@@ -22,6 +22,8 @@ class Recorded:
 
     copies: pd.Series = field(default_factory=_nothing)
     """Name of the op's copy; "": the op is not a copy."""
+    copied: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Bytes that the op's copies move, as the driver recorded them; 0: not recorded."""
     planned_ns: pd.Series = field(default_factory=lambda: _nothing(float))
     """Part of the op's host time, in nanoseconds, that plans its kernel for new shapes."""
     recording_ns: pd.Series = field(default_factory=lambda: _nothing(float))
@@ -44,6 +46,9 @@ class Recorded:
     def copies_like(self, ops: OpList, pattern: str) -> npt.NDArray[np.bool_]:
         """Select the copies whose name contains a match of the pattern."""
         return matching(_of(ops, self.copies, ""), re.compile(pattern))
+
+    def copied_bytes(self, ops: OpList) -> npt.NDArray[np.float64]:
+        return _of(ops, self.copied, 0.0)
 
     def products_in(self, ops: OpList) -> npt.NDArray[np.object_]:
         """Return the precision of each product of unknown cost, by the name of its kernel; "" for others."""

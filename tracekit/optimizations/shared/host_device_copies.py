@@ -30,8 +30,9 @@ def copies(base: Baseline, pattern: str) -> Rows:
 
 
 def copied_bytes(base: Baseline) -> npt.NDArray[np.float64]:
-    """Return the bytes that each op's copy moves over the link; 0 if unknown."""
-    return np.array([cost.write_bytes if cost is not None else 0 for cost in base.ops.cost], dtype=np.float64)
+    """Return the bytes that each op's copy moves over the link, by shapes or as the driver recorded; 0 if unknown."""
+    by_shapes = [cost.write_bytes if cost is not None else 0 for cost in base.ops.cost]
+    return np.where(base.ops.costed, by_shapes, base.recorded.copied_bytes(base.ops)).astype(np.float64)
 
 
 def pinned_ns(base: Baseline, rows: Rows, outcome: Outcome) -> npt.NDArray[np.float64]:
