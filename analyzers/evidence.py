@@ -1,6 +1,6 @@
 """The evidence of recommendations: values of tables. `reports/sentences.py` puts them into words."""
 
-from dataclasses import dataclass
+import msgspec
 
 from tracekit.analyzers.schema import TABLES, Column, Table
 
@@ -29,8 +29,7 @@ STEP = Table(
 )
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """A value that a statement quotes, and the cell of the table that it comes from."""
 
     role: str
@@ -49,8 +48,7 @@ class Evidence:
         return next(column.unit for column in TABLES[self.table].columns if column.name == self.column)
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """A statement about a run: its kind, and the values in it."""
 
     kind: str

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.attribution.runtime import Runtime
@@ -78,8 +79,7 @@ class StepLatency:
     """Median wall time of the steps in the trace."""
 
 
-@dataclass(frozen=True)
-class DeviceTime:
+class DeviceTime(msgspec.Struct, frozen=True):
     """Time that the devices spend on each kind of work, summed over devices. Overlapping kinds each count in full."""
 
     span_ns: int

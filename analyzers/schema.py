@@ -5,17 +5,16 @@ which the documentation of columns is generated and checked.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
 TABLES: dict[str, "Table"] = {}
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column. `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be "".
 
     A column of integers may be stored in a narrower type that its values fit.

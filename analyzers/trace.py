@@ -5,6 +5,7 @@ Times are integer nanoseconds after `Metadata.base_ns`. Absent integers are -1, 
 
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
@@ -75,8 +76,7 @@ PROBLEMS = Table(
 )
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(msgspec.Struct, frozen=True):
     """A device as the profiler describes it. Absent numbers are 0."""
 
     id: int
@@ -86,8 +86,7 @@ class DeviceProperties:
     memory_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class ProcessGroup:
+class ProcessGroup(msgspec.Struct, frozen=True):
     """A group of ranks that communicate."""
 
     name: str

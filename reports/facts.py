@@ -1,6 +1,6 @@
 """The figures under the headline, and the origin of every number on the page."""
 
-from dataclasses import dataclass
+import msgspec
 
 from tracekit.analyzers.results import Analysis, CounterSource, Source
 from tracekit.reports.names import printable
@@ -10,8 +10,7 @@ from tracekit.reports.token_times import BETWEEN, FIRST, tokens_per_s
 _TASKS = {FIRST: "Time to first token", BETWEEN: "Time between tokens"}
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(msgspec.Struct, frozen=True):
     label: str
     value: str
     note: str = ""

@@ -1,8 +1,9 @@
 """Measured speed-ups of optimizations, as the page shows them beside the predicted ones."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.results import Analysis
@@ -12,8 +13,7 @@ from tracekit.reports.numbers import duration, percent, quantity, significant
 from tracekit.reports.verification_report import why_not
 
 
-@dataclass(frozen=True)
-class MeasuredGain:
+class MeasuredGain(msgspec.Struct, frozen=True):
     title: str
     """The title, followed by the id if that has an argument."""
     predicted: Interval | None

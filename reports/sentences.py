@@ -3,9 +3,10 @@
 import string
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+import msgspec
 
 from tracekit.analyzers.evidence import Evidence, Statement, Statements
 from tracekit.analyzers.prediction.values import NOT_SIMULATED, PROFILER, Change, Considered, OpClassTime
@@ -20,8 +21,7 @@ _NEGLIGIBLE = 0.01
 """A change of less than this fraction of the step is not named."""
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A part of a sentence. `evidence` is the value that it quotes; None for the words between values."""
 
     text: str

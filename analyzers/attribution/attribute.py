@@ -1,7 +1,6 @@
 """Attributes work items to their launch, op, layer, phase and step."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -15,8 +14,7 @@ from tracekit.analyzers.attribution.training import in_optimizer
 from tracekit.analyzers.attribution.work_items import WorkItems
 
 
-@dataclass(frozen=True)
-class Attributed:
+class Attributed(msgspec.Struct, frozen=True):
     """Work items, and the launches, ops, layers, steps and phases that they belong to."""
 
     items: WorkItems

@@ -7,8 +7,8 @@ ordered by their recorded ids, or else by their starts, which is reliable only i
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -24,8 +24,7 @@ Ints = npt.NDArray[np.int64]
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Graphs:
+class Graphs(msgspec.Struct, frozen=True):
     """The graph of each work item. Arrays have one entry per item."""
 
     graph: npt.NDArray[np.integer]
@@ -35,8 +34,7 @@ class Graphs:
     """Host row of the call that was captured into the graph as this item; -1 for none, or if it is not in the trace."""
 
 
-@dataclass(frozen=True)
-class _Launches:
+class _Launches(msgspec.Struct, frozen=True):
     """Launches of graphs. The items of launch i are items[starts[i]:stops[i]], in the order of the nodes."""
 
     items: Ints

@@ -1,8 +1,8 @@
 """Builds the tree of layers from nested host ranges."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -13,8 +13,7 @@ from tracekit.analyzers.ranges import ROOT
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Label:
+class Label(msgspec.Struct, frozen=True):
     """A layer as one distinct range name describes it."""
 
     name: str
@@ -22,8 +21,7 @@ class Label:
     type: str
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     """Layers in preorder: a parent before its children, and siblings by their first call."""
 
     paths: tuple[str, ...]
@@ -36,8 +34,7 @@ class Tree:
     """Layer of which each host row is a call; -1 for none."""
 
 
-@dataclass(frozen=True)
-class Nodes:
+class Nodes(msgspec.Struct, frozen=True):
     """Layers in order of discovery. `parents` and `modules` are indices of layers; -1 for none."""
 
     of_row: Rows

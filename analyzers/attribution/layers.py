@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -37,8 +37,7 @@ MODULES = ("tracekit ranges", "nn.Module events")
 """Sources whose layers are modules, rather than arbitrary ranges."""
 
 
-@dataclass(frozen=True)
-class Layers:
+class Layers(msgspec.Struct, frozen=True):
     """The tree of layers, and the host ranges of their calls."""
 
     source: LayersFrom

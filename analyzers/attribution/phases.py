@@ -1,7 +1,6 @@
 """Finds the phases of a run: prefill, decode, forward, backward, optimizer."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -19,8 +18,7 @@ Ints = npt.NDArray[np.int64]
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
-@dataclass(frozen=True)
-class Phases:
+class Phases(msgspec.Struct, frozen=True):
     """Phases, and the phase of each work item."""
 
     names: tuple[str, ...]

@@ -1,7 +1,6 @@
 """Adds a root for work outside the model to the layer tree."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -11,8 +10,7 @@ from tracekit.analyzers.attribution.nesting import Rows, take
 OPTIMIZER = "(optimizer)"
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """The layer tree with a root for work outside the model, and the layer of each item."""
 
     paths: tuple[str, ...]

@@ -3,8 +3,7 @@
 Work belongs to every range on the launching thread that contains its launching call.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -20,8 +19,7 @@ _TIMES = ("thread", "start_ns", "duration_ns")
 _NEVER = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True)
-class _Spans:
+class _Spans(msgspec.Struct, frozen=True):
     """Rows of the host table, ordered by thread, start, and descending duration."""
 
     row: Ints
@@ -33,8 +31,7 @@ class _Spans:
         return _Spans(self.row[which], self.thread[which], self.start[which], self.end[which])
 
 
-@dataclass(frozen=True)
-class _OnDevice:
+class _OnDevice(msgspec.Struct, frozen=True):
     """Start, end and number of work items of each call."""
 
     start: Ints

@@ -1,8 +1,8 @@
 """Finds the steps of a run, by ranges that mark them, or else by repetition."""
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -27,8 +27,7 @@ _PART_OF_A_STEP = 0.5
 """A first or last step with less than this fraction of the others' work was cut off by the recording."""
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True):
     """Spans of the steps on the host, in order, and the step of each work item."""
 
     start: Ints
@@ -46,8 +45,7 @@ class Steps:
         return _at(self.start, self.end, time)
 
 
-@dataclass(frozen=True)
-class _Marks:
+class _Marks(msgspec.Struct, frozen=True):
     """Host rows of the ranges that mark steps, in order."""
 
     rows: Ints

@@ -6,8 +6,7 @@ what the host did. If the host had been waiting for the device when the gap bega
 that wait is attributed to the synchronization.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -38,8 +37,7 @@ LONG_GAP_NS = 100_000
 cause."""
 
 
-@dataclass(frozen=True, eq=False)
-class Idle:
+class Idle(msgspec.Struct, frozen=True, eq=False):
     """The gaps, and the parts of each by cause."""
 
     gaps: pd.DataFrame

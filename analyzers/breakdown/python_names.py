@@ -1,8 +1,9 @@
 """Parses the Python frames that a profiler records, such as "scipy/ndimage/_interpolation.py(739): zoom"."""
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 _FRAME = re.compile(r"(?P<path>.*)\((?P<line>\d+)\): (?P<function>.+)", re.DOTALL)
 _INSTALLED = ("site-packages/", "dist-packages/")
@@ -14,8 +15,7 @@ _FRAMEWORK = re.compile(
 _FRAMEWORK_BUILTIN = re.compile(r"torch|Tensor|Parameter|_thread|_engine|_cuda|_C\b|lock")
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """A function, with the name that users know it by, and its location."""
 
     name: str

@@ -1,8 +1,10 @@
 """Convolutions: 2 FLOPs per weight and position; each gradient costs as much as the forward pass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
+
+import msgspec
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
@@ -11,8 +13,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Shape, Tensor, promo
 from tracekit.analyzers.costs.work import ConvolutionGradients, Product
 
 
-@dataclass(frozen=True)
-class Positions:
+class Positions(msgspec.Struct, frozen=True):
     """Positions of a convolution op's parameters; -1: the op lacks the parameter, and the default applies."""
 
     stride: int

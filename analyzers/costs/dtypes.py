@@ -1,7 +1,8 @@
 """Element types and all names that traces use for them."""
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from tracekit.analyzers.costs.work import Precision
 
@@ -15,8 +16,7 @@ class Kind(IntEnum):
     COMPLEX = 3
 
 
-@dataclass(frozen=True)
-class DType:
+class DType(msgspec.Struct, frozen=True):
     """An element type: torch name and size."""
 
     name: str

@@ -5,8 +5,9 @@ FlashAttention 3, hopper/flash_api.cpp. A trace does not hold sequence lengths, 
 recorded maximum length. Costs are upper bounds, exact for equally long sequences.
 """
 
-from dataclasses import dataclass
 from math import ceil
+
+import msgspec
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.attention import allowed_positions
@@ -16,8 +17,7 @@ from tracekit.analyzers.costs.tensors import MalformedCall, Tensor
 from tracekit.analyzers.costs.work import Attention, Backend
 
 
-@dataclass(frozen=True)
-class Paged:
+class Paged(msgspec.Struct, frozen=True):
     """Positions of the inputs."""
 
     query: int

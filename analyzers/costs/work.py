@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, Self
 
+import msgspec
+
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
 
 Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
@@ -73,8 +75,7 @@ class Attention:
         return replace(self, batch=grown(self.batch, factor))
 
 
-@dataclass(frozen=True)
-class Norm:
+class Norm(msgspec.Struct, frozen=True):
     """Rows or channels normalized by their own statistics."""
 
     centered: bool = True
@@ -92,8 +93,7 @@ class Norm:
         return self
 
 
-@dataclass(frozen=True)
-class Softmax:
+class Softmax(msgspec.Struct, frozen=True):
     """Rows of a softmax, or their gradient."""
 
     backward: bool = False
@@ -102,8 +102,7 @@ class Softmax:
         return self
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(msgspec.Struct, frozen=True):
     """Rows read from a table. `adds`: the rows are summed, as in bags or in the table's gradient."""
 
     adds: bool = False
@@ -112,8 +111,7 @@ class Lookup:
         return self
 
 
-@dataclass(frozen=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """A tensor that grows by a few rows along a dimension other than the last, as a cache of keys or values does."""
 
     rows: int
@@ -124,8 +122,7 @@ class Append:
         return self
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True):
     """A loss, or its gradient, which is as large as its input."""
 
     backward: bool = False
@@ -134,8 +131,7 @@ class Loss:
         return self
 
 
-@dataclass(frozen=True)
-class Reduce:
+class Reduce(msgspec.Struct, frozen=True):
     """A reduction. `over_batch`: all sequences reduce to one result, which does not grow with the batch."""
 
     over_batch: bool = False

@@ -3,14 +3,14 @@
 import csv
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 _NAME, _NUMBER, _OF_DETAILS = "Kernel Name", "ID", "Metric Name"
 _HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Lines:
+class Lines(msgspec.Struct, frozen=True):
     """The columns and the rows of a report. A row that could not be read is empty."""
 
     columns: tuple[str, ...]

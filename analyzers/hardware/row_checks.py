@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware.gpu import PRECISIONS, nearest
@@ -12,8 +13,7 @@ ADVICE = "docs/predictions.md shows a whole section; `tracekit gpus --format jso
 _LONGEST = 200
 
 
-@dataclass(frozen=True)
-class _Range:
+class _Range(msgspec.Struct, frozen=True):
     low: float
     high: float
 

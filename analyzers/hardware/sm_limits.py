@@ -1,6 +1,6 @@
 """The resources of one multiprocessor, and how many blocks of a kernel fit at a time."""
 
-from dataclasses import dataclass
+import msgspec
 
 from tracekit.analyzers.hardware.gpu import GPU
 
@@ -9,8 +9,7 @@ _REGISTERS_OF_A_WARP = 256
 """Registers are allocated to a warp in multiples of this."""
 
 
-@dataclass(frozen=True)
-class SMLimits:
+class SMLimits(msgspec.Struct, frozen=True):
     """The limits of one multiprocessor (one compute unit of AMD)."""
 
     warps: int

@@ -3,8 +3,9 @@
 Sources: FlashAttention 2's launch templates and FlashAttention 3's tile_size.h; PyTorch's memory-efficient kernels.
 """
 
-from dataclasses import dataclass
 from math import ceil
+
+import msgspec
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention
@@ -16,8 +17,7 @@ computed again."""
 _SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(msgspec.Struct, frozen=True):
     """The query tiles of one attention op. Each tile processes its keys in blocks."""
 
     queries: int

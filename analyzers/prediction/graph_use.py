@@ -1,8 +1,8 @@
 """Recognizes whether a step replays CUDA graphs, or requests them without replaying any."""
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import matching
@@ -12,8 +12,7 @@ _REPLAYS = re.compile(r"GraphLaunch", re.IGNORECASE)
 _RECORDS = re.compile(r"StreamBeginCapture|GraphInstantiate", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class GraphUse:
+class GraphUse(msgspec.Struct, frozen=True):
     """Counts of host rows of a step that belong to CUDA graphs."""
 
     requested: int = 0

@@ -4,9 +4,9 @@ Conditions: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.capture_info import CaptureInfo
@@ -21,8 +21,7 @@ _MATH = "aten::_scaled_dot_product_attention_math"
 _HALVES = ("c10::Half", "c10::BFloat16")
 
 
-@dataclass(frozen=True)
-class MathFallback:
+class MathFallback(msgspec.Struct, frozen=True):
     """Properties of the calls that prevent fused kernels."""
 
     cause: Cause

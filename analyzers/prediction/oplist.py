@@ -4,8 +4,9 @@ Predictions transform the op list and simulate it again. Host time between two l
 belongs to the second op. Time spent waiting for the device is removed and marked as a synchronisation.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -40,8 +41,7 @@ PLAIN_LAUNCH_NS = 5_000
 """Host time of a launch that does not wait."""
 
 
-@dataclass(frozen=True, eq=False)
-class Listed:
+class Listed(msgspec.Struct, frozen=True, eq=False):
     """A step as its op list, and the host work outside the model."""
 
     ops: OpList

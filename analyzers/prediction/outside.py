@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -64,8 +65,7 @@ class Outside:
         return times
 
 
-@dataclass(frozen=True, eq=False)
-class BeforeOps:
+class BeforeOps(msgspec.Struct, frozen=True, eq=False):
     """Host time before each op, in nanoseconds, that is not spent launching. The sum is at most the op's host time."""
 
     outside: Floats

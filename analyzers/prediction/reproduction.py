@@ -1,13 +1,12 @@
 """Compares a simulated step with the measured one."""
 
-from dataclasses import dataclass
+import msgspec
 
 REPRODUCED = 0.05
 """Largest relative error at which a simulation reproduces the measured time."""
 
 
-@dataclass(frozen=True)
-class Reproduction:
+class Reproduction(msgspec.Struct, frozen=True):
     """Simulated latency of an unchanged step, and its measured latency."""
 
     simulated_us: float

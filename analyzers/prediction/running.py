@@ -2,8 +2,8 @@
 products."""
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.prediction.op_columns import OpList
@@ -17,8 +17,7 @@ _TRAINS = re.compile(r"backward|_foreach_(?:addcdiv|lerp|addcmul|mul)_|_fused_(?
 _PHASES = frozenset({"backward", "optimizer"})
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(msgspec.Struct, frozen=True):
     """Facts about the run that its op list does not hold."""
 
     graph_launches: int = 0

@@ -10,8 +10,7 @@ block waits for the last but one. Ops that launch nothing have a kernel time of 
 own are nodes of a graph, which is a single launch.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +24,7 @@ QUEUED = 512
 """Launches per block. CUDA queues about 1,024 launches before a launch blocks."""
 
 
-@dataclass(frozen=True)
-class Simulation:
+class Simulation(msgspec.Struct, frozen=True):
     """Start and end of every op on the host and of its kernel on the device, in nanoseconds after the start.
 
     An op without a kernel has kernel_start = kernel_end = -1.

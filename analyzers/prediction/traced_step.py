@@ -1,11 +1,12 @@
 """The traced step: its duration, host time after its last launch, and the rows recorded on the host."""
 
 import re
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribution.kernel_names import is_copy_to_host, matching
 from tracekit.analyzers.prediction.graph_use import GraphUse, graph_use
@@ -20,8 +21,7 @@ _WAITS_FOR_ALL = re.compile(r"DeviceSynchronize")
 _REGION = re.compile(f"^{COMPILED_REGION}")
 
 
-@dataclass(frozen=True)
-class HostTail:
+class HostTail(msgspec.Struct, frozen=True):
     """Host time in nanoseconds after the last launch: before the wait for the device, and after it."""
 
     before_ns: float = 0.0
@@ -39,8 +39,7 @@ class HostTail:
         return replace(self, before_ns=max(self.before_ns - (ns - self.after_ns + after), 0.0), after_ns=after)
 
 
-@dataclass(frozen=True)
-class TracedStep:
+class TracedStep(msgspec.Struct, frozen=True):
     wall_ns: int
     """Time from its start on the host to the end of its device work; if steps overlap, their period."""
     host_ns: int

@@ -1,7 +1,6 @@
 """Estimates the memory of a training step in addition to weights, gradients and optimizer state, from its ops."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from tracekit.analyzers.prediction.op_columns import Bools, OpList
@@ -15,8 +14,7 @@ TIED_AT_END = 2
 before they are added."""
 
 
-@dataclass(frozen=True)
-class TrainingMemory:
+class TrainingMemory(msgspec.Struct, frozen=True):
     """Bytes in addition to weights, gradients and the optimizer's state, at the points where a step may peak."""
 
     saved: int

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from tracekit.analyzers.display import Displayed
 from tracekit.analyzers.evidence import Statements
 from tracekit.analyzers.hardware import GPU
@@ -69,8 +71,7 @@ class PredictedBaseline:
         return self.unprofiled_us * (1 - self.idle_share)
 
 
-@dataclass(frozen=True)
-class OpClassTime:
+class OpClassTime(msgspec.Struct, frozen=True):
     """Expected time of one class of ops in a step, before and after. The classes and the host sum to the latency."""
 
     op_class: str
@@ -79,8 +80,7 @@ class OpClassTime:
     after_ns: int
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """The source of a predicted gain."""
 
     by_op_class: tuple[OpClassTime, ...]
@@ -97,8 +97,7 @@ class Costs:
     effort: str
 
 
-@dataclass(frozen=True)
-class Remedy:
+class Remedy(msgspec.Struct, frozen=True):
     """Optimizations that lower a run's peak memory."""
 
     name: str
@@ -114,8 +113,7 @@ class Remedy:
     """Speed-up of the step with the remedy, assuming that the unchanged step fitted."""
 
 
-@dataclass(frozen=True)
-class MemoryFit:
+class MemoryFit(msgspec.Struct, frozen=True):
     """A run whose peak exceeds the GPU's memory."""
 
     gpu: str
@@ -169,8 +167,7 @@ class Considered:
     """Reasons why the gain is limited, and how to remove them."""
 
 
-@dataclass(frozen=True)
-class PlanStep:
+class PlanStep(msgspec.Struct, frozen=True):
     """One step of a plan, applied to the result of the steps before it."""
 
     name: str
@@ -194,8 +191,7 @@ class PlanStep:
     """Requirement that this run does not meet; "": none."""
 
 
-@dataclass(frozen=True)
-class GainThere:
+class GainThere(msgspec.Struct, frozen=True):
     """Gain of optimizations on another GPU or at another batch, relative to the run there without them."""
 
     setting: tuple[str, ...]

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.problems.analyzing import ANALYZING
@@ -15,8 +15,7 @@ _ONE_OR_MANY = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 KINDS: dict[str, Kind] = {kind.code: kind for kind in (*READING, *ANALYZING)}
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A problem that occurred `count` times."""
 
     kind: Kind

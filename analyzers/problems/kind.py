@@ -1,13 +1,13 @@
 """The definition of a kind of problem."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Severity = Literal["info", "warning", "error"]
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A kind of problem.
 
     `message` may use {count}, {detail}, {s} (a plural s), {were} ("was" or "were"), and {one|many}, such as {has|have}.

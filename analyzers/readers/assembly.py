@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -24,8 +24,7 @@ _SHOWN_CATEGORIES = 5
 _SHOWN_CHARACTERS = 40
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(msgspec.Struct, frozen=True):
     """HOST and DEVICE with times after `base_ns`, the names of HOST's threads, and the problems."""
 
     host: pd.DataFrame

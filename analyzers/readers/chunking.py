@@ -3,8 +3,9 @@
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*+:\s*+\[')
 _BARE_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\[")
@@ -24,8 +25,7 @@ EVENT_BYTES = 16 << 20
 _WINDOW_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """The text of whole events. `before` is the gap between this chunk and the previous one.
 
     The final chunk extends to the end of the file.
@@ -36,8 +36,7 @@ class Chunk:
     before: bytes = b""
 
 
-@dataclass
-class Leftover:
+class Leftover(msgspec.Struct):
     """Text that was counted but not read: its size in bytes, and its apparent number of events."""
 
     size: int = 0

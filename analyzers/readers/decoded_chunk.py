@@ -1,14 +1,13 @@
 """The columns of one chunk of a Kineto file, which a worker process sends back."""
 
-from dataclasses import dataclass
+import msgspec
 
 from tracekit.analyzers.readers.decode_chunk import Decoded, decode_sound
 from tracekit.analyzers.readers.event_columns import EventColumns, event_columns
 from tracekit.analyzers.readers.salvage import Effort, decode_chunk
 
 
-@dataclass
-class DecodedChunk:
+class DecodedChunk(msgspec.Struct):
     """The columns of a chunk's `total` events. The other fields are those of `Decoded`."""
 
     columns: EventColumns

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import msgspec
@@ -42,8 +41,7 @@ _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
 
-@dataclass
-class EventColumns:
+class EventColumns(msgspec.Struct):
     """Columns as in HOST and DEVICE, but start_ns is absolute, and a duration_ns may be MISSING or NEGATIVE.
 
     `marks` are begin and end events in order, with the columns of `host` and `begins`; their category code may be -1

@@ -1,9 +1,9 @@
 """Decompress gzip as a stream, with bounds on memory and total size. A damaged stream is read up to the damage."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 
+import msgspec
 from isal import isal_zlib
 
 from tracekit.analyzers.errors import InputError
@@ -13,8 +13,7 @@ _OUTPUT_BYTES = 1 << 22
 _GZIP_WINDOW = 31
 
 
-@dataclass
-class StreamEnd:
+class StreamEnd(msgspec.Struct):
     """State at the end of a stream, known after reading it.
 
     `damage` says why the data ended early, "" if they did not. `trailing_bytes` counts bytes after the compressed data,

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -71,8 +70,7 @@ class _Known(msgspec.Struct):
     capture: CaptureInfo | None = field(default=None, name="tracekit")
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """Values of known top-level keys.
 
     `secrets` counts the entries that look like an environment or a secret. `unreadable` names known keys whose values

@@ -3,7 +3,8 @@
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+
+import msgspec
 
 from tracekit.analyzers.readers.chunking import HEAD_BYTES, Chunk, Chunks
 from tracekit.analyzers.readers.decoded_chunk import DecodedChunk, read_chunk, read_sound_chunk
@@ -14,8 +15,7 @@ ALONE_CHUNKS = 6
 """Number of chunks that are decoded before workers start, because a worker takes a third of a second to start."""
 
 
-@dataclass
-class _Pending:
+class _Pending(msgspec.Struct):
     chunk: Chunk
     answer: Answer | None = None
     decoded: DecodedChunk | None = None

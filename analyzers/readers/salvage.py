@@ -1,8 +1,9 @@
 """Read the events of a damaged chunk: split it until only broken pieces remain, then repair or skip each of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from tracekit.analyzers.readers.chunking import BOUNDARY, EVENT_BYTES, array_ends, count_events
 from tracekit.analyzers.readers.decode_chunk import (
@@ -29,8 +30,7 @@ class TooDamagedError(Exception):
     """The file is so damaged that reading on would take long and recover little."""
 
 
-@dataclass
-class Effort:
+class Effort(msgspec.Struct):
     """Limits the work on damaged events of one file, so that a hostile file ends soon."""
 
     left: int = 1_000_000

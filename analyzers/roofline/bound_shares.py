@@ -1,14 +1,14 @@
 """Shares of a step's time by bound."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "launch", "latency", "transfer")
 
 
-@dataclass(frozen=True)
-class BoundShares:
+class BoundShares(msgspec.Struct, frozen=True):
     """Shares of a step's time by bound, which sum to 1. Idle time of the device is launch.
 
     Transfer is exposed time of copies and communication, while nothing else runs on the device. Unknown is work without

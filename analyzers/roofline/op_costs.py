@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -27,8 +27,7 @@ _TRITON = "triton_"
 _INDEX_TYPES, _TABLE_RANK = ("int64", "int32"), 2
 
 
-@dataclass(frozen=True)
-class OpCosts:
+class OpCosts(msgspec.Struct, frozen=True):
     """Costs of op calls.
 
     `of_row` is the index in `costs` for each host row; -1 if the cost is unknown or not requested.

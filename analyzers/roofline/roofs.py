@@ -6,8 +6,7 @@ Bytes are compulsory: each operand is read once and each result written once. Th
 is the link to the host, and that of copies between devices is theirs, rather than device memory.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +16,7 @@ from tracekit.analyzers.roofline.costing import Costed
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Roofs:
+class Roofs(msgspec.Struct, frozen=True):
     """Roofline times in seconds, and roof fractions, with one entry per item. NaN if the GPU or the cost is unknown."""
 
     compute_s: Floats

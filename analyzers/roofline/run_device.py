@@ -1,7 +1,6 @@
 """Finds the device that ran the work, and the GPU whose roofs apply."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from tracekit.analyzers import hardware
@@ -11,8 +10,7 @@ from tracekit.analyzers.problems import Problem, problem
 from tracekit.analyzers.trace import DeviceProperties, Metadata
 
 
-@dataclass(frozen=True)
-class RunDevice:
+class RunDevice(msgspec.Struct, frozen=True):
     """The device that ran the work."""
 
     name: str

@@ -1,7 +1,6 @@
 """Builds the table WORK: every item attributed, costed, and placed under the roofs of its GPU."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -18,8 +17,7 @@ from tracekit.analyzers.roofline.parameter_count import parameter_count
 from tracekit.analyzers.roofline.roofs import Roofs, intensity, roofs
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """Cost, roofs and own bound of work items, with one entry per item."""
 
     costed: Costed

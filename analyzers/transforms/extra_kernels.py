@@ -1,9 +1,9 @@
 """Kernels that an optimization adds to the ops of a run: to quantize, unpack, mask or gather."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -28,8 +28,7 @@ WIDENING = TORCHAO + "widen"
 `compile`)."""
 
 
-@dataclass(frozen=True)
-class Extra:
+class Extra(msgspec.Struct, frozen=True):
     """An added kernel. `host` is its host time in plain launches; with `sync` the host then waits for it."""
 
     name: str

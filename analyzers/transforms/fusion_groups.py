@@ -1,8 +1,8 @@
 """Groups of ops that one kernel could replace, by their pattern."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from tracekit.analyzers.costs.call import Cost
@@ -32,8 +32,7 @@ _APPENDING = 4
 """A copy that is larger than its input by this factor appends to a cache, and is part of no group."""
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """A group of rows of the op list, by position."""
 
     pattern: str

@@ -1,8 +1,9 @@
 """The fusion plan: the ops of each layer that one kernel could replace, the savings, and a launch configuration."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.costs.call import ELEMENT_BYTES, Cost
@@ -21,8 +22,7 @@ _MOST = 40
 """Most rows of the plan; those that save most remain."""
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """Groups that differ only in the number of their layer."""
 
     pattern: str
@@ -32,8 +32,7 @@ class _Kind:
     config: LaunchConfig
 
 
-@dataclass(frozen=True)
-class _Kernel:
+class _Kernel(msgspec.Struct, frozen=True):
     """A kernel that could replace a group."""
 
     config: LaunchConfig
@@ -42,8 +41,7 @@ class _Kernel:
     """Fraction of the group's device time that it saves."""
 
 
-@dataclass
-class _Sum:
+class _Sum(msgspec.Struct):
     layers: set[str]
     groups: int = 0
     launches: int = 0

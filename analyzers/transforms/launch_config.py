@@ -1,7 +1,8 @@
 """Chooses a launch configuration for a GPU: tile, warps, stages, shared memory, and the resulting occupancy."""
 
-from dataclasses import dataclass
 from math import ceil, sqrt
+
+import msgspec
 
 from tracekit.analyzers.costs.work import Product
 from tracekit.analyzers.hardware import GPU
@@ -25,8 +26,7 @@ _LIVE = 3
 """Values that a kernel holds at a time for each element."""
 
 
-@dataclass(frozen=True)
-class LaunchConfig:
+class LaunchConfig(msgspec.Struct, frozen=True):
     tile: str
     """The part that one block computes: elements of a row, or rows x columns x depth of a GEMM."""
     grid: int

@@ -1,7 +1,8 @@
 """The matrix products that multiply by the weights of a layer, which quantization changes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -18,8 +19,7 @@ HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 """Names of a model's output layer, which is not quantized."""
 
 
-@dataclass(frozen=True)
-class LinearProduct:
+class LinearProduct(msgspec.Struct, frozen=True):
     """A product out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs], once for each group."""
 
     rows: int

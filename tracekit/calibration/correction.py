@@ -2,7 +2,9 @@
 
 import math
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.values import Considered, Recommendation
@@ -17,8 +19,7 @@ PRIOR = 2
 """Weight of the uncorrected prediction, in measurements."""
 
 
-@dataclass(frozen=True)
-class Correction:
+class Correction(msgspec.Struct, frozen=True):
     factor: float
     """Multiplies the speed-up and both ends of its interval."""
     measurements: int

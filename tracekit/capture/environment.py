@@ -3,16 +3,16 @@
 import platform
 import re
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tracekit.capture.packages import require
 
 _QUERY_SECONDS = 10
 
 
-@dataclass(frozen=True)
-class DeviceState:
+class DeviceState(msgspec.Struct, frozen=True):
     """A device as its driver reports it; 0 and "" for missing values."""
 
     name: str

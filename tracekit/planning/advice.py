@@ -1,8 +1,8 @@
 """Predicts every optimization of a run, and finds the best plan."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.interval import Interval
@@ -24,8 +24,7 @@ LOSING = 1.0
 Judged = tuple[Optimization, Considered]
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """The advice for a run; recommendations are in order of usefulness."""
 
     recommendations: tuple[Recommendation, ...]

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.baseline import Baseline
@@ -26,8 +28,7 @@ Scenario = tuple[Outcome, Host]
 """The outcome of the optimization, and the host."""
 
 
-@dataclass(frozen=True)
-class Scenarios:
+class Scenarios(msgspec.Struct, frozen=True):
     """The latency of a step in each outcome of an optimization and, for the expected one, on other hosts."""
 
     after: Mapping[Outcome, Baseline]

@@ -1,7 +1,9 @@
 """Defines the kernels that scaled_dot_product_attention can use, and the GPUs that support them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+import msgspec
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Attention
@@ -11,8 +13,7 @@ from tracekit.capture.attention_kernels import CUDNN, EFFICIENT, FLASH, WORDS
 _HALF = ("fp16", "bf16")
 
 
-@dataclass(frozen=True)
-class Backend:
+class Backend(msgspec.Struct, frozen=True):
     words: str
     needs: str
     """Required GPU feature."""
