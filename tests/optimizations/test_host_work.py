@@ -173,6 +173,9 @@ def test_what_only_computes_whether_to_branch_goes_with_the_branch():
         for each, outcome in ((asked, "expected"), (asked, "low"), (read, "expected"))
     ]
     assert gone == [[3, 4, 5], [5], [5]]
+    names = np.where(row == 4, "aten::any", np.where(row == 3, "aten::mm", ops.name))
+    unsized = replace(asked, ops=ops.assign(cost=None, name=names))
+    assert np.flatnonzero(find("avoid-syncs").applied(unsized, "expected").ops.kernel_ns == 0).tolist() == [4, 5]
 
 
 def test_a_wait_for_the_device_within_a_step_keeps_graphs_away_and_breaks_them():

@@ -1,5 +1,6 @@
 """Removes waits for the device in the middle of a step."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.prediction.op_columns import OpList, changed
 from tracekit.analyzers.prediction.traced_step import HostTail
 from tracekit.analyzers.prediction.values import Costs
-from tracekit.analyzers.transforms.by_cost import Rows
+from tracekit.analyzers.transforms.by_cost import Rows, which
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.value_shapes import FIXED, by_values
 from tracekit.optimizations.base import Optimization, refused
@@ -21,6 +22,7 @@ _WAITS = ("allocation",)
 _WORK_BESIDE = 0.05
 """Fraction of a step from which other host work would be hidden by the GPU's."""
 _BRANCH = "aten::is_nonzero"
+_TRUTH = re.compile(r"^aten::(?:any|all|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
 _TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
 ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
 """Fraction of the allocation time that remains without empty_cache()."""
@@ -136,8 +138,11 @@ def _avoidable(base: Baseline) -> Rows:
 
 
 def _asked_for(base: Baseline, read: Rows) -> Rows:
-    """Return the ops right before the reads of `if tensor:` that compute nothing but its truth value, of one byte."""
-    truth = np.array([cost is not None and cost.write_bytes == 1 for cost in base.ops.cost], dtype=bool)
+    """Return the ops right before the reads of `if tensor:` that compute nothing but its truth value, of one byte; by
+    their names where the trace records no shapes."""
+    by_name = which(base.ops.name, lambda name: bool(_TRUTH.search(name)))
+    truth = np.array([cost is None or cost.write_bytes == 1 for cost in base.ops.cost], dtype=bool)
+    truth &= base.ops.costed | by_name
     chosen = np.zeros(len(truth), dtype=bool)
     ahead = read & (base.ops.call == _BRANCH)
     while (ahead := np.append(ahead[1:], False) & truth & ~chosen).any():
