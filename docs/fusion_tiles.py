@@ -23,7 +23,7 @@ def table() -> str:
         _row("resident warps, at most", [str(sm_limits(gpu).warps) for gpu in gpus]),
         _row("shared memory of a block, at most", [f"{sm_limits(gpu).shared_block_bytes // 1024} KB" for gpu in gpus]),
         _row("bf16; loads past the registers (cp.async)", [_since(gpu, (8, 0)) for gpu in gpus]),
-        _row("products of a warpgroup (wgmma)", [_since(gpu, (9, 0)) for gpu in gpus]),
+        _row("GEMMs of a warpgroup (wgmma)", [_since(gpu, (9, 0)) for gpu in gpus]),
         _row("bytes that a thread reads at once", [str(thread_bytes(gpu)) for gpu in gpus]),
     ]
     kernels = [_row(name, [_first(template, columns, gpu) for gpu in gpus]) for name, template, columns in _KERNELS]

@@ -78,9 +78,9 @@ def is_unaligned(names: pd.Series) -> npt.NDArray[np.bool_]:
 
 
 def narrower_tile_side(names: pd.Series) -> npt.NDArray[np.int64]:
-    """Return the shorter side, in rows or columns, of the tile that each product's kernel computes, by its name.
+    """Return the shorter side, in rows or columns, of the tile that each GEMM's kernel computes, by its name.
 
-    It is 1 for a product with a vector, and 0 for kernels whose names state no tile.
+    It is 1 for a GEMV, and 0 for kernels whose names state no tile.
     """
     codes, distinct = pd.factorize(names)
     return np.array([*(_tile_side(str(name)) for name in distinct), 0], dtype=np.int64)[codes]

@@ -49,7 +49,7 @@ def summarize(analysis: Analysis) -> StepSummary:
 
 
 def condensed(work: pd.DataFrame) -> pd.DataFrame:
-    """Return the work with rows that agree in all other columns summed. Unknown FLOPs and bytes stay unknown."""
+    """Sum the rows that are equal in all other columns. Unknown FLOPs and bytes stay unknown."""
     keys = [name for name in work.columns if name not in _SUMS]
     known = [np.isfinite(work[name]) for name in ("flops", "bytes")]
     grouped = work.assign(has_flops=known[0], has_bytes=known[1]).groupby(

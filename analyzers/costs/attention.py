@@ -1,4 +1,4 @@
-"""Scaled dot-product attention in all its backends: two products forward, five backward (2.5 times the FLOPs)."""
+"""Scaled dot-product attention in all its backends: two GEMMs forward, five backward (2.5 times the FLOPs)."""
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout

@@ -1,4 +1,4 @@
-"""Ops that bitsandbytes registers since 0.46: weights in 4 bits, products in 8 bits, and conversions.
+"""Ops that bitsandbytes registers since 0.46: weights in 4 bits, GEMMs in 8 bits, and conversions.
 
 Schemas: bitsandbytes, bitsandbytes/_ops.py.
 """

@@ -1,4 +1,4 @@
-"""Matrix products: 2·m·n·k FLOPs per matrix (a fused bias adds no FLOPs, as in torch's own counter)."""
+"""GEMMs: 2·m·n·k FLOPs per matrix (a fused bias adds no FLOPs, as in torch's own counter)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,7 +78,7 @@ def baddbmm(call: Arguments) -> Cost:
 
 @costs("aten::addbmm", "aten::addbmm_")
 def addbmm(call: Arguments) -> Cost:
-    """The sum of a batch of products: one GEMM whose inner size is batch·k."""
+    """The sum of a batch of GEMMs: one GEMM whose inner size is batch·k."""
     added, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
     each, read = _batched(a, b, call.name), _unless_zero_beta(call, 3, added)
     work = Product(1, each.m, each.n, each.groups * each.k, bias=read is not None, gradient=True)
@@ -138,7 +138,7 @@ def grouped_mm(call: Arguments) -> Cost:
 
 
 def grouped(call: Arguments, offsets: Tensor | None, *extra: Tensor | None, out: DType | None) -> Cost:
-    """Products of groups of unequal size; `offsets` divide the rows, the columns or the inner size.
+    """GEMMs of groups of unequal size; `offsets` divide the rows, the columns or the inner size.
 
     Group sizes are data, but the FLOPs depend only on their sum, which is a size of the operands. The routing of rows
     to experts is data too: the number of experts read is the mean number if each row selects any expert.
@@ -153,7 +153,7 @@ def grouped(call: Arguments, offsets: Tensor | None, *extra: Tensor | None, out:
 
 
 def _routed(a: Tensor, b: Tensor, *extra: Tensor | None, out: DType | None) -> Cost:
-    """Return the product with the operand that has a matrix per expert as the weights; the other operand's rows (or
+    """Return the GEMM with the operand that has a matrix per expert as the weights; the other operand's rows (or
     columns) are routed."""
     weights, rows = (b, a.shape[-2]) if len(b.shape) == 3 else (a, b.shape[-1])
     experts, k, sides = weights.shape[0], a.shape[-1], (a.shape[-2], b.shape[-1])

@@ -1,7 +1,7 @@
 """Kernels that torch.compile generates: their names list the ops that they fuse.
 
 Inductor (torch/_inductor/codegen/triton.py and utils.get_fused_kernel_name, torch 2.1 to 2.13) writes
-`triton_<kind>_fused_<op>_<op>_<number>`: kind poi (pointwise), per and red (reductions), tem (a template of a product
+`triton_<kind>_fused_<op>_<op>_<number>`: kind poi (pointwise), per and red (reductions), tem (a template of a GEMM
 or of attention), for (foreach); and `cpp_fused_...` on a CPU. Ops are the aten ops before decomposition, sorted.
 """
 

@@ -1,4 +1,4 @@
-"""Products of serving engines with weights packed in 4 or 8 bits: AWQ, GPTQ, Marlin, Machete; FBGEMM's in fp8.
+"""GEMMs of serving engines with weights packed in 4 or 8 bits: AWQ, GPTQ, Marlin, Machete; FBGEMM's in fp8.
 
 Schemas: vLLM, csrc/torch_bindings.cpp; FBGEMM, fbgemm_gpu/experimental/gen_ai/src/quantize. Packed weights do not show
 their sizes: the columns are those of the scales, which have a row for each group of inputs.

@@ -1,4 +1,4 @@
-"""Matrix products of quantized matrices."""
+"""GEMMs of quantized matrices."""
 
 from collections.abc import Sequence
 from math import prod
@@ -13,7 +13,7 @@ from tracekit.analyzers.costs.work import Product
 
 
 def scaled_product(a: Tensor, b: Tensor, scales: Sequence[Tensor]) -> Product:
-    """Return the cost of a product of matrices with one scale each, or one per row of `a` and column of `b`."""
+    """Return the cost of a GEMM of matrices with one scale each, or one per row of `a` and column of `b`."""
     m, n = a.shape[0], b.shape[1]
     by_row = len(scales) > 1 and (scales[0].numel, scales[1].numel) == (m, n) and max(m, n) > 1
     return Product(1, m, n, a.shape[1], weight="b", row_scales=by_row)

@@ -1,4 +1,4 @@
-"""Recurrent layers of cuDNN: products of the inputs with the weights at once, of the states step by step."""
+"""Recurrent layers of cuDNN: GEMMs of the inputs with the weights at once, of the states step by step."""
 
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost

@@ -1,4 +1,4 @@
-"""Parts of a mixture of experts in vLLM and SGLang: products of sorted rows, their order, and routing.
+"""Parts of a mixture of experts in vLLM and SGLang: GEMMs of sorted rows, their order, and routing.
 
 Schemas: vLLM, csrc/moe/torch_bindings.cpp and csrc/torch_bindings.cpp; SGLang, sgl-kernel/csrc/moe.
 """
@@ -45,7 +45,7 @@ _EXPERTS_RANK, _SIZES = 3, 3
 
 
 def _routed(a: Tensor, weight: Tensor, sizes: tuple[int, int, int], result: Tensor, apart: int = 1) -> Cost:
-    """Return the cost of a product of as many rows, n and k, with the weights of the experts that the rows selected."""
+    """Return the cost of a GEMM of as many rows, n and k, with the weights of the experts that the rows selected."""
     rows, columns, inner = sizes
     experts = weight.shape[0]
     groups = touched(rows, experts, apart)
@@ -70,9 +70,9 @@ def _routed(a: Tensor, weight: Tensor, sizes: tuple[int, int, int], result: Tens
 @costs("aiter::ck_moe_stage1", weights=1)
 @costs("aiter::ck_moe_stage2", weights=2)
 def sorted_experts(call: Arguments, weights: int) -> Cost:
-    """(rows, weights of both products, sorted rows, experts, count, result, rows for each token, ...).
+    """(rows, weights of both GEMMs, sorted rows, experts, count, result, rows for each token, ...).
 
-    Two elements in 4 bits share a byte. The first product's weights hold the gate, too.
+    Two elements in 4 bits share a byte. The first GEMM's weights hold the gate, too.
     """
     rows, weight, result, apart = call.tensor(0), call.tensor(weights), call.tensor(6), call.integer(7)
     first = weights == 1
@@ -92,7 +92,7 @@ def both_products(call: Arguments) -> Cost:
 
 @costs("vllm::fused_marlin_moe")
 def fused_marlin(call: Arguments) -> Cost:
-    """(hidden[tokens, k], packed weights of both products, ..., scales[experts, groups, n] of both, ..., ids, ...)."""
+    """(hidden[tokens, k], packed weights of both GEMMs, ..., scales[experts, groups, n] of both, ..., ids, ...)."""
     hidden, weights = call.tensor(0), call.every(1, 3)
     scales = [each for each in call.every(3) if len(each.shape) == _EXPERTS_RANK and each.dtype.kind == Kind.FLOAT][:2]
     ids = [each for each in call.every(3) if each.dtype.kind == Kind.INTEGER and each.shape[:1] == hidden.shape[:1]]

@@ -15,7 +15,7 @@ from tracekit.analyzers.costs.work import Norm, Product
 _RMS_FLOPS = 4
 """FLOPs per element: square and sum 2, scale 1, weight 1."""
 _ROTARY_FLOPS = 3
-"""FLOPs per rotated element: two products and a sum."""
+"""FLOPs per rotated element: two multiplications and an addition."""
 
 
 @costs("_C::rms_norm", "_C::rms_norm_static_fp8_quant", "_C::rms_norm_dynamic_per_token_quant", "sgl_kernel::rmsnorm")

@@ -1,4 +1,4 @@
-"""Products and conversions in 8 and 4 bits of vLLM, SGLang, FlashInfer and DeepGEMM.
+"""GEMMs and conversions in 8 and 4 bits of vLLM, SGLang, FlashInfer and DeepGEMM.
 
 Schemas: vLLM, csrc/torch_bindings.cpp and quantization/utils/fp8_utils.py; SGLang, sgl-kernel/csrc/gemm.
 """

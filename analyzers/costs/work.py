@@ -17,7 +17,7 @@ Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product per group: out[group, m, n] = a[group, m, k] · b[group, k, n].
+    """A GEMM per group: out[group, m, n] = a[group, m, k] · b[group, k, n].
 
     In a mixture of experts, a group is a selected expert, and m is the mean number of rows routed to it.
     """
@@ -35,7 +35,7 @@ class Product:
     row_scales: bool = False
     """Whether each row of a and each column of b has a scale."""
     gradient: bool = False
-    """Whether the product is the gradient of weights: k runs over the sequences of the batch."""
+    """Whether the GEMM is the gradient of weights: k runs over the sequences of the batch."""
     routed: int = 0
     """Number of rows that a router assigns to `experts`, one expert per row; 0: nothing is routed."""
     experts: int = 0
@@ -184,7 +184,7 @@ class Recurrent:
 
     @property
     def flops(self) -> int:
-        """FLOPs of the products; the backward pass has two for each."""
+        """FLOPs of the GEMMs; the backward pass has two for each."""
         once = sum(2 * self.rows * self.gates * self.hidden * (width + self.output) for width in self.widths)
         projected = 2 * self.rows * self.hidden * self.output * self.layers if self.output != self.hidden else 0
         return (once + projected) * self.directions * (2 if self.backward else 1)

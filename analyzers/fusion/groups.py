@@ -71,7 +71,7 @@ def find(graph: Graph) -> list[OpGroup]:
 
 
 def siblings(graph: Graph) -> list[OpGroup]:
-    """Return groups of products with weights that multiply the same tensor."""
+    """Return groups of GEMMs with weights that multiply the same tensor."""
     of_input: dict[tuple[int, str], list[int]] = defaultdict(list)
     for node, each in enumerate(graph.nodes):
         cost = graph.cost(node)
@@ -82,14 +82,14 @@ def siblings(graph: Graph) -> list[OpGroup]:
 
 
 def odd_products(graph: Graph) -> list[OpGroup]:
-    """Return a group for each linear layer's product whose output rows are not a multiple of 16 bytes."""
+    """Return a group for each linear layer's GEMM whose output rows are not a multiple of 16 bytes."""
     packed = {node for group in siblings(graph) for node in group.nodes}
     layers = [i for i, node in enumerate(graph.nodes) if node.forward < 0 and graph.layer_type(i) == "Linear"]
     return [OpGroup(graph, (node,)) for node in layers if node not in packed and is_odd_product(graph, node)]
 
 
 def is_odd_product(graph: Graph, node: int) -> bool:
-    """Return whether a product with weights writes rows that are not a multiple of 16 bytes."""
+    """Return whether a GEMM with weights writes rows that are not a multiple of 16 bytes."""
     cost = graph.cost(node)
     if cost is None or not isinstance(cost.work, Product) or not cost.weight_bytes:
         return False

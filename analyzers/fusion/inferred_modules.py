@@ -12,7 +12,7 @@ _CASTS = ("to_copy", "copy")
 
 
 def with_modules(graph: Graph) -> Graph:
-    """Return the graph with a module for each norm and for each product with weights."""
+    """Return the graph with a module for each norm and for each GEMM with weights."""
     layers, layer_of = [("", "")], dict[int, int]()
     for kind, members in _modules(graph):
         layers.append((f"{kind.lower()}{len(layers)}", kind))

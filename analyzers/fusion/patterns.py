@@ -31,7 +31,7 @@ def kernels(groups: list[OpGroup]) -> list[Kernel]:
 
 
 def _is_worthwhile(part: OpGroup) -> bool:
-    """Return whether a part is worth a kernel: several ops are, and a single op if it is a product that can be
+    """Return whether a part is worth a kernel: several ops are, and a single op if it is a GEMM that can be
     padded."""
     return len(part.nodes) > 1 or (bool(part.nodes) and family(part.graph, part.nodes[0]) == "gemm")
 
@@ -219,7 +219,7 @@ def _is_repeated(graph: Graph, layer: str, products: list[int]) -> bool:
 
 
 def _chain(group: OpGroup) -> Kernel | None:
-    """Return an activation after a product, or any chain of pointwise ops on activations."""
+    """Return an activation after a GEMM, or any chain of pointwise ops on activations."""
     graph = group.graph
     if len(group.inputs) != 1 or group.reductions or group.inputs[0] not in graph.producers:
         return None

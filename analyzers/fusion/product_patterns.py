@@ -1,4 +1,4 @@
-"""Recognizes groups with products: packed and padded projections, a GELU epilogue, and the loss of a head's product."""
+"""Recognizes groups with GEMMs: packed and padded projections, a GELU epilogue, and the loss of a head's GEMM."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +11,9 @@ from tracekit.analyzers.ranges import ROOT
 
 _CAUSAL = ("ForCausalLM", "LMHeadModel")
 """Suffixes of the classes in transformers whose forward takes labels and shifts them."""
-_PACKED = "the product of PyTorch, on joined weights"
-_PADDED = "the product of PyTorch, on padded weights"
-_EPILOGUE = "the product of PyTorch with GELU as its epilogue"
+_PACKED = "the GEMM of PyTorch, on joined weights"
+_PADDED = "the GEMM of PyTorch, on padded weights"
+_EPILOGUE = "the GEMM of PyTorch with GELU as its epilogue"
 
 
 def products(group: OpGroup) -> Kernel | None:
@@ -44,7 +44,7 @@ def _packed(names: Sequence[str]) -> str:
 
 
 def cross_entropy(group: OpGroup) -> Kernel | None:
-    """Return a loss of logits, with the head's products if their rows are padded."""
+    """Return a loss of logits, with the head's GEMMs if their rows are padded."""
     graph = group.graph
     softmax = next((node for node in group.nodes if graph.name(node) == "log_softmax"), None)
     if softmax is None or not any(name.startswith("nll_loss") for name in group.names):
@@ -65,12 +65,12 @@ def cross_entropy(group: OpGroup) -> Kernel | None:
 
 
 def _is_plain_head(graph: Graph, node: int) -> bool:
-    """Return whether the op is the product of a layer without a bias."""
+    """Return whether the op is the GEMM of a layer without a bias."""
     return _work(graph, node) is not None and graph.name(node) != "addmm" and bool(graph.layer(node))
 
 
 def gelu(group: OpGroup, rows: int, columns: int) -> Kernel:
-    """Return GPT-2's activation, in inference as the epilogue of the product before it."""
+    """Return GPT-2's activation, in inference as the epilogue of the GEMM before it."""
     graph = group.graph
     product = graph.producers[group.inputs[0]]
     path = graph.layer(group.nodes[0]).rpartition(".")[0]

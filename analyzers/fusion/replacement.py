@@ -97,7 +97,7 @@ def _is_kept(kernel: Kernel, tensor: int) -> bool:
 
 
 def _product(kernel: Kernel, before: list[Cost]) -> Cost:
-    """Return the cost of fused products. Products with the same input read it once; a product with an epilogue writes
+    """Return the cost of fused GEMMs. GEMMs with the same input read it once; a GEMM with an epilogue writes
     only the result of the epilogue."""
     products = [cost for cost in before if isinstance(cost.work, Product)]
     shapes = [cost.work for cost in products if isinstance(cost.work, Product)]
@@ -117,7 +117,7 @@ def _product(kernel: Kernel, before: list[Cost]) -> Cost:
 
 
 def _padded_head(kernel: Kernel, before: list[Cost], precision: Precision) -> list[Cost]:
-    """Return the costs of the head's products if the group has them: padded products, after a copy of the weights."""
+    """Return the costs of the head's GEMMs if the group has them: padded GEMMs, after a copy of the weights."""
     if not kernel.has_product:
         return []
     weights = round(kernel.sizes["vocabulary"] * kernel.sizes["columns"] * ELEMENT_BYTES[precision])

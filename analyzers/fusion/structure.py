@@ -72,7 +72,7 @@ def _turns_its_parts(group: OpGroup) -> bool:
 
 
 def is_plain_loss(group: OpGroup) -> bool:
-    """Return whether the loss is that of the head's product, not of scaled or capped logits."""
+    """Return whether the loss is that of the head's GEMM, not of scaled or capped logits."""
     return set(group.names) <= set(_LOSS)
 
 

@@ -65,7 +65,7 @@ def of_elements(element_bytes: int, gpu: GPU, name: str = "BLOCK") -> Tiles:
 
 
 def of_narrow_product(gpu: GPU) -> Tiles:
-    """Return blocks of weight rows for a product of few rows. Each thread reads 16 bytes of each row at a time."""
+    """Return blocks of weight rows for a GEMM of few rows. Each thread reads 16 bytes of each row at a time."""
     rows = max(2, min(8, 4 * thread_bytes(gpu) // _VECTOR_BYTES))
     tried = ((rows, 4), (rows // 2, 4), (rows, 2), (rows // 2, 2), (rows // 2, 1), (max(1, rows // 4), 4))
     launches = tuple({"ROWS": each, "num_warps": warps} for each, warps in tried)

@@ -1,6 +1,6 @@
 """Time of fused attention: tiles of queries on the multiprocessors or, with few queries, the stream of keys.
 
-A tile takes the time of its products and exponentials. Loading keys and values overlaps with both; `exposed` is the
+A tile takes the time of its GEMMs and exponentials. Loading keys and values overlaps with both; `exposed` is the
 fraction of the shorter of the two that does not overlap.
 """
 
@@ -53,7 +53,7 @@ def attention_seconds(cost: Cost, shape: Attention, gpu: GPU, machine: Machine, 
 
 
 def _pair_seconds(shape: Attention, gpu: GPU, machine: Machine, fit: Mapping[str, float]) -> float:
-    """Return the seconds that one multiprocessor takes per query and key: two products over the head, and an
+    """Return the seconds that one multiprocessor takes per query and key: two GEMMs over the head, and an
     exponential."""
     rate = machine.flops * fit["efficiency"]
     if gpu.compute_capability >= (9, 0):

@@ -12,7 +12,7 @@ from tracekit.analyzers.costs.work import Attention
 
 _NARROW = 64
 BACKWARD = 2.5
-"""FLOPs of the backward pass, relative to the forward pass: five products instead of two, because the scores are
+"""FLOPs of the backward pass, relative to the forward pass: five GEMMs instead of two, because the scores are
 computed again."""
 _SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
 
@@ -42,7 +42,7 @@ def tiles(cost: Cost, shape: Attention, backend: str, capability: tuple[int, int
 
 
 def is_backward(cost: Cost, shape: Attention) -> bool:
-    """Return whether the FLOPs are those of the backward pass: five products instead of two."""
+    """Return whether the FLOPs are those of the backward pass: five GEMMs instead of two."""
     return cost.flops > _flops_of_a_key(shape) * shape.keys * 1.01
 
 

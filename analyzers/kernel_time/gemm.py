@@ -1,7 +1,7 @@
-"""Time of a matrix product: tiles, waves, split-K, and a utilisation bounded by the roof.
+"""Time of a GEMM: tiles, waves, split-K, and a utilisation bounded by the roof.
 
 After NeuSight (Lee et al., ASPLOS 2025: tile x wave x bounded utilisation), with split-K added. The best tile is
-taken, because the library's choice is unknown. Shapes broadcast, so products may be arrays.
+taken, because the library's choice is unknown. Shapes broadcast, so GEMMs may be arrays.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Products:
-    """Matrix products out[batch, m, n] = a[batch, m, k] · b[batch, k, n] and the bytes that each must move."""
+    """GEMMs out[batch, m, n] = a[batch, m, k] · b[batch, k, n] and the bytes that each must move."""
 
     batch: ArrayLike
     m: ArrayLike
@@ -57,7 +57,7 @@ class Products:
 
 
 def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:
-    """Return the seconds of each product."""
+    """Return the seconds of each GEMM."""
     sizes = (products.batch, products.m, products.n, products.k, products.bytes)
     batch, m, n, k, moved = (_by_tiling(size) for size in sizes)
     ctas = batch * np.ceil(m / _TM) * np.ceil(n / _TN) * _SPLIT

@@ -1,4 +1,4 @@
-"""Time of matrix products: the kind of kernel, and the units that it runs on."""
+"""Time of GEMMs: the kind of kernel, and the units that it runs on."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,11 +19,11 @@ _INT4_ROWS = 16
 _PARTS = 16
 """The largest split-K factor."""
 _FEW_SUMS = 64
-"""Rows up to which products with a bias use split-K, by a factor of two."""
+"""Rows up to which GEMMs with a bias use split-K, by a factor of two."""
 
 
 def product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, gemm: Mapping[str, Any]) -> float:
-    """Return the seconds of a batch of products; `gemm` are the sections [gemm.*] of constants.toml."""
+    """Return the seconds of a batch of GEMMs; `gemm` are the sections [gemm.*] of constants.toml."""
     kernel = kind(cost, shape, gpu)
     if kernel == "int4":
         return _int4_seconds(cost, shape, machine, gemm["int4"])
@@ -77,13 +77,13 @@ def vectors(shape: Product) -> tuple[int, ...]:
 
 
 def is_unaligned(cost: Cost, gpu: GPU) -> bool:
-    """Return whether the rows of a product are not whole vectors, so that tensor units load one element at a time."""
+    """Return whether the rows of a GEMM are not whole vectors, so that tensor units load one element at a time."""
     shape = cost.work
     return cost.family == "gemm" and isinstance(shape, Product) and kind(cost, shape, gpu) == "unaligned"
 
 
 def tiled(cost: Cost, shape: Product, gpu: GPU) -> Products:
-    """Return the product as its tiles cover it.
+    """Return the GEMM as its tiles cover it.
 
     On fp32 units, a fused bias rules out split-K (with few rows, it limits split-K to two parts). Integer kernels have
     no split-K. cuBLAS's smallest tiles on fp32 units have 32 rows. In batches they have 64 rows, and on Ampere and Ada

@@ -1,6 +1,6 @@
-"""Time of recurrent layers: one product of all inputs, and a small product and the gates for each step of the states.
+"""Time of recurrent layers: one GEMM of all inputs, and a small GEMM and the gates for each step of the states.
 
-cuDNN does not divide the product of a step along its depth, which is longest in the backward pass. Its kernels that
+cuDNN does not divide the GEMM of a step along its depth, which is longest in the backward pass. Its kernels that
 keep the weights on the chip over all steps are not modelled.
 """
 
@@ -18,7 +18,7 @@ from tracekit.analyzers.kernel_time.products import product_seconds
 
 
 def recurrent_seconds(cost: Cost, work: Recurrent, gpu: GPU, machine: Machine, fits: Mapping[str, Any]) -> float:
-    """Return the seconds of all layers, one after the other. The backward pass computes two products for each."""
+    """Return the seconds of all layers in sequence. The backward pass computes two GEMMs for each."""
 
     def product(m: int, n: int, k: int) -> float:
         shape, size = Product(1, m, n, k), ELEMENT_BYTES[cost.precision]

@@ -12,7 +12,7 @@ def with_decoding(ops: OpList) -> OpList:
 
 
 def _decodes(works: list[Work | None]) -> bool:
-    """Return whether the works are unfused decode attention: a product of one row per head, after a token is appended
+    """Return whether the works are unfused decode attention: a GEMM of one row per head, after a token is appended
     to the keys."""
     fused = [work for work in works if isinstance(work, Attention)]
     if fused:

@@ -17,7 +17,7 @@ MOST_TO_LAUNCH_NS = 500_000.0
 """Longest host time before a launch that counts as launching. Beyond it, time belongs to data loading, compiling, or
 the caller's Python."""
 MOST_A_LAUNCH_NS = 50_000.0
-"""The same limit for each launch of an op that launches many kernels, such as one product for each of 64 experts."""
+"""The same limit for each launch of an op that launches many kernels, such as one GEMM for each of 64 experts."""
 _SAME = 0.03
 """Relative tolerance of a simulated latency, because kernel times vary as much under a profiler."""
 _TOLD = 0.9

@@ -15,7 +15,7 @@ def least_memory(trace: Trace, ops: OpList, gpu: GPU, *, training: bool) -> Memo
     """Return a lower bound of device memory by purpose; None if nothing is known.
 
     Its peak is the larger of PyTorch's allocated bytes (`profile_memory=True`) and the bytes that follow from shapes:
-    parameters with their gradients and moments, or the weights that products read, the KV cache and the largest result.
+    parameters with their gradients and moments, or the weights that GEMMs read, the KV cache and the largest result.
     The bytes from shapes are ignored if they exceed the GPU's memory, because they cannot have been allocated at once.
     """
     by_shapes = _trained(trace, ops) if training else _inferred(ops)
@@ -46,7 +46,7 @@ def _of_an_op(ops: OpList) -> int:
 
 def _weights(ops: OpList) -> int:
     """Return the bytes of weights that one forward pass reads. The number of passes is at most the number of calls of
-    the rarest product."""
+    the rarest GEMM."""
     read = Counter(cost for cost in ops.cost if cost is not None and cost.family == "gemm" and cost.weight_bytes)
     passes = min(read.values(), default=1)
     return sum(cost.weight_bytes * count for cost, count in read.items()) // passes

@@ -123,7 +123,7 @@ def _caches(cost: Cost, phase: str) -> bool:
 
 
 def _keys_and_values(cost: Cost) -> int:
-    """Return the bytes of keys and values that fused attention, or one of the two products of unfused attention,
+    """Return the bytes of keys and values that fused attention, or one of the two GEMMs of unfused attention,
     reads."""
     shape, element = cost.work, ELEMENT_BYTES[cost.precision]
     if isinstance(shape, Attention):

@@ -96,7 +96,7 @@ def op_list(**columns: Any) -> OpList:
 
 
 def joined(*lists: OpList) -> OpList:
-    """Return the ops of several lists, one after the other."""
+    """Concatenate several op lists."""
     return OpList(*(np.concatenate([getattr(one, name) for one in lists]) for name in OpList.__struct_fields__))
 
 

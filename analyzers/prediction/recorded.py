@@ -37,7 +37,7 @@ class Recorded:
     unaligned: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
     tile_side: pd.Series = field(default_factory=lambda: _nothing(int))
-    """Shorter side of the tile that the op's product computes, by the name of its kernel; 0: not known."""
+    """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
     layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
@@ -51,11 +51,11 @@ class Recorded:
         return _of(ops, self.copied, 0.0)
 
     def products_in(self, ops: OpList) -> npt.NDArray[np.object_]:
-        """Return the precision of each product of unknown cost, by the name of its kernel; "" for others."""
+        """Return the precision of each GEMM of unknown cost, by the name of its kernel; "" for others."""
         return np.where(~ops.costed, _of(ops, self.multiplies_in, ""), "").astype(object)
 
     def unaligned_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
-        """Select the products of unknown cost that load one or two elements at a time, by the names of their
+        """Select the GEMMs of unknown cost that load one or two elements at a time, by the names of their
         kernels."""
         return _of(ops, self.unaligned, False) & ~ops.costed
 

@@ -8,14 +8,14 @@ from tracekit.analyzers.prediction.op_columns import OpList
 
 _NUMBERED = r"^(.*?\.\d+)(?:\.|$)"
 _FEWEST = 3
-"""Smallest number of equally shaped products in a pass that indicates repeated blocks. Two may be a coincidence."""
+"""Smallest number of equally shaped GEMMs in a pass that indicates repeated blocks. Two may be a coincidence."""
 
 
 def repeated_blocks(ops: OpList) -> "pd.Series[str]":
     """Return the block name of each row of an op list's forward pass; rows outside of blocks are left out.
 
-    A block is a numbered layer (`model.layers.3`). If a trace names no layers, blocks are derived from products of one
-    shape: a block begins where the ops before the first product start to equal the ops before the second.
+    A block is a numbered layer (`model.layers.3`). If a trace names no layers, blocks are derived from GEMMs of one
+    shape: a block begins where the ops before the first GEMM start to equal the ops before the second.
     """
     forward = ops[(ops.phase == "forward") & (ops.phase == "backward").any()]
     named = pd.Series(forward.layer, forward.index).str.extract(_NUMBERED)[0].dropna()

@@ -1,5 +1,5 @@
 """Features that a run already uses according to its trace: CUDA graphs, generated code, training, unaligned
-products."""
+GEMMs."""
 
 import re
 
@@ -27,7 +27,7 @@ class Running(msgspec.Struct, frozen=True):
     compiled: bool = False
     """Whether the work includes regions of torch.compile or kernels that it generated."""
     unaligned: float | None = None
-    """Fraction of the kernel time in products whose kernels load one or two elements at a time, by their names; None:
+    """Fraction of the kernel time in GEMMs whose kernels load one or two elements at a time, by their names; None:
     unknown."""
 
     @property

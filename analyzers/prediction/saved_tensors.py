@@ -50,7 +50,7 @@ _KEEPS: dict[str, Keeps] = {
     "mul": _both,
     "div": _both,
 }
-"""Op -> function that gives its saved bytes. Matrix products save their inputs, attention its inputs and its result.
+"""Op -> function that gives its saved bytes. GEMMs save their inputs, attention its inputs and its result.
 Ops that are not listed (views, sums, copies, gathers) save nothing that grows with the batch."""
 
 
@@ -84,7 +84,7 @@ class _Pass:
         self._last_result = 0
         """Bytes of the previous op's result if it is saved, else 0."""
         self._multiplied: set[int] = set()
-        """Bytes of saved inputs of products that no later op of the same size has overwritten."""
+        """Bytes of saved inputs of GEMMs that no later op of the same size has overwritten."""
         self._squared: set[tuple[str, int]] = set()
         """Layer and bytes of each tensor that was squared and not used since."""
 
@@ -98,7 +98,7 @@ class _Pass:
         return kept
 
     def _product(self, cost: Cost) -> int:
-        """Return the bytes of inputs other than weights that neither another product nor the previous op saves."""
+        """Return the bytes of inputs other than weights that neither another GEMM nor the previous op saves."""
         kept = 0
         for size in _multiplied(cost):
             shared = size == self._last_result or (cost.weight_bytes and size in self._multiplied)
@@ -146,7 +146,7 @@ def _rows(cost: Cost, shape: Attention, rows: int) -> int:
 
 
 def _multiplied(cost: Cost) -> list[int]:
-    """Return the bytes of each input of a product that is not a weight."""
+    """Return the bytes of each input of a GEMM that is not a weight."""
     shape, element = cost.work, ELEMENT_BYTES[cost.precision]
     if not isinstance(shape, Product):
         return [cost.read_bytes - cost.weight_bytes]

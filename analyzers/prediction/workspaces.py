@@ -13,7 +13,7 @@ handle."""
 
 
 def workspace_bytes(gpu: GPU, *, training: bool = False) -> int:
-    """Return the bytes of cuBLAS workspaces, which PyTorch allocates with the first product of each handle and keeps.
+    """Return the bytes of cuBLAS workspaces, which PyTorch allocates with the first GEMM of each handle and keeps.
 
     Defaults are 32 MiB from Hopper on and 8.125 MiB before. For other vendors the size is unknown: 0.
     """

@@ -85,7 +85,7 @@ def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
 
 
 def _with_experts(known: OpCosts, parent: Rows, op: Rows) -> Rows:
-    """Charge products that lie inside an op over routed rows to that op."""
+    """Charge GEMMs that lie inside an op over routed rows to that op."""
     routed = [i for i, cost in enumerate(known.costs) if isinstance(cost.work, Product) and cost.work.routed]
     if not routed:
         return op

@@ -1,4 +1,4 @@
-"""The batch sizes at which matrix products become compute-bound, and at which memory is full."""
+"""The batch sizes at which GEMMs become compute-bound, and at which memory is full."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Matrix products of a mixture of experts: a loop over the experts, or one kernel for all of them."""
+"""GEMMs of a mixture of experts: a loop over the experts, or one kernel for all of them."""
 
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Product

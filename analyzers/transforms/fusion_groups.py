@@ -78,7 +78,7 @@ def short(name: str) -> str:
 
 
 def _siblings(rows: Rows) -> list[Group]:
-    """Group the products of sibling layers that multiply the same input, separately for each call."""
+    """Group the GEMMs of sibling layers that multiply the same input, separately for each call."""
     of_parent: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, cost in enumerate(rows.costs):
         if cost and cost.weight_bytes and isinstance(cost.work, Product):

@@ -95,7 +95,7 @@ def _kind(group: Group, rows: Rows, kernel: _Kernel) -> _Kind:
 
 
 def _together(costs: list[Cost]) -> Cost:
-    """Return the cost of the one kernel. Products that share an input read it once; a chain keeps its intermediates on
+    """Return the cost of the one kernel. GEMMs that share an input read it once; a chain keeps its intermediates on
     chip."""
     shapes = [cost.work for cost in costs]
     if not all(isinstance(shape, Product) for shape in shapes):

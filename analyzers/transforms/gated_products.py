@@ -1,5 +1,5 @@
 """Reorders gated activations: generated code multiplies by the gate in the kernel of the activation, after the gate's
-product."""
+GEMM."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from tracekit.analyzers.transforms.by_cost import where
 
 
 def gates_first(ops: OpList) -> OpList:
-    """Return the op list with each activation after the product that follows it, as in `silu(gate(x)) * up(x)`.
+    """Return the op list with each activation after the GEMM that follows it, as in `silu(gate(x)) * up(x)`.
 
-    The product does not read the activation if its input has another size, and the op after it multiplies both.
+    The GEMM does not read the activation if its input has another size, and the op after it multiplies both.
     """
     costs, order = ops.cost.tolist(), np.arange(len(ops))
     for row in np.flatnonzero(where(ops, _is_unary)[:-2]):
@@ -26,7 +26,7 @@ def _is_unary(cost: Cost | None) -> bool:
 
 
 def _is_apart(activation: Cost, product: Cost | None) -> bool:
-    """Return whether the product has a result of the activation's size and an input of another size."""
+    """Return whether the GEMM has a result of the activation's size and an input of another size."""
     if product is None or not isinstance(product.work, Product):
         return False
     shape, elements = product.work, activation.write_bytes / ELEMENT_BYTES[activation.precision]

@@ -1,4 +1,4 @@
-"""The matrix products that multiply by the weights of a layer, which quantization changes."""
+"""The GEMMs that multiply by the weights of a layer, which quantization changes."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ HEADS = ("lm_head", "embed_out", "score", "classifier", "qa_outputs")
 
 
 class LinearProduct(msgspec.Struct, frozen=True):
-    """A product out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs], once for each group."""
+    """A GEMM out[rows, outputs] = in[rows, inputs] · weights[inputs, outputs], once for each group."""
 
     rows: int
     inputs: int
@@ -36,7 +36,7 @@ class LinearProduct(msgspec.Struct, frozen=True):
 
 
 def linear_product(cost: Cost | None) -> LinearProduct | None:
-    """Return the product of an op that multiplies by weights; None for any other op."""
+    """Return the GEMM of an op that multiplies by weights; None for any other op."""
     if cost is None or cost.family != "gemm" or not isinstance(cost.work, Product) or not cost.work.weight:
         return None
     work = cost.work
@@ -45,7 +45,7 @@ def linear_product(cost: Cost | None) -> LinearProduct | None:
 
 
 def products_of(ops: OpList, rows: npt.NDArray[np.intp]) -> dict[int, LinearProduct]:
-    """Return the products of those rows (by position) that multiply by weights; equal ones are the same object."""
+    """Return the GEMMs of those rows (by position) that multiply by weights; equal ones are the same object."""
     products = zip(rows.tolist(), each(linear_product, ops.cost[rows]), strict=True)
     return {row: product for row, product in products if product}
 
@@ -76,7 +76,7 @@ def shrunk(before: Memory, stored: int, factor: float) -> Memory:
 
 
 def with_weights(cost: Cost, bytes_a_weight: float, stored: Precision, precision: Precision | None = None) -> Cost:
-    """Return the same product with weights in another format; `precision`, if given, is that of the arithmetic."""
+    """Return the same GEMM with weights in another format; `precision`, if given, is that of the arithmetic."""
     product = linear_product(cost)
     assert product is not None and isinstance(cost.work, Product)
     weights = round(product.weights * bytes_a_weight)

@@ -28,7 +28,7 @@ def with_a_mask(cost: Cost) -> list[Cost]:
 def compiled(cost: Cost) -> list[Cost]:
     """Return the kernels of compiled code.
 
-    One kernel for each input widens, scales and lays it out; one does everything between the two products, without
+    One kernel for each input widens, scales and lays it out; one does everything between the two GEMMs, without
     reading a mask; one narrows the output and lays it out.
     """
     shape, half = _geometry(cost), _dtype(cost)

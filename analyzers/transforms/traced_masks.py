@@ -73,7 +73,7 @@ def asked(ops: OpList) -> Rows:
     """Select the ops that read back whether a mask is all true; transformers does not read it while it is traced or
     captured.
 
-    It reads it before a model's layers. A read after a product returns a result, not a mask. Some versions ask whether
+    It reads it before a model's layers. A read after a GEMM returns a result, not a mask. Some versions ask whether
     the sum is the number of elements, which is faster.
     """
     return _reads_after(ops, _ALL_TRUE)
@@ -94,7 +94,7 @@ def _reads_after(ops: OpList, calls: Collection[tuple[str, ...]]) -> Rows:
 
 
 def _before_layers(ops: OpList) -> Rows:
-    """Select the rows from the token embedding, or the start, to the first product after it."""
+    """Select the rows from the token embedding, or the start, to the first GEMM after it."""
     products = each(_is_layers, ops.cost, ops.call, dtype=bool)
     embeddings = ops.call == "aten::embedding"
     row = np.arange(1, len(ops) + 1)
@@ -102,7 +102,7 @@ def _before_layers(ops: OpList) -> Rows:
 
 
 def _is_layers(cost: Cost | None, call: str) -> bool:
-    """Return whether an op is a product, by its name if its cost is unknown."""
+    """Return whether an op is a GEMM, by its name if its cost is unknown."""
     return cost.family in _LAYERS if cost is not None else bool(_PRODUCTS.search(call))
 
 

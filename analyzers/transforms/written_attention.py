@@ -11,7 +11,7 @@ from tracekit.analyzers.prediction.baseline import Baseline
 from tracekit.analyzers.transforms.by_cost import Rows
 
 REACH = 8
-"""Most ops between the softmax and each of its products (scale, mask, cast, dropout)."""
+"""Most ops between the softmax and each of its GEMMs (scale, mask, cast, dropout)."""
 _SOFTMAX = "aten::_softmax"
 _LINEAR = {"aten::mm", "aten::addmm", "aten::linear"}
 _BATCHED = ("aten::bmm", "aten::baddbmm")
@@ -21,7 +21,7 @@ _MASKING = ("aten::add", "aten::add_", "aten::where", "aten::masked_fill", "aten
 
 @dataclass(frozen=True)
 class Written:
-    """One unfused attention, from the row of its first product to that of its last."""
+    """One unfused attention, from the row of its first GEMM to that of its last."""
 
     first: int
     last: int
@@ -36,8 +36,8 @@ class Written:
 
 
 def written_out(base: Baseline) -> list[Written]:
-    """Return every group of batched product, softmax and batched product of matching shapes; in the backward pass, with
-    two products on either side. Without shapes, only those of the forward pass are found, by names."""
+    """Return every group of batched GEMM, softmax and batched GEMM of matching shapes; in the backward pass, with
+    two GEMMs on either side. Without shapes, only those of the forward pass are found, by names."""
     costs, names = base.ops.cost.tolist(), base.ops.name.tolist()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
     attentions = [(_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes]
@@ -46,7 +46,7 @@ def written_out(base: Baseline) -> list[Written]:
 
 
 def _by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
-    """Return the attention of a softmax without a cost, from the nearest batched product before it to that after it."""
+    """Return the attention of a softmax without a cost, from the nearest batched GEMM before it to that after it."""
     near = range(max(softmax - REACH, 0), min(softmax + REACH, len(names)))
     products = [i for i in near if names[i] in _BATCHED and costs[i] is None]
     first = max((i for i in products if i < softmax), default=-1)
@@ -93,7 +93,7 @@ def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Writt
 
 
 def _with_copies(costs: list[Cost | None], names: list[str], first: int, last: int, scores: Cost) -> tuple[int, int]:
-    """Return the first and the last row of the products and of the adjacent copies that move their inputs or
+    """Return the first and the last row of the GEMMs and of the adjacent copies that move their inputs or
     outputs."""
     shape = scores.work
     assert isinstance(shape, Product)
@@ -111,7 +111,7 @@ def _with_copies(costs: list[Cost | None], names: list[str], first: int, last: i
 
 
 def _products_before(costs: list[Cost | None], row: int) -> list[int]:
-    """Return the batched products within reach, nearest first."""
+    """Return the batched GEMMs within reach, nearest first."""
     return [i for i in range(row - 1, max(row - REACH, -1), -1) if _batched(costs[i])]
 
 
@@ -124,7 +124,7 @@ def _batched(cost: Cost | None) -> bool:
 
 
 def attention_cost(scores: Product, cost: Cost, *, causal: bool) -> Cost:
-    """Return the fused op with the scores of this product: queries x keys, for each head of each sequence."""
+    """Return the fused op with the scores of this GEMM: queries x keys, for each head of each sequence."""
     shape = Attention(1, scores.groups, scores.groups, scores.m, scores.n, scores.k, causal)
     element = ELEMENT_BYTES[cost.precision]
     return Cost(

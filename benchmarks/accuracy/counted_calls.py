@@ -70,7 +70,7 @@ def targets(counted: pd.DataFrame) -> tuple[Target, ...]:
     worst = f"Counted bytes read, median call of the family furthest off ({read.idxmax()})"
     return (
         at_most(worst, _READ_LIMIT, float(read.max())),
-        at_most("Counted FLOPs of products of 16 rows and more, furthest off", _FLOPS_LIMIT, float(flops.max())),
+        at_most("Counted FLOPs of GEMMs of 16 rows and more, furthest off", _FLOPS_LIMIT, float(flops.max())),
     )
 
 

@@ -35,7 +35,7 @@ CAUSES = {
     ("flash_prefill", ""): "whole tiles on the diagonal; exponentials",
     ("efficient_prefill", ""): "whole tiles on the diagonal; exponentials",
     ("cudnn_prefill", ""): "whole tiles on the diagonal; exponentials",
-    ("efficient_fp32_prefill", ""): "an fp32 product is three TF32 products",
+    ("efficient_fp32_prefill", ""): "an fp32 GEMM is three TF32 GEMMs",
     ("flash_decode", ""): "a tile has 128 rows for one query",
     ("cudnn_decode", ""): "a tile has 16 rows for one query",
 }

@@ -56,18 +56,18 @@ def _ratio(kernels: pd.DataFrame, what: str) -> str:
 def _target(kernels: pd.DataFrame) -> Target:
     products = kernels[kernels["family"] == "gemm"]
     error = float(np.abs(products["flops"].sum() / products["counted_flops"].sum() - 1))
-    return at_most("Counted FLOPs of matrix products against Nsight Compute's", _LIMIT, error)
+    return at_most("Counted FLOPs of GEMMs against Nsight Compute's", _LIMIT, error)
 
 
 _INTRODUCTION = """Ratios are measured ÷ counted sums. Bytes are those of device memory. Nsight Compute flushes the
 caches before a kernel, so every input is read from memory. Outputs often stay in the L2 (60 MB on an H200) until after
 the kernel, so small outputs are not measured, and a ratio near one half is expected for a small kernel. Attention in
-fp32 runs as three TF32 products, which the hardware counts as three times the FLOPs. The FLOPs of pointwise kernels and
+fp32 runs as three TF32 GEMMs, which the hardware counts as three times the FLOPs. The FLOPs of pointwise kernels and
 norms are those of their instructions (an exponential or an index takes several); they have no effect, because these
 kernels are memory-bound. See [counters](counters.md)."""
 _ALONE = """One call of every family of ops, each kernel measured separately. Measured ÷ counted, the median of the
 calls that read a megabyte or more. Half-precision instructions are not counted as FLOPs, because compilers also use
-them to set registers. FLOPs of FP8 and INT8 products were not recorded."""
+them to set registers. FLOPs of FP8 and INT8 GEMMs were not recorded."""
 _EACH = """Each call, and the reason for its error. Counted bytes are those that an op must read and write; if a kernel
 reads its input again, this is an inefficiency of the kernel and not an error of the formula. Written bytes are
 unreliable: outputs stay in the L2, and a kernel that writes little evicts the outputs of earlier kernels."""

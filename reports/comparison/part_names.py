@@ -6,7 +6,7 @@ from tracekit.reports.names import device, model, printable
 from tracekit.reports.numbers import ABSENT, duration
 
 FAMILIES = {
-    "gemm": "matrix products",
+    "gemm": "GEMMs",
     "pointwise": "pointwise ops",
     "norm": "normalization",
     "reduction": "reductions",

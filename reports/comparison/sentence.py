@@ -34,7 +34,7 @@ class _Part:
 def explained(comparison: Comparison) -> str:
     """Return the comparison in one sentence.
 
-    For example "B is 1.8× as fast as A: matrix products take 4.1 ms less (bf16 instead of fp32), and the GPU waits 2.0
+    For example "B is 1.8× as fast as A: GEMMs take 4.1 ms less (bf16 instead of fp32), and the GPU waits 2.0
     ms less for the host." For runs of different workloads, a sentence that says so comes first.
     """
     change = comparison.change_ns

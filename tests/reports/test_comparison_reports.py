@@ -73,7 +73,7 @@ def test_the_sentence_names_another_precision(analysis: Analysis) -> None:
         ),
     )
     text = explained(compare(quick, scaled(quick, 0.25, "gemm", "bf16")))
-    assert re.fullmatch(r"B is [\d.]+× as fast as A: matrix products take \d+ µs less \(bf16 instead of fp32\)\.", text)
+    assert re.fullmatch(r"B is [\d.]+× as fast as A: GEMMs take \d+ µs less \(bf16 instead of fp32\)\.", text)
 
 
 def test_equal_runs_are_called_that(analysis: Analysis) -> None:

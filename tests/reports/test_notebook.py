@@ -73,7 +73,7 @@ def test_a_comparison_shows_itself(analysis: Analysis) -> None:
     assert "within the spread of their steps" in bundle["text/plain"]
     tags = Tags(bundle["text/html"])
     assert "before" in tags.text
-    assert "matrix products" in tags.text
+    assert "GEMMs" in tags.text
 
 
 @pytest.mark.parametrize("what", ["analysis", "recommendation", "comparison"])

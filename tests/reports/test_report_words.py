@@ -149,9 +149,9 @@ def test_controls_and_marks_that_reorder_are_replaced() -> None:
 
 
 def test_titles_keep_their_names() -> None:
-    titles = ("Half precision", "CUDA graphs", "torch.compile", "TF32 matrix products", "A batch 8 times as large")
+    titles = ("Half precision", "CUDA graphs", "torch.compile", "TF32 GEMMs", "A batch 8 times as large")
     assert [lower_first(title) for title in titles] == [
-        "half precision", "CUDA graphs", "torch.compile", "TF32 matrix products", "a batch 8 times as large",
+        "half precision", "CUDA graphs", "torch.compile", "TF32 GEMMs", "a batch 8 times as large",
     ]  # fmt: skip
 
 

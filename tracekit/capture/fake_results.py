@@ -1,6 +1,6 @@
 """Restores properties that results lose on fake tensors.
 
-A matrix product folds its batch depending on strides, and on whether its second factor is a parameter.
+A GEMM folds its batch depending on strides, and on whether its second factor is a parameter.
 """
 
 from typing import Any

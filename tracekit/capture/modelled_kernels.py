@@ -36,7 +36,7 @@ _COLLECTIVES = {"all-reduce": "AllReduce", "all-gather": "AllGather", "reduce-sc
 
 
 def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool, link: Link = "nvlink") -> ModelledKernel | None:
-    """Return the kernel of `call` on `gpu`; None if it launches none. With `tf32`, matrix products of fp32 run in TF32.
+    """Return the kernel of `call` on `gpu`; None if it launches none. With `tf32`, GEMMs of fp32 run in TF32.
 
     Collectives go over the `link`.
 
@@ -82,7 +82,7 @@ def cost_of_call(call: OpCall) -> Cost:
 
 
 def _size(call: OpCall, cost: Cost) -> str:
-    """Return MxNxK of a matrix product, with its batch in front; else the size of the first tensor, or the number of
+    """Return MxNxK of a GEMM, with its batch in front; else the size of the first tensor, or the number of
     tensors."""
     if isinstance(cost.work, Product):
         gemm = cost.work

@@ -39,7 +39,7 @@ def has_experts(config: Any) -> bool:
 
 @contextmanager
 def numerics(dtype: Dtype, backend: Backend) -> Iterator[None]:
-    """Use TF32 for matrix products only if `dtype` is tf32, and only this backend's kernels for fused attention."""
+    """Use TF32 for GEMMs only if `dtype` is tf32, and only this backend's kernels for fused attention."""
     torch = require("torch")
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")

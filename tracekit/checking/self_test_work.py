@@ -20,7 +20,7 @@ _GPU_WARM_UP = 20
 
 
 def on_cpu(steps: int) -> list[list[float]]:
-    """Time steps of equal parts, each a matrix product and a sum."""
+    """Time steps of equal parts, each a GEMM and a sum."""
     import numpy as np
 
     random = np.random.default_rng(0)

@@ -43,6 +43,6 @@ def _text(calibration: "Calibration") -> str:
         launch = f"{calibration.launch_us:8.2f}" if calibration.launch_us else " not measurable"
         lines += [f"  {'launch to start':<18}{launch}", "copies, GB/s"]
         lines += [f"  {name:<18}{rate:8.1f}" for name, rate in calibration.copies_gb_per_s.items()]
-        lines += ["matrix products, TFLOP/s"]
+        lines += ["GEMMs, TFLOP/s"]
         lines += [f"  {name:<18}{rate:8.1f}" for name, rate in calibration.sustained_tflops.items()]
     return "\n".join(lines)

@@ -89,7 +89,7 @@ TEMPLATES: dict[str, Template] = {
         extremes=False,
     ),
     "weight_only_product": Template(
-        "int4/int8 dequantize + product",
+        "int4/int8 dequantize + GEMM",
         (
             {"rows": 1, "columns": 13, "inputs": 256},
             {"rows": 3, "columns": 7, "inputs": 384, "group": 64},

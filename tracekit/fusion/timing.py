@@ -63,7 +63,7 @@ def _roof_fraction(planned: Planned, after_ns: float, device: str) -> float:
 
 
 def _beside_ns(kernel: ModuleType, planned: Planned, places: Sequence[int], sets: Sequence[Any]) -> float:
-    """Return the time of products that the kernel calls but that are not in its group."""
+    """Return the time of GEMMs that the kernel calls but that are not in its group."""
     apart = hasattr(kernel, "products") and not planned.first.has_product
     return _ns(_passes(kernel.products, places), sets) if apart else 0.0
 

@@ -36,17 +36,17 @@ _NOTABLE = 0.05
 UNKNOWN = Interval(1.0, 0.5, 0.0)
 """Exponent of the growth of kernels without a known cost, relative to that of their grids."""
 NARROW = Interval(0.5, 0.0, 0.0)
-"""The same exponent for products of few rows. They read their weights once for more rows, too, unless both operands
-belong to a sequence, as in attention. Five graphs of such products took 1.10 to 1.15 times as long for 8 times the
+"""The same exponent for GEMMs of few rows. They read their weights once for more rows, too, unless both operands
+belong to a sequence, as in attention. Five graphs of such GEMMs took 1.10 to 1.15 times as long for 8 times the
 batch."""
 _FEW_ROWS = 16
-"""Shorter side of a tile up to which a product has few rows: libraries choose wider tiles for more."""
+"""Shorter side of a tile up to which a GEMM has few rows: libraries choose wider tiles for more."""
 
 
 class Batching(Optimization):
     """More sequences in a step; `batching:32` sets the batch, the default is 8 times the current one.
 
-    The rows of matrix products grow with the batch, weights are read once for all of them, and everything else grows in
+    The rows of GEMMs grow with the batch, weights are read once for all of them, and everything else grows in
     proportion; for kernels of which only the grid is known, as in a graph, the number of waves of blocks grows in
     proportion at worst, and less if their names show GEMMs with few rows. The gain is in throughput: a step takes
     longer. The reason gives the batch from which GEMMs are compute-bound, and the largest batch that fits.
@@ -147,7 +147,7 @@ def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDAr
     """Return the growth of the time of kernels of which only the grid is known, such as those of a CUDA graph.
 
     At best none takes longer. At worst the number of blocks grows with the batch, and they run in waves on the
-    multiprocessors. Products of few rows grow less.
+    multiprocessors. GEMMs of few rows grow less.
     """
     grids, waves_of = base.recorded.grids(base.ops), base.gpu.sms
     more = np.ceil(grids * factor / waves_of) / np.ceil(np.maximum(grids, 1) / waves_of)

@@ -81,8 +81,8 @@ class Compile(Optimization):
     to 1) for each tensor put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks
     the graph, at 90 (45 to 200) plain launches. The optimizer's step is not compiled. Unwrapping each weight of torchao
     takes the host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without
-    a wait. Products take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
-    products with a bias on Hopper take 0.83 (0.75 to 1.0). Products in 16 bits with rows that are not a multiple of 16
+    a wait. GEMMs take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
+    GEMMs with a bias on Hopper take 0.83 (0.75 to 1.0). GEMMs in 16 bits with rows that are not a multiple of 16
     bytes (GPT-2's head) are padded.
 
     *Hurts* where a mask is built while tracing.

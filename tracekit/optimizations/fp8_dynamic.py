@@ -27,9 +27,9 @@ _FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in b
 
 
 class FP8Dynamic(DynamicQuantization):
-    """Weights in fp8, activations scaled and cast to fp8 before each product (torchao).
+    """Weights in fp8, activations scaled and cast to fp8 before each GEMM (torchao).
 
-    Products run at 0.75 (0.6 to 1.0) of the fp8 rate, on tiles of at least 16 rows. Before each one, the input is
+    GEMMs run at 0.75 (0.6 to 1.0) of the fp8 rate, on tiles of at least 16 rows. Before each one, the input is
     scaled and cast row by row: seven launches in eager code and the host time of 45 (25 to 55) plain launches in
     torchao (245 µs per layer on an H200 host); compiled, one launch. `fp8-dynamic:per-tensor` uses one scale, a second
     reduction, and cuBLASLt's kernels (0.5 of the rate). torchao scales rows of bf16 weights only.
@@ -41,7 +41,7 @@ class FP8Dynamic(DynamicQuantization):
     """
 
     id = "fp8-dynamic"
-    title = "fp8 products, dynamic scales"
+    title = "fp8 GEMMs, dynamic scales"
     aliases = ("fp8",)
     costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     switches: Mapping[str, str] = {
@@ -54,7 +54,7 @@ class FP8Dynamic(DynamicQuantization):
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",
-        "Few rows lose: the product waits for a quantising kernel that takes as long as it saves.",
+        "Few rows lose: the GEMM waits for a quantising kernel that takes as long as it saves.",
         "Outputs change in the second digit; check quality.",
     )
 

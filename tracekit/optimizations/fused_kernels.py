@@ -35,7 +35,7 @@ TRAINED_LAUNCH = Interval(20.0, 13.0, 8.0)
 """The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python: four host-bound
 training steps gave 8 and 10 (GPT-2), 16 and 22 (Qwen3) for each."""
 LIBRARY_LAUNCH = Interval(6.0, 4.5, 3.0)
-"""The same for a group that calls the library's product: 21 to 28 us in a loop with only one kernel, in which a plain
+"""The same for a group that calls the library's GEMM: 21 to 28 us in a loop with only one kernel, in which a plain
 launch took 5 to 7 us (hosts of an H200 and an H100)."""
 CALLED = Interval(1.0, 0.5, 0.0)
 """Fraction of the host time of a chain's first op beyond a plain launch that remains, because the module is still

@@ -49,7 +49,7 @@ _PADS = ("aten::copy_", "aten::constant_pad_nd")
 class HalfPrecision(Optimization):
     """Weights, activations and arithmetic in 16 bits.
 
-    Every 32-bit op moves half the bytes, matrix products run at the 16-bit peak, and attention runs on the kernels that
+    Every 32-bit op moves half the bytes, GEMMs run at the 16-bit peak, and attention runs on the kernels that
     PyTorch prefers for 16 bits. `half-precision:fp16` and `half-precision:bf16` choose the type; the default is bf16
     where the GPU supports it, otherwise fp16.
 
@@ -63,7 +63,7 @@ class HalfPrecision(Optimization):
     GEMMs of a mixture of experts are one kernel in bf16 on Hopper and later; in other dtypes, PyTorch reads the
     experts' sizes back and loops over them, which disappears.
 
-    *Refused* if the products run in 16 bits already, or the GPU does not support bf16.
+    *Refused* if the GEMMs run in 16 bits already, or the GPU does not support bf16.
     """
 
     id = "half-precision"

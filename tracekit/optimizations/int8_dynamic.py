@@ -14,7 +14,7 @@ from tracekit.subjects import quantized
 from tracekit.subjects.subject import Subject
 
 FEWEST_ROWS = 17
-"""torch._int_mm needs more than 16 rows. With fewer, weights are widened, and the product is computed in int32
+"""torch._int_mm needs more than 16 rows. With fewer, weights are widened, and the GEMM is computed in int32
 without tensor cores."""
 
 INT_MM = Interval(110.0, 75.0, 30.0)
@@ -26,18 +26,18 @@ _FALLBACK_BYTES = 16
 
 
 class Int8Dynamic(DynamicQuantization):
-    """Weights in int8, activations scaled and cast to int8 before each product (torchao).
+    """Weights in int8, activations scaled and cast to int8 before each GEMM (torchao).
 
     As fp8-dynamic, with two more launches that scale the int32 sums, the host time of 130 (80 to 170) plain launches in
-    torchao, and of 75 (30 to 110) more around the int8 product (700 and 1,100 to 1,300 µs per layer on an H200 host).
-    For up to 16 rows there is no int8 product: the weights are widened to int32, multiplied and summed, 16 bytes per
+    torchao, and of 75 (30 to 110) more around the int8 GEMM (700 and 1,100 to 1,300 µs per layer on an H200 host).
+    For up to 16 rows there is no int8 GEMM: the weights are widened to int32, multiplied and summed, 16 bytes per
     weight.
 
     *Hurts* while decoding (published: 0.09 times as fast).
     """
 
     id = "int8-dynamic"
-    title = "int8 products, dynamic scales"
+    title = "int8 GEMMs, dynamic scales"
     costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     precision = "int8"
     needs = "int8-tensor"
@@ -46,7 +46,7 @@ class Int8Dynamic(DynamicQuantization):
     excludes: Mapping[str, str] = other_formats("int8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, and scales in two.",
-        f"Fewer than {FEWEST_ROWS} rows (decoding) have no int8 product, and lose by far.",
+        f"Fewer than {FEWEST_ROWS} rows (decoding) have no int8 GEMM, and lose by far.",
     )
 
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:

@@ -42,14 +42,14 @@ _SCALING, _ADDING = "aten::mul (scales)", "aten::add_ (bias)"
 
 
 class Int8WeightOnly(WeightOnly):
-    """Weights in int8 (torchao), widened before each matrix product.
+    """Weights in int8 (torchao), widened before each GEMM.
 
-    PyTorch from 2.7 on widens the weights element by element in a kernel before each product and multiplies the outputs
+    PyTorch from 2.7 on widens the weights element by element in a kernel before each GEMM and multiplies the outputs
     by the scales in another one; a third kernel casts the scales, a fourth adds the bias. torchao adds the host time of
     four plain launches. Modelled times are multiplied by 1.1 (0.9 to 1.35). With many rows the scaling of the outputs
     dominates: BERT-large at 16 × 512 tokens on an H200 takes 10.4 ms more (0.66 times as fast). Compiled, the weights
     are written across their order, at 1.4 (0.8 to 2.2) times the modelled time, and each weight is unwrapped at every
-    call (see compile). `int8-weight-only:fused` is what earlier compilers generated: the product reads int8 weights at
+    call (see compile). `int8-weight-only:fused` is what earlier compilers generated: the GEMM reads int8 weights at
     0.9 (0.75 to 1.0) of the library's rate, or computes at 0.85 of it, and widens weights again for every 64 rows
     (published: 1.6 times as fast on an A100 and an H100).
 
@@ -69,7 +69,7 @@ class Int8WeightOnly(WeightOnly):
     needs = "compile"
     caveats = (
         "It saves memory, not time: PyTorch from 2.7 on widens the weights in a separate kernel, compiled or not.",
-        "Compilers before that widened them inside the product (predicted as int8-weight-only:fused).",
+        "Compilers before that widened them inside the GEMM (predicted as int8-weight-only:fused).",
     )
 
     def __init__(self, fused: bool = False) -> None:

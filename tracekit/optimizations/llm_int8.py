@@ -39,10 +39,10 @@ _AROUND = 3
 class LLMInt8(BitsAndBytes):
     """Weights and activations in int8, with outlier columns multiplied in 16 bits (bitsandbytes).
 
-    Around each product: a test for outliers (four launches and a wait for the device), quantization of the rows (one
+    Around each GEMM: a test for outliers (four launches and a wait for the device), quantization of the rows (one
     launch, for several rows four more that zero the outliers), selection of the outlier columns (four launches and a
-    wait), a gather and a cast of those columns (five launches), the int8 product, its scaling, and the product of the
-    outlier columns. Ops in Python take 1.5 (0.6 to 2.2) plain launches more, and the int8 product runs at 0.45 (0.15 to
+    wait), a gather and a cast of those columns (five launches), the int8 GEMM, its scaling, and the GEMM of the
+    outlier columns. Ops in Python take 1.5 (0.6 to 2.2) plain launches more, and the int8 GEMM runs at 0.45 (0.15 to
     1) of its modelled rate. Without outliers, at the upper end, the second half is skipped.
 
     *Hurts* nearly always (published: GPT-2 on an A100, 32.7 instead of 96.2 tokens per second). It saves memory.
@@ -128,7 +128,7 @@ def _outliers(product: LinearProduct, columns: float, python: float) -> list[Ext
 
 
 def _finish(product: LinearProduct, outcome: Outcome) -> list[Extra]:
-    """Return the kernels that scale the int32 sums to fp16, and add the product of the outliers' columns."""
+    """Return the kernels that scale the int32 sums to fp16, and add the GEMM of the outliers' columns."""
     out = product.rows * product.outputs
     host = 1 + _AROUND * pick(PYTHON_OP, outcome)
     scaled = Extra("bitsandbytes::int8_mm_dequant", moving(4 * out, 2 * out), host=host)

@@ -25,12 +25,12 @@ COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
 
 class MaxAutotune(Graphed):
-    """`torch.compile(mode="max-autotune")`: `compile`, then `cuda-graphs`, then tuned products.
+    """`torch.compile(mode="max-autotune")`: `compile`, then `cuda-graphs`, then tuned GEMMs.
 
-    Generated code runs on one stream, so work of several streams does not overlap. Products take 0.97
-    (0.88 to 1.0) of their time; a Triton product is seldom faster than the library's.
+    Generated code runs on one stream, so work of several streams does not overlap. GEMMs take 0.97
+    (0.88 to 1.0) of their time; a Triton GEMM is seldom faster than the library's.
 
-    *Refused* on GPUs with fewer than 68 multiprocessors, for which inductor tunes no products, and where CUDA graphs
+    *Refused* on GPUs with fewer than 68 multiprocessors, for which inductor tunes no GEMMs, and where CUDA graphs
     are refused.
     """
 

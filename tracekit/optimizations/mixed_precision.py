@@ -29,7 +29,7 @@ _CAST_HOST = Interval(1.5, 1.0, 0.7)
 """Host time of a cast that autocast adds, in plain launches."""
 _FURTHER = Interval(2.0, 1.5, 1.0)
 """Additional casts for each GEMM with weights: of the bias, and of half of the other operands, which a norm or a sum
-computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such products."""
+computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such GEMMs."""
 _BIAS = 16_384
 """Bytes of a bias of usual width, whose cast takes as long as its launch."""
 _KEPT = Interval(0.8, 0.65, 0.5)
@@ -37,14 +37,14 @@ _KEPT = Interval(0.8, 0.65, 0.5)
 
 
 class MixedPrecision(Optimization):
-    """Training with `torch.autocast`: matrix products in 16 bits, weights, norms and losses in 32.
+    """Training with `torch.autocast`: GEMMs in 16 bits, weights, norms and losses in 32.
 
     The type is bf16 where the GPU supports it, otherwise fp16 with a `GradScaler`. It is recommended in place of
-    `half-precision` where a run trains, because weights in 16 bits lose small updates. The prediction narrows products
+    `half-precision` where a run trains, because weights in 16 bits lose small updates. The prediction narrows GEMMs
     and the elementwise ops on their results, and adds the casts of each weight, and the launches of those of biases,
     gradients and half of the other operands. At the lower end, elementwise ops stay in 32 bits and all other operands
     are cast. Activations shrink to 0.65. Without shapes in the trace, the names of kernels (`sgemm`, `tf32`) show which
-    products are in 32 bits, and only these are narrowed.
+    GEMMs are in 32 bits, and only these are narrowed.
 
     *Hurts* small, host-bound models, because casts are additional launches.
 

@@ -25,9 +25,9 @@ _VOCABULARY = 8192
 class PadShapes(Optimization):
     """Vocabulary, sequence or hidden size padded to multiples of 16 bytes.
 
-    Products in 16 bits whose rows are not a multiple of 16 bytes load one or two elements at a time
-    (`cutlass_…_align1`, `align2`). The prediction is the modelled time of the product with padded sides over that of
-    the unpadded product. In measured traces the names of the kernels must confirm it; without shapes, they are the only
+    GEMMs in 16 bits whose rows are not a multiple of 16 bytes load one or two elements at a time
+    (`cutlass_…_align1`, `align2`). The prediction is the modelled time of the GEMM with padded sides over that of
+    the unpadded GEMM. In measured traces the names of the kernels must confirm it; without shapes, they are the only
     evidence.
 
     *Refused* if the kernels load whole vectors although the shapes are odd, because strides may be padded already.
@@ -68,7 +68,7 @@ class PadShapes(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         if not _by_shapes(base).any():
-            return "size = -(-size // 8) * 8  # sizes of products as multiples of 8"
+            return "size = -(-size // 8) * 8  # sizes of GEMMs as multiples of 8"
         largest_product = _largest(base)
         side, even = _odd_side(largest_product)
         if largest_product.weight_bytes and side >= _VOCABULARY:

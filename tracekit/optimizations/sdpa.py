@@ -34,22 +34,22 @@ with and without it on hosts of H200s. From the time that such runs saved withou
 0.5 for GPT-2-large as published by transformers."""
 KERNEL_ERROR = Interval(1.3, 1.0, 0.8)
 OF_PRODUCTS = Interval(1.0, 0.4, 0.1)
-"""Time of fused attention of unknown shape, relative to that of the two products, which also move the scores."""
+"""Time of fused attention of unknown shape, relative to that of the two GEMMs, which also move the scores."""
 _FUSED = "aten::scaled_dot_product_attention"
 
 
 class SDPA(Optimization):
-    """Attention as one fused op in place of product, softmax and product.
+    """Attention as one fused op in place of GEMM, softmax and GEMM.
 
     The fused op never writes the scores to memory, in the forward and the backward pass. Its time is that of the
     kernels that PyTorch chooses: cuDNN on sm90 and sm100, flash attention from sm80, memory-efficient attention
-    otherwise (a T4, or fp32). Copies that only the products need disappear: repeated keys and values of grouped heads,
+    otherwise (a T4, or fp32). Copies that only the GEMMs need disappear: repeated keys and values of grouped heads,
     and heads laid out as one batch (an eighth of the time of BERT-large at batch 16). The mask that transformers builds
     once per forward pass also disappears (10 to 15 launches and a wait, 110 to 260 µs on an H200 host), except at the
     lower end of the interval, because a sliding window shorter than the text needs it. Attention without an added mask
     is assumed to be unmasked. The host time is 0.45 (0.2 to 0.8) of that of the replaced ops; traces of GPT-2, BERT,
     Llama-1B and Mistral-7B show 0.41 to 0.49. Where the trace records no shapes, unfused attention is found by names,
-    and the fused op takes 0.4 (0.1 to 1) of the time of its products.
+    and the fused op takes 0.4 (0.1 to 1) of the time of its GEMMs.
 
     `sdpa:flash`, `sdpa:efficient` and `sdpa:cudnn` choose the kernels, also for attention that is fused already.
     `sdpa:flash-attention-2` is the flash-attn package: an op in Python and, for padded sequences (before transformers 5
@@ -186,7 +186,7 @@ class SDPA(Optimization):
 
 
 def _time(base: Baseline, each: Written, cost: Cost | None, outcome: Outcome) -> float:
-    """Return the kernel time of the fused op with this cost; without shapes, by that of the products."""
+    """Return the kernel time of the fused op with this cost; without shapes, by that of the GEMMs."""
     if cost is not None:
         return estimate_ns(cost, base.gpu) * pick(KERNEL_ERROR, outcome)
     return float(base.ops.kernel_ns[[each.first, each.last]].sum()) * pick(OF_PRODUCTS, outcome)

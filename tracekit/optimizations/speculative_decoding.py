@@ -41,11 +41,11 @@ CHECKED = 4
 class SpeculativeDecoding(Optimization):
     """A small draft model proposes tokens, and one pass of the large model checks them.
 
-    One pass checks k drafted tokens: products and attention process k + 1 rows and read weights and keys once. Each of
+    One pass checks k drafted tokens: GEMMs and attention process k + 1 rows and read weights and keys once. Each of
     the k passes of the draft takes a tenth of the kernel time and 0.4 of the host time; comparing tokens and cutting
     the cache takes 150 µs. A pass yields (1 − aᵏ⁺¹) ÷ (1 − a) tokens at an acceptance rate a (Leviathan et al., 2023),
     0.7 (0.5 to 0.85) by default or as given: `speculative-decoding:0.8`. k is the best number up to 8 for which
-    products stay bound by memory: batch × (k + 1) rows below *sustained FLOP/s × bytes of a weight ÷ (2 × bandwidth)*.
+    GEMMs stay bound by memory: batch × (k + 1) rows below *sustained FLOP/s × bytes of a weight ÷ (2 × bandwidth)*.
 
     It needs a draft model, so it is in a plan only if nothing else helps. `tracekit verify` measures only the check of
     four tokens, without a draft model, and predicts the same: 2.32, 2.45 and 2.45 times; measured were 2.29, 2.44 and

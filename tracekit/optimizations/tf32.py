@@ -17,16 +17,16 @@ from tracekit.subjects.subject import Subject
 
 
 class TF32(Optimization):
-    """fp32 matrix products on tensor cores, at the TF32 peak. The bytes stay the same.
+    """fp32 GEMMs on tensor cores, at the TF32 peak. The bytes stay the same.
 
     *Refused* on GPUs before compute capability 8.0.
     """
 
     id = "tf32"
-    title = "TF32 matrix products"
+    title = "TF32 GEMMs"
     reads_costs = True
-    costs = Costs("unchanged", "3 decimal digits in matrix products", "one line")
-    caveats = ("Matrix products keep 10 bits of mantissa; sums stay in fp32.",)
+    costs = Costs("unchanged", "3 decimal digits in GEMMs", "one line")
+    caveats = ("GEMMs keep 10 bits of mantissa; sums stay in fp32.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("tf32"):

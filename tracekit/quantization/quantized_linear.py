@@ -16,7 +16,7 @@ RANK = 16
 class WeightOnlyLinear(nn.Module):
     """A linear layer whose weights are packed, with a scale for each group of inputs, and may have an adapter.
 
-    On a GPU with Triton, one kernel reads the packed weights for a product of few rows. Otherwise they are unpacked
+    On a GPU with Triton, one kernel reads the packed weights for a GEMM of few rows. Otherwise they are unpacked
     first.
     """
 
@@ -57,7 +57,7 @@ class WeightOnlyLinear(nn.Module):
 
 
 class _Product(torch.autograd.Function):
-    """The product with packed weights. Only the input gets a gradient."""
+    """The GEMM with packed weights. Only the input gets a gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
@@ -80,7 +80,7 @@ def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
 
 @cache
 def _kernel() -> ModuleType | None:
-    """Return the kernel for products of few rows; None without Triton."""
+    """Return the kernel for GEMMs of few rows; None without Triton."""
     try:
         from tracekit.fusion.kernels import weight_only_product
     except ImportError:

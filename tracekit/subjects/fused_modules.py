@@ -17,7 +17,7 @@ WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
 
 
 def with_fused_kernels(subject: Subject) -> Subject:
-    """Return the subject with fused activations, norms and gated products.
+    """Return the subject with fused activations, norms and gated activations.
 
     Raises TracekitError if no fused kernel is known for the model.
     """

@@ -1,6 +1,6 @@
 """Read a CSV report of Nsight Compute (`ncu --csv --page raw` or `--page details`) as a trace.
 
-A report measures kernels separately and has no timeline. Its launches become one step, one after the other.
+A report measures kernels separately and has no timeline. Its launches become one step, in sequence.
 """
 
 from collections.abc import Iterator

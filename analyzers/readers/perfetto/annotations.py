@@ -10,7 +10,7 @@ from tracekit.analyzers.readers.perfetto.message_types import text
 Arguments = dict[str, Any]
 
 _KINETO = "metadata"
-"""Annotation in which Kineto's builder puts all arguments, as the inside of a JSON object."""
+"""Annotation in which Kineto's builder puts all arguments, as a JSON object without its braces."""
 _NUMBERS = frozenset(("int_value", "uint_value", "double_value", "bool_value", "pointer_value"))
 
 
@@ -51,7 +51,7 @@ def _value(annotation: Any, interned: Interned) -> Any:
 
 
 def _nested(annotation: Any, interned: Interned) -> Any:
-    """Return a list or a dictionary. PyTorch writes an empty list without values."""
+    """Return a list or a dictionary. PyTorch writes an empty list as an entry without values."""
     if annotation.dict_entries:
         return {_name(each, interned): _value(each, interned) for each in annotation.dict_entries}
     return [_value(each, interned) for each in annotation.array_values]

@@ -43,7 +43,7 @@ class DynamicQuantization(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports(self.needs):
-            return f"{base.gpu.name} has no {self.precision} products."
+            return f"{base.gpu.name} has no {self.precision} GEMMs."
         if base.trains:
             return "The weights would no longer be trained."
         if not _half(base, conv1d=True).any():
