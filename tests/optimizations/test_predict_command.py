@@ -123,7 +123,7 @@ def test_what_an_optimization_gives_at_a_batch_is_told_apart_from_the_batch():
     )
     assert answer["speedup"]["expected"] > 8
     text = CliRunner().invoke(main, ["predict", str(DECODE), "--batch-size", "16", "--apply", "half-precision:fp16"])
-    assert "a step without it at batch 16" in " ".join(text.output.split()) and "in all" in text.output
+    assert "per step without it at batch 16" in " ".join(text.output.split()) and "in all" in text.output
 
 
 def test_another_gpu_is_composed_with_optimizations():
