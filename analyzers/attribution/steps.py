@@ -125,15 +125,23 @@ def _at(start: Ints, end: Ints, time: Ints) -> Rows:
 
 def _equal(start: Ints, end: Ints, time: Ints) -> tuple[Ints, Ints] | None:
     """Return the repetitions, joined in groups where several kinds alternate, such as the two updates of a GAN; None
-    if their work differs."""
+    if their work differs.
+
+    The first may also initialize, and the last may lack what precedes the next: the others may tell without them.
+    """
     if not len(start):
         return None
     of_item = _at(start, end, time)
     work = np.bincount(of_item[of_item >= 0], minlength=len(start))
     for count in range(1, _MOST_KINDS + 1):
-        if all(_alike(work[kind::count]) for kind in range(count)):
+        if _alternate(work, count) or _alternate(work[1:-1], count):
             return start[::count], np.append(start[count::count], end[-1])
     return None
+
+
+def _alternate(work: Ints, count: int) -> bool:
+    """Return whether repetitions of `count` kinds follow each other."""
+    return all(_alike(work[kind::count]) for kind in range(count))
 
 
 def _alike(work: Ints) -> bool:

@@ -158,6 +158,19 @@ def test_a_call_that_a_graph_records_is_no_step():
     assert analyze(made.trace()).timeline.steps["host_start_ns"].tolist() == [0, 1_000_000, 2_000_000]
 
 
+def test_the_first_and_the_last_iteration_may_differ():
+    made = Handmade()
+    for i in range(4):
+        at = 1000 * i
+        for k in range(4):
+            made.launched("rays", at + 10 * k, at + 10 * k + 5, 5)
+        made.host("module", "nn.Module: Net_0", at + 100, 300)
+        for k in range(6 if i else 12):
+            made.launched("k", at + 110 + 10 * k, at + 115 + 10 * k, 5)
+        made.host("range", UPDATE, at + 500, 100).launched("adam", at + 510, at + 520, 5)
+    assert analyze(made.trace()).timeline.steps["kernels"].tolist() == [17, 11, 11, 7]
+
+
 def test_calls_of_unlike_work_are_no_steps():
     made = Handmade()
     for i, kernels in enumerate((40, 4, 12, 1)):

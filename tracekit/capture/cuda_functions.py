@@ -7,7 +7,7 @@ from unittest.mock import patch
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import dropout, scaled_dot_product_attention, softmax
+from torch.nn.functional import dropout, linear, scaled_dot_product_attention, softmax
 from torch.overrides import TorchFunctionMode
 
 from tracekit.capture.cuda_attention import AttentionChoice
@@ -56,9 +56,10 @@ class CudaFunctions(TorchFunctionMode):
 
     def _multi_head_attention(self, *args: Any, **kwargs: Any) -> Any:
         """Replace the functions that torch's multi-head attention calls: a mode does not see what the functions that it
-        handles call."""
+        handles call. Without gradients, CUDA has a fast path, which projects the rows of all sequences by one GEMM."""
+        projected = {} if torch.is_grad_enabled() else {"linear": _project}
         with patch.multiple(
-            functional, scaled_dot_product_attention=self._attention, dropout=_dropout, softmax=_softmax
+            functional, scaled_dot_product_attention=self._attention, dropout=_dropout, softmax=_softmax, **projected
         ):
             return functional.multi_head_attention_forward(*args, **kwargs)
 
@@ -77,6 +78,13 @@ class CudaFunctions(TorchFunctionMode):
 
 def _names_device(args: Any, kwargs: Any) -> bool:
     return isinstance(kwargs.get("device") or (args[0] if args else None), (str, torch.device))
+
+
+def _project(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Project tokens (length, batch, width) in the order of memory, in which the batch may come first."""
+    if input.dim() == 3 and not input.is_contiguous():
+        return linear(input.transpose(0, 1), weight, bias).transpose(0, 1)
+    return linear(input, weight, bias)
 
 
 def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
