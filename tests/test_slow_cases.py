@@ -41,6 +41,7 @@ def test_no_case_is_in_two_sets():
         (6, "sixth"),
         (7, "seventh"),
         (8, "eighth"),
+        (9, "ninth"),
     ],
 )
 def test_the_readme_shows_the_catalogue(number, mark):

@@ -15,6 +15,7 @@ SETS = {
     6: ("sixth.toml", "sixth"),
     7: ("seventh.toml", "seventh"),
     8: ("eighth.toml", "eighth"),
+    9: ("ninth.toml", "ninth"),
 }
 """The list of each set, and the folder of its scripts."""
 

@@ -29,6 +29,7 @@ RECORDED = {
     6: "h100_sixth",
     7: "h100_seventh",
     8: "h100_eighth",
+    9: "h100_ninth",
 }
 """Folder of the recorded cases of each set."""
 
@@ -100,7 +101,17 @@ def summary(folder: Path) -> str:
 
 
 _NOT_RECORDED = "not recorded"
-_ORDINALS = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth"}
+_ORDINALS = {
+    1: "first",
+    2: "second",
+    3: "third",
+    4: "fourth",
+    5: "fifth",
+    6: "sixth",
+    7: "seventh",
+    8: "eighth",
+    9: "ninth",
+}
 
 
 def page(folder: Path, name: str, number: int = 1) -> str:
