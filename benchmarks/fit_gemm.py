@@ -1,4 +1,4 @@
-"""Fits matrix products: [gemm.*] of analyzers/kernel_time/constants.toml, and what each GPU's units sustain,
+"""Fits GEMMs: [gemm.*] of analyzers/kernel_time/constants.toml, and what each GPU's units sustain,
 `sustained` in analyzers/hardware/calibration.toml.
 
     python benchmarks/fit_gemm.py [--shared DIRECTORY] [--dry-run]
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def fit_tf32(batches: list[Batch], peaks: Peaks, asked: Asked) -> None:
-    """Fit the start of TF32 products. The other constants are those of all tensor units."""
+    """Fit the start of TF32 GEMMs. The other constants are those of all tensor units."""
     section = section_of("gemm.tf32")
     best = fitted(lambda tried: _loss(batches, {**section, **tried}, peaks), own(section))
     error = mean_error(batches, {**section, **best}, peaks)
@@ -94,7 +94,7 @@ def provenance(batches: list[Batch], error: float) -> dict[str, float | str]:
 
 
 def measured(asked: Asked) -> Iterator[Row]:
-    """Return the products of more than one row on aligned matrices, without packed weights."""
+    """Return the GEMMs of more than one row on aligned matrices, without packed weights."""
     rows = measured_here.rows()
     if asked.shared.is_dir():
         files = public.folder(asked.shared)

@@ -1,4 +1,4 @@
-"""Fits products that are no plain tiles: [gemm.one-row], [gemm.few], [gemm.unaligned], [gemm.int4] and
+"""Fits GEMMs that are not plain tiles: [gemm.one-row], [gemm.few], [gemm.unaligned], [gemm.int4] and
 [gemm.rowwise] of kernel_time/constants.toml.
 
     python benchmarks/fit_gemv.py [--shared DIRECTORY] [--dry-run]

@@ -1,4 +1,4 @@
-"""Times products with weights of 4 and 8 bits for one row, and what bounds them.
+"""Times GEMMs with weights of 4 and 8 bits for one row, and what bounds them.
 
     python benchmarks/narrow_product.py OUT [--seconds 75] [--device cpu]
 

@@ -64,7 +64,7 @@ def listing(counted: pd.DataFrame) -> str:
 
 
 def targets(counted: pd.DataFrame) -> tuple[Target, ...]:
-    """Return the largest error of a family of ops, and that of the matrix products."""
+    """Return the largest error of a family of ops, and that of GEMMs."""
     read = (_large(counted).groupby("family")["read"].median() - 1).abs()
     flops = (counted["flops"][counted["full_product"]] - 1).abs()
     worst = f"Counted bytes read, median call of the family furthest off ({read.idxmax()})"

@@ -13,7 +13,7 @@ _CAUSES = {
     ("a100-80gb-sxm", "compile"): "Close to both bounds: with a host 15 % slower than assumed, the step is host-bound.",
     ("a100-80gb-sxm", "sdpa:flash-attention-2"): "transformers of that time unpadded keys and values in each layer, "
     "with two waits for the device: the low end. Version 5 does not.",
-    ("a100-80gb-sxm", "llm-int8"): "Since 2025, bitsandbytes' products are PyTorch operators, whose Python takes the "
+    ("a100-80gb-sxm", "llm-int8"): "Since 2025, bitsandbytes' GEMMs are PyTorch operators, whose Python takes the "
     "host longer.",
     ("h100-2.4tb", "int4-weight-only"): "The int4 kernel was fitted on H200s; on this H100 variant it is slower.",
     ("rtx-3080-ti-laptop", "sdpa"): "GPT-2's eager attention of 2024 launched more than today's; only what its "

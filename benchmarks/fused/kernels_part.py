@@ -18,7 +18,7 @@ from tracekit.fusion.writing import Written, load, text
 _PROOF_S = 20
 """Seconds for proofs, after the timing."""
 _SMALL = 2048
-"""Number of outputs below which products are left out, because a launch takes longer than reading their weights."""
+"""Number of outputs below which GEMMs are left out, because a launch takes longer than reading their weights."""
 _TUNED_FROM = 4e6
 """Bytes from which all launch configurations are tried. Below, all take as long as a launch."""
 
@@ -210,7 +210,7 @@ def _losses(kernel: Any, sizes: dict, trains: bool, dtype: Any, device: str) -> 
 
 
 def _weights(sizes: dict, dtype: Any, device: str) -> dict:
-    """Return products with 16-bit weights, and PyTorch's own with 4-bit weights, of the same shape."""
+    """Return GEMMs with 16-bit weights, and PyTorch's own with 4-bit weights, of the same shape."""
     bits, columns, inputs = sizes.get("bits", 4), sizes["columns"], sizes["inputs"]
     count = sets_for(2 * columns * inputs, device)
     wide = [torch.randn(columns, inputs, device=device, dtype=dtype) * inputs**-0.5 for _ in range(count)]

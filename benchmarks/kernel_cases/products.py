@@ -1,4 +1,4 @@
-"""Matrix products in all types, convolutions."""
+"""GEMMs in all types, convolutions."""
 
 from collections.abc import Iterator
 from functools import partial

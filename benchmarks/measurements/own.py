@@ -67,7 +67,7 @@ def links() -> pd.DataFrame:
 
 
 def _in_a_model(cost: Cost, cold: float, warm: float) -> float:
-    """Weights and cached keys are cold; products, attention and small kernels find their other inputs in the L2. Of
+    """Weights and cached keys are cold; GEMMs, attention and small kernels find their other inputs in the L2. Of
     what a large memory-bound kernel reads, the one before left a part there: the geometric mean."""
     if cost.weight_bytes or _reads_a_cache(cost) or cost.family in _FROM_MEMORY:
         return cold

@@ -15,7 +15,7 @@ from planting import BUSY_GPU, Planted
 from torch import multiprocessing
 
 WIDTH, PRODUCTS, PAUSE_S = 8192, 3, 0.004
-"""The GPU computes products for about 4 ms, and is then left to the rank for as long."""
+"""The GPU computes GEMMs for about 4 ms, and is then left to the rank for as long."""
 _READY_S = 20.0
 
 

@@ -42,7 +42,7 @@ def draw(seed: int, ranks: int) -> dict[str, Planted]:
 
 
 def more_work(model: nn.Module, device: torch.device, tiny: bool, fault: Fault) -> None:
-    """Add PRODUCTS matrix products to each forward while the fault is "more-work"."""
+    """Add PRODUCTS GEMMs to each forward while the fault is "more-work"."""
     width = 256 if tiny else WIDTH
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     one, other = (torch.randn(width, width, dtype=dtype, device=device) for _ in range(2))

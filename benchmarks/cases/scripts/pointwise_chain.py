@@ -1,4 +1,4 @@
-"""Six MLP layers with norm, activation and gate written out: twenty small pointwise kernels between the products."""
+"""Six MLP layers with unfused norm, activation and gate: twenty small pointwise kernels between the GEMMs."""
 
 from collections.abc import Iterator
 
