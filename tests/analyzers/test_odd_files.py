@@ -118,11 +118,11 @@ def test_a_file_that_is_removed_while_it_is_read(kept, trace_path, monkeypatch):
 
 def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="nothing comes from"):
+    with pytest.raises(InputError, match="is an empty pipe"):
         readers.load(tmp_path / "pipe")
     for command in ("analyze", "report"):
         result = CliRunner().invoke(main, [command, str(tmp_path / "pipe")])
-        assert (result.exit_code, "nothing comes from" in result.stderr) == (1, True)
+        assert (result.exit_code, "is an empty pipe" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -42,7 +42,7 @@ def test_the_answer_stands_first(written):
     lines = written[0].stdout.splitlines()
     assert lines[0].startswith("2 ranks, 1 host; clocks ±")
     assert lines[1].startswith("Rank 1 (host 0) costs ")
-    assert "longer for its data." in " ".join(written[0].stdout.split())
+    assert "longer per step for its data." in " ".join(written[0].stdout.split())
     assert any(line.startswith("Next: fix rank 1, ") for line in lines)
 
 
