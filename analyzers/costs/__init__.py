@@ -54,7 +54,7 @@ def cost_of(call: OpCall) -> Cost | None:
         return None
     try:
         return formula(Arguments(call))
-    except (ValueError, IndexError, ArithmeticError):  # MalformedCall, or invalid sizes and dims
+    except (ValueError, IndexError, ArithmeticError, StopIteration):  # MalformedCall, or invalid or missing arguments
         return None
 
 
