@@ -90,7 +90,7 @@ def test_a_check_names_baselines_and_finds_what_was_planted(tools):
         ("save_baseline", ("../x", ["base-0.json"]), "cannot be the name"),
         ("compare", ("base-0.json", "nothere"), "does not exist"),
         ("predict", ("base-0.json", "", "t5"), "not known"),
-        ("predict", ("base-0.json", "", "", -1), "no batch size"),
+        ("predict", ("base-0.json", "", "", -1), "is not a batch size"),
         ("ranks", ("base-0.json",), "A single rank waits for no other"),
         ("ranks", ("empty",), "contains no traces"),
         ("show", ("base-0.json", ""), "has no row"),

@@ -57,7 +57,7 @@ class CudaFunctions(TorchFunctionMode):
     def _multi_head_attention(self, *args: Any, **kwargs: Any) -> Any:
         """Replace the functions that torch's multi-head attention calls: a mode does not see what the functions that it
         handles call. Without gradients, CUDA has a fast path, which projects the rows of all sequences by one GEMM."""
-        projected = {} if torch.is_grad_enabled() else {"linear": _project}
+        projected: dict[str, Any] = {} if torch.is_grad_enabled() else {"linear": _project}
         with patch.multiple(
             functional, scaled_dot_product_attention=self._attention, dropout=_dropout, softmax=_softmax, **projected
         ):
