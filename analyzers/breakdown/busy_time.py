@@ -46,8 +46,9 @@ def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
 def _whole_trace(host: pd.DataFrame, items: WorkItems) -> tuple[Ints, Ints]:
     start = host["start_ns"].to_numpy()
     timed = host["category"].isin(_TIMED).to_numpy()
+    began = timed | (host["category"] == "python").to_numpy()
     end = start + host["duration_ns"].to_numpy()
-    first = min(start[timed].min(initial=items.start.min()), items.start.min())
+    first = min(start[began].min(initial=items.start.min()), items.start.min())
     return np.array([first]), np.array([end[timed].max(initial=items.end.max())])
 
 
