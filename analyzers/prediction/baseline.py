@@ -32,7 +32,7 @@ from tracekit.analyzers.prediction.recorded import Recorded
 from tracekit.analyzers.prediction.repeated_blocks import repeated_blocks
 from tracekit.analyzers.prediction.reproduction import Reproduction
 from tracekit.analyzers.prediction.running import NOTHING_KNOWN, Running, running, trains
-from tracekit.analyzers.prediction.simulate import Bools, Floats, latency_ns
+from tracekit.analyzers.prediction.simulate import Bools, Floats, latency_ns, waiting_later
 from tracekit.analyzers.prediction.streams import side_by_side
 from tracekit.analyzers.prediction.traced_step import HostTail, overlap, traced_step
 from tracekit.analyzers.results import Analysis, Source
@@ -197,9 +197,10 @@ class Baseline:
         """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
         host, kernel, launches, sync = (ops.host_ns, ops.kernel_ns, ops.launches, ops.sync)
         host, kernel = host * host_factor, kernel + (launches - 1) * self.gap_ns
+        ahead = self.recorded.before_wait(ops, host)
         beside = self.outside.scaled(unexplained, ("unexplained",))
         outside = beside.before_each(len(ops), host_factor if self.profiler_share else 1.0)
-        host = host + outside[:-1]
+        host, kernel, sync = waiting_later(host + outside[:-1], kernel, sync, ahead)
         if self.tail or outside[-1]:
             tail = self.tail or HostTail()
             host = np.append(host, [tail.before_ns * host_factor, tail.after_ns * host_factor + outside[-1]])

@@ -95,7 +95,8 @@ def _grouped(
     last = np.append(first[1:], len(work)) - 1
     head = work.iloc[first]
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
-    copying = work.launch[blocking_copies(trace.host, work)]
+    blocks = blocking_copies(trace.host, work)
+    copying = work.launch[blocks]
     calls = waiting_calls(trace.host, threads, start, start + wall, copying)
     waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
     blocked = blocked_launches(trace.host, analysis.work[analysis.work.device == work.device.iloc[0]])
@@ -117,6 +118,7 @@ def _grouped(
     unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
+        until_wait=pd.Series(np.where(blocks[last], 0.0, _until_wait(calls, launched[last], host_ns))),
         copied=pd.Series(_copied_bytes(trace, work, first)),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
         unaligned=pd.Series(unaligned),
@@ -214,6 +216,16 @@ def _waiting(
     after = np.searchsorted(launched, ends, side="right") - 1
     follows[after[after >= 0]] = True
     return total[np.searchsorted(ends, launched, side="right")], follows
+
+
+def _until_wait(
+    calls: pd.DataFrame, launched: npt.NDArray[np.int64], host_ns: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the fraction of the host time between each launch and the next that precedes the first wait."""
+    begins = np.append(np.sort(calls.start_ns.to_numpy()), np.iinfo(np.int64).max)
+    ahead = begins[np.searchsorted(begins[:-1], launched)] - launched
+    after = np.append(host_ns[1:], 0)
+    return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)
 
 
 def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

@@ -40,6 +40,8 @@ class Recorded:
     """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
     layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
+    until_wait: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the host time between the op's launch and the next that precedes the wait for the device."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
     """Time in the trace at which the host had launched the op."""
 
@@ -78,6 +80,11 @@ class Recorded:
 
     def tile_sides(self, ops: OpList) -> npt.NDArray[np.int64]:
         return _of(ops, self.tile_side, 0)
+
+    def before_wait(self, ops: OpList, host_ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the host time between each op's launch and the wait that follows it, of the next op's `host_ns`."""
+        later = _of(ops, self.until_wait, 0.0) * np.append(host_ns[1:], 0.0)
+        return np.where(ops.sync, later, 0.0)
 
     def scaled(self, factor: float) -> "Recorded":
         """Return a copy with host times multiplied by `factor`."""

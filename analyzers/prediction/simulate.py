@@ -94,6 +94,18 @@ def latency_ns(
     return round(max(host_now, device_free))
 
 
+def waiting_later(host: Floats, kernel: Floats, sync: Bools, ahead: Floats) -> tuple[Floats, Floats, Bools]:
+    """Return the arrays with the first `ahead` nanoseconds of the next op's host time between each op's launch and its
+    wait, where the device works beside the host."""
+    at = np.flatnonzero(ahead > 0)
+    if not len(at):
+        return host, kernel, sync
+    host, sync = host.copy(), sync.copy()
+    host[at + 1] -= ahead[at]
+    sync[at] = False
+    return np.insert(host, at + 1, ahead[at]), np.insert(kernel, at + 1, 0.0), np.insert(sync, at + 1, True)
+
+
 def _arrays(
     host_ns: npt.ArrayLike, kernel_ns: npt.ArrayLike, sync: npt.ArrayLike | None
 ) -> tuple[Floats, Floats, Bools]:

@@ -69,7 +69,7 @@ def waited_ns(calls: pd.DataFrame, work: pd.DataFrame, launched: npt.NDArray[np.
     done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)
     ends = begins + durations + (_CLOCK_ERROR * durations).astype(np.int64)
     latest = done[np.searchsorted(done[:-1], ends, side="right") - 1]
-    waited = np.minimum(durations, np.maximum(latest - begins, 0) + SYNC_RETURN_NS)
+    waited = np.where(latest > begins, np.minimum(durations, latest - begins + SYNC_RETURN_NS), 0)
     copying = work.launch.isin(calls.index) & (work.category == "memcpy")
     copies = pd.Series(launched[copying.to_numpy()]).groupby(work.launch[copying].to_numpy())
     began = copies.min().reindex(calls.index).to_numpy()
