@@ -23,6 +23,9 @@ _WORK_BESIDE = 0.05
 """Fraction of a step from which other host work would be hidden by the GPU's."""
 _BRANCH = "aten::is_nonzero"
 _TRUTH = re.compile(r"^aten::(?:any|all|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
+_ROWS = "aten::nonzero"
+_BY_MASK = re.compile(r"^aten::(?:_?index(?:_put)?(?:_impl)?_?|_unsafe_index(?:_put)?)$")
+"""Calls that turn a mask into the numbers of rows first."""
 _TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
 ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
 """Fraction of the allocation time that remains without empty_cache()."""
@@ -31,12 +34,13 @@ ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
 class AvoidSyncs(Optimization):
     """The host no longer waits for the device in the middle of a step.
 
-    Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end, the
-    last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only compute it
-    disappear as well, except at the low end. Shapes no longer depend on values. The time of allocating and freeing
-    disappears, except for a fifth at the low end. If each step of a script that trains, or works on the host, ends in
-    a wait that reads nothing back (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move
-    tensors and stay: see `pinned-copies`. `compile` counts a graph break at each value that is read back.
+    Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end,
+    the last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only
+    compute it disappear as well, and so do the ops that find the rows of a mask (`x[mask]`), except at the low end.
+    Shapes no longer depend on values. The time of allocating and freeing disappears, except for a fifth at the low
+    end. If each step of a script that trains, or works on the host, ends in a wait that reads nothing back
+    (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and stay: see
+    `pinned-copies`. `compile` counts a graph break at each value that is read back.
 
     *Refused* if the host does not wait within the step, and allocates next to nothing.
     """
@@ -59,7 +63,7 @@ class AvoidSyncs(Optimization):
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _avoidable(base)
         ops, read = base.ops, _to_host(base) & ~is_long(base) & (amid | (outcome == "high"))
-        read |= _asked_for(base, read) & (outcome != "low")
+        read |= (_asked_for(base, read) | _rows_of_masks(base)) & (outcome != "low")
         return ops.assign(
             sync=ops.sync & ~amid,
             name=changed(ops.name, by_values(ops), FIXED),
@@ -148,6 +152,12 @@ def _asked_for(base: Baseline, read: Rows) -> Rows:
     while (ahead := np.append(ahead[1:], False) & truth & ~chosen).any():
         chosen |= ahead
     return chosen
+
+
+def _rows_of_masks(base: Baseline) -> Rows:
+    """Return the ops that find the rows of a mask, which the program can know beforehand."""
+    finds = which(base.ops.name, _ROWS.__eq__) & which(base.ops.call, lambda call: bool(_BY_MASK.match(call)))
+    return np.asarray(finds)
 
 
 def _to_host(base: Baseline) -> Rows:
