@@ -23,7 +23,7 @@ from tracekit.analyzers.breakdown.layer_tables import layer_types_table, layers_
 from tracekit.analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
 from tracekit.analyzers.breakdown.totals import Totals
 from tracekit.analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
-from tracekit.analyzers.breakdown.whole_steps import whole_steps
+from tracekit.analyzers.breakdown.whole_steps import usual_ns, whole_steps
 from tracekit.analyzers.counting.counts import counts_table
 from tracekit.analyzers.counting.places import places_table
 from tracekit.analyzers.hardware import GPU
@@ -75,7 +75,7 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     compared = counters_comparison(work, counted.costed)
     analysis = Analysis(
         source=_source(trace, attributed, device, work),
-        latency=StepLatency(metadata.latency, float(whole_steps(times.steps)["wall_ns"].median()) / 1e3),
+        latency=StepLatency(metadata.latency, usual_ns(whole_steps(times.steps)) / 1e3),
         timeline=times,
         work=work,
         layers=layers,

@@ -1,4 +1,4 @@
-"""Selects the steps whose wall time is that of a whole step."""
+"""Selects the steps whose wall time is that of a whole step, and returns their usual time."""
 
 import pandas as pd
 
@@ -15,3 +15,13 @@ def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
     wall = steps["wall_ns"].to_numpy()
     cut_off = len(wall) > 1 and wall[-1] < _CUT_OFF * wall[:-1].min()
     return steps[:-1] if cut_off else steps
+
+
+def usual_ns(steps: pd.DataFrame) -> float:
+    """Return the median wall time of whole steps.
+
+    Of an even number of steps that overlap, it is the shorter one in the middle: the first of them begins with an idle
+    device, so that it takes longer than those behind it.
+    """
+    overlap = bool((steps["start_ns"] > steps["host_start_ns"]).any())
+    return float(steps["wall_ns"].quantile(interpolation="lower" if overlap else "midpoint"))

@@ -23,7 +23,7 @@ from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.breakdown.full_queue import blocked_launches
 from tracekit.analyzers.breakdown.host_activity import launching
 from tracekit.analyzers.breakdown.host_kinds import is_compiling
-from tracekit.analyzers.breakdown.whole_steps import whole_steps
+from tracekit.analyzers.breakdown.whole_steps import usual_ns, whole_steps
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.prediction.decoding import with_decoding
 from tracekit.analyzers.prediction.launch_times import idle_before, launched_ns
@@ -79,7 +79,7 @@ def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
-    return steps.iloc[(steps.wall_ns - steps.wall_ns.median()).abs().argsort().iloc[0]]
+    return steps.iloc[(steps.wall_ns - usual_ns(steps)).abs().argsort().iloc[0]]
 
 
 def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:

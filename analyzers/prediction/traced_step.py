@@ -81,6 +81,8 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     beside = _hosts_side_by_side(trace.host.thread.to_numpy()[launches], work.device)
     recorded = {name: rows // beside for name, rows in recorded.items()}
     tail = _tail(trace, host, work, start + issued)
+    if overlaps:  # what waits is the end of the recording
+        tail = HostTail(before_ns=tail.before_ns)
     nothing = tail.waits and _asks_nothing(trace.host, work, analysis.timeline.steps)
     tail = replace(tail, asks_nothing=nothing)
     entry = _entry_ns(host, trace.host.start_ns.to_numpy()[launches]) if len(launches) else 0
