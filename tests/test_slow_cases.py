@@ -87,6 +87,14 @@ def test_the_page_of_diagnosis_shows_what_was_measured():
                 assert _between(text, f"{folder}-{mark}") == page(CASES / f"h100_{folder}", name, number)
 
 
+@pytest.mark.parametrize("folder", ["h100_again", "h200_again", "h100_again_fixed"])
+def test_the_page_of_diagnosis_shows_the_other_machines(folder):
+    text = (CASES.parents[1] / "docs" / "diagnosis.md").read_text()
+    machine, _, fixed = folder.partition("_again")
+    rows = [row for row in page(CASES / folder, BLIND).splitlines() if "not recorded" not in row]
+    assert _between(text, f"again-{machine}{fixed.replace('_', '-')}").splitlines() == rows
+
+
 def test_the_table_of_all_sets_counts_what_is_recorded():
     told = _between((CASES.parents[1] / "docs" / "diagnosis.md").read_text(), "summary").splitlines()
     assert len(told) >= 4

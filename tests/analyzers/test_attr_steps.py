@@ -62,6 +62,29 @@ def test_steps_that_wait_for_the_device_last_from_host_start_to_device_end():
     assert steps["wall_ns"].tolist() == [59_000, 59_000, 59_000]
 
 
+def test_a_step_without_marks_begins_with_the_first_function_of_python():
+    made = Handmade().host("python", "features.py(20): spectrogram", 0, 200).host("op", "aten::mm", 210, 9)
+    (step,) = analyze(made.launched("k", 212, 220, 30).trace()).timeline.steps.itertuples()
+    assert (step.host_start_ns, step.wall_ns) == (0, 250_000)
+
+
+def test_of_two_steps_that_overlap_the_steady_one_is_typical():
+    made = Handmade()
+    for i, begin in enumerate((20, 120)):
+        made.host("range", step(i), 10 * i, 9).launched("k", 10 * i + 2, begin, 60)
+    analysis, base = start(made.trace())
+    assert analysis.timeline.steps["wall_ns"].tolist() == [100_000, 60_000]
+    assert typical_step(analysis)["wall_ns"] == base.stated_ns == 60_000
+
+
+def test_the_end_of_the_recording_is_no_wait_of_steps_that_overlap():
+    made = loop(3, 100, 10, mark=step).host("runtime", "cudaDeviceSynchronize", 28, 300)
+    _, base = start(made.trace())
+    assert base.overlaps
+    assert not base.tail.waits
+    assert base.latency_ns == pytest.approx(100_000, rel=0.02)
+
+
 @given(st.integers(2, 6), st.integers(20, 80).map(lambda half: 2 * half), st.integers(8, 20))
 def test_the_baseline_of_overlapping_steps_is_their_period(steps, period, host):
     analysis, base = start(loop(steps, period, host, mark=step).trace())

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analyzers.prediction.simulate import QUEUED, SYNC_RETURN_NS, latency_ns, simulate
+from tracekit.analyzers.prediction.simulate import QUEUED, SYNC_RETURN_NS, latency_ns, simulate, waiting_later
 
 ops = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 80_000), st.booleans()), min_size=1, max_size=60)
 
@@ -31,6 +31,15 @@ def test_agrees_with_the_definition(rows, latency, gap):
     assert list(zip(result.kernel_start, result.kernel_end, strict=True)) == spans
     assert result.latency_ns == end
     assert latency_ns(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync) == end
+
+
+def test_the_device_works_beside_the_host_until_a_wait_that_comes_later():
+    host, kernel, sync = np.array([10_000.0, 50_000.0]), np.array([30_000.0, 1_000.0]), np.array([True, False])
+    at_once = latency_ns(host, kernel, launch_latency_ns=0, sync=sync)
+    later = waiting_later(host, kernel, sync, np.array([20_000.0, 0.0]))
+    assert at_once == 10_000 + 30_000 + SYNC_RETURN_NS + 50_000 + 1_000
+    assert latency_ns(*later[:2], launch_latency_ns=0, sync=later[2]) == at_once - 20_000
+    assert host.tolist() == [10_000, 50_000]
 
 
 def test_a_full_queue_holds_the_host_back():

@@ -178,6 +178,18 @@ def test_what_only_computes_whether_to_branch_goes_with_the_branch():
     assert np.flatnonzero(find("avoid-syncs").applied(unsized, "expected").ops.kernel_ns == 0).tolist() == [4, 5]
 
 
+def test_what_finds_the_rows_of_a_mask_goes_with_the_mask():
+    base = op_lists.base()
+    row = np.arange(len(base.ops))
+    ops = base.ops.assign(sync=row == 4, name=np.where((row == 5) | (row == 7), "aten::nonzero", base.ops.name))
+    masked = replace(base, ops=ops.assign(call=np.where(row == 5, "aten::index_put_", base.ops.call)))
+    gone = [
+        np.flatnonzero(find("avoid-syncs").applied(masked, outcome).ops.host_ns == 0).tolist()
+        for outcome in ("low", "expected")
+    ]
+    assert gone == [[], [5]]
+
+
 def test_a_wait_for_the_device_within_a_step_keeps_graphs_away_and_breaks_them():
     base = op_lists.base()
     row = np.arange(len(base.ops))
