@@ -195,12 +195,11 @@ class Baseline:
 
     def laid_out(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> tuple[Floats, Floats, Bools]:
         """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
-        host, kernel, launches, sync = (ops.host_ns, ops.kernel_ns, ops.launches, ops.sync)
-        host, kernel = host * host_factor, kernel + (launches - 1) * self.gap_ns
+        host, kernel = ops.host_ns * host_factor, ops.kernel_ns + (ops.launches - 1) * self.gap_ns
         ahead = self.recorded.before_wait(ops, host)
         beside = self.outside.scaled(unexplained, ("unexplained",))
         outside = beside.before_each(len(ops), host_factor if self.profiler_share else 1.0)
-        host, kernel, sync = waiting_later(host + outside[:-1], kernel, sync, ahead)
+        host, kernel, sync = waiting_later(host + outside[:-1], kernel, ops.sync, ahead)
         if self.tail or outside[-1]:
             tail = self.tail or HostTail()
             host = np.append(host, [tail.before_ns * host_factor, tail.after_ns * host_factor + outside[-1]])
