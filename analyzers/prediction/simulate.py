@@ -95,8 +95,11 @@ def latency_ns(
 
 
 def waiting_later(host: Floats, kernel: Floats, sync: Bools, ahead: Floats) -> tuple[Floats, Floats, Bools]:
-    """Return the arrays with the first `ahead` nanoseconds of the next op's host time between each op's launch and its
-    wait, where the device works beside the host."""
+    """Return host times, kernel times and waits in which the host works before it waits.
+
+    The first `ahead` nanoseconds of the next op's host time come between an op's launch and the wait after it. The
+    device works meanwhile.
+    """
     at = np.flatnonzero(ahead > 0)
     if not len(at):
         return host, kernel, sync
