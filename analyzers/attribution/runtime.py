@@ -4,7 +4,7 @@ from typing import Literal
 
 import pandas as pd
 
-from tracekit.analyzers.attribution.serving import engine_of, engine_of_op
+from tracekit.analyzers.attribution.serving import engine_of, engine_of_ops
 
 Runtime = Literal["vllm", "sglang", "training", ""]
 """A serving engine, training, or "" for an inference script."""
@@ -17,7 +17,4 @@ def runtime_of(host: pd.DataFrame, *, training: bool) -> Runtime:
     for name in names:
         if engine := engine_of(name):
             return engine
-    called = {engine_of_op(name) for name in names}
-    if not training:
-        return "sglang" if "sglang" in called else "vllm" if "vllm" in called else ""
-    return "training"
+    return "training" if training else engine_of_ops(names)

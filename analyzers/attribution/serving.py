@@ -13,6 +13,7 @@ Older versions and other profilers record no such ranges. Then ops that only one
 """
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
@@ -35,7 +36,7 @@ _OPS: dict[Literal["vllm", "sglang"], tuple[str, ...]] = {
     "sglang": ("sgl_kernel::", "sglang::"),
     "vllm": ("vllm::", "_C_cache_ops::", "_vllm_fa2_C::", "_vllm_fa3_C::"),
 }
-"""Engine -> prefixes of its ops. SGLang calls some ops of vLLM."""
+"""Engine -> prefixes of its ops. SGLang, which comes first, calls some ops of vLLM."""
 
 
 def serving_phase(name: str) -> str | None:
@@ -79,9 +80,9 @@ def engine_of(name: str) -> Literal["vllm", "sglang", ""]:
     return "sglang" if _SGLANG.fullmatch(name) else ""
 
 
-def engine_of_op(name: str) -> Literal["vllm", "sglang", ""]:
-    """Return the serving engine that registers an op of this name, or ""."""
-    return next((engine for engine, prefixes in _OPS.items() if name.startswith(prefixes)), "")
+def engine_of_ops(names: Sequence[str]) -> Literal["vllm", "sglang", ""]:
+    """Return the serving engine that registers one of these ops, or ""."""
+    return next((engine for engine, prefixes in _OPS.items() if any(name.startswith(prefixes) for name in names)), "")
 
 
 def _of_batch(prefill: int, decode: int) -> str:

@@ -127,7 +127,7 @@ def _equal(start: Ints, end: Ints, time: Ints) -> tuple[Ints, Ints] | None:
     """Return the repetitions, joined in groups where several kinds alternate, such as the two updates of a GAN; None
     if their work differs.
 
-    The first may also initialize, and the last may lack what precedes the next: the others may tell without them.
+    The first may also initialize, and the last may lack the work before the next one, so the others may decide alone.
     """
     if not len(start):
         return None

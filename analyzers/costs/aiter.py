@@ -9,14 +9,16 @@ from math import prod
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import DTYPES, FLOAT32
-from tracekit.analyzers.costs.gemm import fit, product
+from tracekit.analyzers.costs.gemm import fit, product, scaled_product
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import Tensor
 from tracekit.analyzers.costs.work import Norm, Product
 
-_BF16, _BYTE = DTYPES["bfloat16"], DTYPES["uint8"]
+_BF16 = DTYPES["bfloat16"]
 _RMS_FLOPS, _LAYER_FLOPS = 4, 8
 """FLOPs per element of an RMS norm and of a layer norm with weight and bias."""
+_CACHE_RANK = 4
+"""Number of dimensions of caches, and of queries and keys with their heads."""
 
 
 @costs("aiter::rms_norm", "aiter::rmsnorm2d_fwd", "aiter::rmsnorm2d_fwd_ck", "aiter::rms_norm_cu", flops=_RMS_FLOPS)
@@ -58,12 +60,8 @@ def norm_into(call: Arguments, results: int) -> Cost:
 def activations_by_weight(call: Arguments) -> Cost:
     """(a[m, k], weights[n, k], scales ...): the result is in 16 bits."""
     a, weight = call.tensor(0), call.tensor(1)
-    fit(len(weight.shape) == 2 and a.shape[-1] in weight.shape, call.name)
-    columns = weight.numel // a.shape[-1]
     scales = [each for each in call.every(2) if each.dtype == FLOAT32 and each.numel < weight.numel]
-    work = Product(1, prod(a.shape[:-1]), columns, a.shape[-1], weight="b")
-    out = a.dtype if a.dtype.bytes > 1 else _BF16
-    return product(a, weight, work, *scales[:1], of_weights=scales[1:2], out=out)
+    return scaled_product(call.name, a, weight, scales, a.dtype if a.dtype.bytes > 1 else _BF16)
 
 
 @costs("aiter::gemm_afp4wfp4", "aiter::gemm_afp4wfp4_", "aiter::gemm_a4w4", "aiter::gemm_a4w4_asm")
@@ -100,15 +98,12 @@ def quantize_into(call: Arguments) -> Cost:
 @costs("aiter::moe_sorting_opus_fwd", "aiter::moe_align_block_size", "aiter::moe_sum", "aiter::reshape_and_cache")
 @costs("aiter::fused_qk_rope_concat_and_cache_mla", "aiter::mixed_sample_outer_exponential")
 def small_parts(call: Arguments) -> Cost:
-    """Reads or writes each tensor once; of caches, as much as the largest other tensor."""
+    """Count each tensor once, but a cache only up to the size of the largest other tensor."""
     tensors = sorted(call.every(), key=lambda each: each.numel)
     fit(len(tensors) > 1, call.name)
     most = max((each.numel for each in tensors if len(each.shape) < _CACHE_RANK), default=tensors[-1].numel)
     touched = [each if each.numel <= most else each.like((most,)) for each in tensors]
     return moves("gather", 0, touched, [], tensors[-1].dtype, access="indexed")
-
-
-_CACHE_RANK = 4
 
 
 @costs("aiter::rope_cached_positions_2c_fwd_impl", "aiter::rope_cached_2c_fwd_impl", "aiter::rope_2c_fwd_impl")

@@ -8,7 +8,7 @@ from math import prod
 from tracekit.analyzers.costs.arguments import Arguments
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.dtypes import DTYPES, FLOAT32
-from tracekit.analyzers.costs.gemm import fit, product
+from tracekit.analyzers.costs.gemm import fit, product, scaled_product
 from tracekit.analyzers.costs.registry import costs, moves
 from tracekit.analyzers.costs.tensors import Tensor
 from tracekit.analyzers.costs.work import Product
@@ -25,14 +25,9 @@ _GROUP = 16
 @costs("vllm::apply_w8a8_block_fp8_linear", "fbgemm::f8f8bf16_blockwise", weights=1)
 @costs("vllm::fp8_gemm_nt_op", weights=2)
 def eight_bits(call: Arguments, weights: int) -> Cost:
-    """(a[m, k], ..., weights[n, k] or [k, n], scales ...): the result is bf16. A square matrix may be either."""
-    a, weight = call.tensor(0), call.tensor(weights)
-    inner = a.shape[-1]
-    fit(len(weight.shape) == 2 and inner in weight.shape, call.name)
-    columns = weight.numel // inner
+    """(a[m, k], ..., weights[n, k] or [k, n], scales ...): the result is bf16."""
     scales = [each for each in call.every(1) if each.dtype == FLOAT32]
-    work = Product(1, prod(a.shape[:-1]), columns, inner, weight="b")
-    return product(a, weight, work, *scales[:1], of_weights=scales[1:2], out=_BF16)
+    return scaled_product(call.name, call.tensor(0), call.tensor(weights), scales, _BF16)
 
 
 @costs("sgl_kernel::bmm_fp8", "vllm::bmm_fp8")

@@ -83,6 +83,8 @@ class Recorded:
 
     def before_wait(self, ops: OpList, host_ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the host time between each op's launch and the wait that follows it, of the next op's `host_ns`."""
+        if not self.until_wait.any():
+            return np.zeros(len(ops))
         later = _of(ops, self.until_wait, 0.0) * np.append(host_ns[1:], 0.0)
         return np.where(ops.sync, later, 0.0)
 

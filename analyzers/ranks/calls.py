@@ -31,7 +31,6 @@ _KINDS = (
     ("receive", re.compile(r"(?<![a-z])i?recv", re.IGNORECASE)),
 )
 """Kinds by name; the first match decides. A kernel that both sends and receives has a name with neither."""
-_PLAIN = re.compile(r"[\s_]+")
 
 
 def kind_by_name(name: str) -> str:

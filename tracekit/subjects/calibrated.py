@@ -32,9 +32,7 @@ def with_calibrated(subject: Subject, method: Method, windows: Sequence[Any]) ->
     with require("torch").inference_mode(False), require("torch").no_grad(), changed.numerics():
         for window in windows:
             changed.model(input_ids=window[None], use_cache=False)
-        quantize(
-            changed.model, _config(method, "convert"), filter_fn=lambda layer, _: "Observed" in type(layer).__name__
-        )
+        quantize(changed.model, _config(method, "convert"), filter_fn=_observed)
     return changed
 
 
