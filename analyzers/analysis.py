@@ -70,7 +70,7 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     times = timeline(host, items, attributed.steps)
     scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
     work = work_table(attributed, host["name"], judged, scale)
-    totals = Totals(work, judged.own_bound, scale)
+    totals = Totals(work, scale)
     layers = layers_table(host, attributed.layers, attributed.placed, totals)
     compared = counters_comparison(work, counted.costed)
     analysis = Analysis(

@@ -68,5 +68,5 @@ LAYER_PARTS = Table(
     SHARE,
     Column("share_inside", "float64", "", "busy_ns as a fraction of that of the layers that contain it, 0 to 1"),
     *COST,
-    BOUND,
+    *BOUND,
 )

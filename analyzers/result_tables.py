@@ -29,7 +29,7 @@ WORK = Table(
     *COST,
     Column("counters", "int64", "", "row in counters that measured FLOPs and bytes; -1: they are counted"),
     *ROOF,
-    BOUND,
+    *BOUND,
 )
 
 OPS = Table(

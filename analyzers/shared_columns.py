@@ -35,8 +35,16 @@ TIMES = (
 SHARE = Column(
     "share", "float64", "", "busy_ns as a fraction of the whole busy time, 0 to 1 (of host time in a CPU-only trace)"
 )
-BOUND = Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown')
-COSTED = (SHARE, *COST, BOUND)
-"""A row's share of the busy time, its FLOPs and bytes, and its bound."""
-PLACED = (SHARE, *COST, *ROOF, BOUND)
+BOUND = (
+    Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown'),
+    Column(
+        "own_bound",
+        "object",
+        "",
+        'what bounds the work itself, whatever its launch waited for: bound without launch; "": unknown',
+    ),
+)
+COSTED = (SHARE, *COST, *BOUND)
+"""A row's share of the busy time, its FLOPs and bytes, and its bounds."""
+PLACED = (SHARE, *COST, *ROOF, *BOUND)
 """The columns of COSTED, and where the row lies under the roofline."""

@@ -51,7 +51,7 @@ def _unplaced(analysis: Analysis) -> str:
 
 def _symbols(analysis: Analysis) -> Entries:
     tables = (analysis.kernels, analysis.ops, analysis.layers)
-    return [(name, GLYPHS[name]) for name in BOUND_NAMES if any((table["bound"] == name).any() for table in tables)]
+    return [(name, GLYPHS[name]) for name in BOUND_NAMES if any((table["own_bound"] == name).any() for table in tables)]
 
 
 def _lanes(analysis: Analysis) -> list[tuple[str, Entries]]:

@@ -44,8 +44,8 @@ def in_tree_order(parents: Sequence[int]) -> list[int]:
 def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each group of layers whose names differ only in a number, in tree order.
 
-    `name` is the name below the parent and `count` the number of layers. Times and costs are sums; `bound` is that of
-    the layer with the most busy time.
+    `name` is the name below the parent and `count` the number of layers. Times and costs are sums; bounds are those
+    of the layer with the most busy time.
     """
     paths, parents = layers["path"].tolist(), layers["parent"].tolist()
     exact = [inside(path, paths[parent] if parent >= 0 else "") for path, parent in zip(paths, parents, strict=True)]
@@ -58,7 +58,7 @@ def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
         name: groupby[name].sum() for name in ("calls", "duration_ns", "busy_ns", "self_busy_ns", "kernels", "share")
     }
     known = {name: groupby[name].sum(min_count=1) for name in ("flops", "bytes")}
-    longest = layers["bound"].loc[groupby["busy_ns"].idxmax()].to_numpy()
+    longest = layers.loc[groupby["busy_ns"].idxmax(), ["bound", "own_bound"]].set_axis(first.index)
     count = groupby.size()
     name = first["key"].where(count > 1, first["exact"])
-    return first.assign(name=name, count=count, bound=longest, **sums, **known).loc[in_tree_order(above)]
+    return first.assign(name=name, count=count, **longest, **sums, **known).loc[in_tree_order(above)]

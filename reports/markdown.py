@@ -106,11 +106,12 @@ def _rows(frame: pd.DataFrame, name: str) -> str:
             quantity(row.flops, "FLOP"),
             quantity(row.bytes, "B"),
             row.bound,
+            row.own_bound,
         )
         for row in rows
     ]
     more = f"\n\nThe {len(rows)} longest of {len(working):,}." if len(working) > len(rows) else ""
-    return table(("name", ">calls", ">time", ">share", ">FLOPs", ">bytes", "bound"), cells) + more
+    return table(("name", ">calls", ">time", ">share", ">FLOPs", ">bytes", "bound", "own bound"), cells) + more
 
 
 def _many(row: Any) -> str:

@@ -133,10 +133,10 @@ def _advice(advice: Recommendation, rank: int, opened: bool = False) -> str:
 def _times(frame: pd.DataFrame) -> str:
     longest = frame[frame.index.isin(frame["busy_ns"].nlargest(_ROWS).index) & (frame["busy_ns"] > 0)]
     rows = [
-        (_nested(row), f"{row.calls:,}", duration(row.busy_ns / 1e3), percent(row.share), row.bound)
+        (_nested(row), f"{row.calls:,}", duration(row.busy_ns / 1e3), percent(row.share), row.bound, row.own_bound)
         for row in rows_of(longest)
     ]
-    return _table(("name", "calls", "time", "share", "bound"), rows)
+    return _table(("name", "calls", "time", "share", "bound", "own bound"), rows)
 
 
 def _nested(row: Any) -> str:

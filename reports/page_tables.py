@@ -51,7 +51,7 @@ def _without_copies(spec: Spec, frame: pd.DataFrame) -> Spec:
 
 _COST: Spec = [("flops", "FLOPs", "flops"), ("bytes", "bytes", "bytes")]
 _ROOF: Spec = [("intensity", "FLOP/B", "ratio"), ("roof_fraction", "of roof", "share")]
-_BOUND: Spec = [("bound", "bound", "bound")]
+_BOUND: Spec = [("bound", "bound", "bound"), ("own_bound", "own bound", "bound")]
 _COUNTERS: Spec = [
     ("family", "family", "name"),
     ("kernels", "kernels", "count"),

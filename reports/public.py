@@ -12,7 +12,7 @@ _COUNTED = (
     *("flops", "bytes", "counted_flops", "measured_flops", "counted_bytes", "measured_bytes", "bytes_saved"),
     *("before_flops", "after_flops", "before_bytes", "after_bytes"),
 )
-_EMPTY_IS_UNKNOWN = ("bound", "op", "layer", "family", "layer_type", "before_precision", "after_precision")
+_EMPTY_IS_UNKNOWN = ("bound", "own_bound", "op", "layer", "family", "layer_type", "before_precision", "after_precision")
 
 
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:

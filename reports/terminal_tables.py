@@ -17,7 +17,7 @@ from tracekit.reports.terminal_summary import COLOURS
 
 _NAMES = {"layers": "path", "layer_types": "type", "phases": "name", "ops": "name", "kernels": "name"}
 _ROWS = 25
-_NUMBERS_WIDTH, _COUNTS_WIDTH = 43, 25
+_NUMBERS_WIDTH, _COUNTS_WIDTH = 54, 25
 _SHORTEST_NAME = 16
 _USUAL, _WIDE = 90, 110
 _BAR = 10
@@ -41,7 +41,8 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
         view.add_column("", no_wrap=True)
     for column in ("FLOPs", "bytes") if counted else ():
         view.add_column(column, justify="right", no_wrap=True)
-    view.add_column("bound", no_wrap=True)
+    for column in ("bound", "own bound"):
+        view.add_column(column, no_wrap=True)
     numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
     limit = max(_SHORTEST_NAME, width - numbers)
     longest = _longest(frame, table)
@@ -62,11 +63,11 @@ def _longest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 
 def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
     """Return the cells of one row; a bar is added if `drawn`, FLOPs and bytes if `counted`."""
-    colour = COLOURS.get(row.bound, "")
-    bar = [Text(_bar(row.share), style=colour)] if drawn else []
+    bounds = [Text(bound, style=COLOURS.get(bound, "")) for bound in (row.bound, row.own_bound)]
+    bar = [Text(_bar(row.share), style=bounds[0].style)] if drawn else []
     counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()
     numbers = (f"{row.calls:,}", duration(row.busy_ns / 1000), percent(row.share))
-    return [*map(Text, (name, *numbers)), *bar, *map(Text, counts), Text(row.bound, style=colour)]
+    return [*map(Text, (name, *numbers)), *bar, *map(Text, counts), *bounds]
 
 
 def _bar(share: float) -> str:

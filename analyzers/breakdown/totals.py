@@ -24,9 +24,9 @@ class Totals:
     float64, exact for nanoseconds below 2**53 (104 days).
     """
 
-    def __init__(self, work: pd.DataFrame, own_bound: npt.NDArray[np.object_], idle_scale: float = 1.0) -> None:
+    def __init__(self, work: pd.DataFrame, idle_scale: float = 1.0) -> None:
         self._work, self._idle_scale = work, idle_scale
-        self._bound = bound_codes(own_bound)
+        self._bound = bound_codes(work["own_bound"].to_numpy())
         self.busy_ns = float(work["busy_ns"].sum())
 
     def by(self, group: npt.NDArray[np.integer], size: int) -> Floats:
@@ -53,7 +53,8 @@ class Totals:
             yield busy * (self._bound == bound) + gap
 
     def columns(self, sums: Floats, roof: bool = True) -> dict[str, npt.NDArray]:
-        """Return the shared columns of each group: duration_ns, busy_ns, kernels, share, flops, bytes and bound.
+        """Return the shared columns of each group: duration_ns, busy_ns, kernels, share, flops, bytes, bound and
+        own_bound, which leaves the gaps out.
 
         With `roof` also intensity and roof_fraction, which is roofline time over measured time of the items with both.
         """
@@ -67,6 +68,7 @@ class Totals:
             "flops": flops,
             "bytes": byte_count,
             "bound": dominant(sums[:, _BOUNDS:]),
+            "own_bound": dominant(sums[:, _BOUNDS:] * (np.arange(len(BOUNDS) + 1) != _LAUNCH)),
         }
         if not roof:
             return shared

@@ -73,6 +73,7 @@ def work_table(attributed: Attributed, names: pd.Series, judged: Judged, idle_sc
             "intensity": intensity(costed.flops, costed.bytes),
             "roof_fraction": judged.roofs.fraction,
             "bound": item_bound(judged.own_bound, items.duration, gap * idle_scale, attributed.origin.delay_ns),
+            "own_bound": judged.own_bound,
         }
     )
 

@@ -107,6 +107,7 @@ def _largest(kind: str, table: pd.DataFrame, name: str, time: str, steps: int) -
             "name": shortened(printable(str(row[name])), _NAME),
             "us_a_step": number(float(row[time]) / 1e3 / steps, 2),
             "bound": row.get("bound") or None,
+            "own_bound": row.get("own_bound") or None,
         }
         if fields["id"] == f"{kind}:{fields['name']}":
             del fields["name"]

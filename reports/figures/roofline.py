@@ -130,7 +130,8 @@ def _line(points: tuple[list[float], list[float]], label: str, dash: str) -> dic
 
 
 def _marks(points: pd.DataFrame) -> list[dict[str, Any]]:
-    return [_dots(points[points["bound"] == name], name) for name in BOUND_NAMES if (points["bound"] == name).any()]
+    own = points["own_bound"]
+    return [_dots(points[own == name], name) for name in BOUND_NAMES if (own == name).any()]
 
 
 def _dots(points: pd.DataFrame, bound: str) -> dict[str, Any]:

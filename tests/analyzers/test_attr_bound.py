@@ -100,6 +100,31 @@ def test_groups_count_the_gaps_before_their_items_as_launch_time():
     assert analysis.kernels.bound.tolist() == ["memory"]
 
 
+def test_own_bounds_are_those_of_the_work_in_a_step_that_waits_for_the_host():
+    made = Handmade().host("range", step(0), 0, 900)
+    for i, (duration, blocks) in enumerate([(45, 5000), (4, 5000), (45, 5000)]):
+        made.host("range", module(f"h.{i}", "Block"), 300 * i, 290)
+        made.host("op", "aten::neg", 300 * i + 1, 50, **NEG_100_MB)
+        made.launched("neg", 300 * i + 2, 300 * i + 10, duration, blocks=blocks)
+    analysis = analyze(made.trace())
+    assert analysis.work.bound.tolist() == ["memory", "launch", "launch"]
+    assert analysis.work.own_bound.tolist() == ["memory", "memory", "memory"]
+    for table in ("kernels", "ops", "layer_types", "layer_ops"):
+        assert "launch" in set(getattr(analysis, table).bound)
+        assert set(getattr(analysis, table).own_bound) == {"memory"}
+
+
+def test_own_bounds_of_groups_are_those_of_most_of_their_time():
+    made = Handmade().host("range", step(0), 0, 900)
+    for i, duration in enumerate([4, 4, 50]):
+        made.host("range", module("h", "Block"), 300 * i, 290).host("op", "unknown::x", 300 * i + 1, 50)
+        made.launched("x", 300 * i + 2, 300 * i + 10, duration)
+    analysis = analyze(made.trace())
+    assert analysis.work.own_bound.tolist() == ["latency", "latency", ""]
+    assert analysis.kernels.bound.tolist() == analysis.layers.bound.tolist() == ["launch"]
+    assert analysis.kernels.own_bound.tolist() == analysis.layers.own_bound.tolist() == [""]
+
+
 def test_shares_of_the_run_sum_to_1_and_idle_is_launch():
     made = Handmade().host("range", step(0), 0, 200).host("op", "aten::neg", 1, 50, **NEG_100_MB)
     made.launched("neg", 2, 10, 60, blocks=5000)

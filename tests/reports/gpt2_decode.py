@@ -71,6 +71,7 @@ def build() -> results.Analysis:
             {"name": ["decode"], "calls": [1], "wall_ns": [wall], "duration_ns": [busy], "busy_ns": [busy]}
             | {"kernels": [len(work)]}
             | {"share": [1.0], "flops": [work["flops"].sum()], "bytes": [work["bytes"].sum()], "bound": ["launch"]}
+            | {"own_bound": ["memory"]}
         ),
         coverage=results.Coverage(op=1.0, layer=0.995, cost=0.982),
         bound=results.BoundShares(compute=0.0, memory=0.06, launch=0.87, latency=0.065, transfer=0.005),
@@ -89,7 +90,7 @@ def build() -> results.Analysis:
                 "children": [1],
             }
         ),
-        layer_ops=layer_ops_table(layers, work, totals := Totals(work, work["bound"].to_numpy(dtype=object))),
+        layer_ops=layer_ops_table(layers, work, totals := Totals(work)),
         layer_parts=layer_parts_table(layers, work, totals),
         gaps=(gaps := _gaps(work)),
         idle_causes=idle_causes_table(_idle(gaps)),
@@ -182,11 +183,13 @@ def _work(paths: list[str]) -> pd.DataFrame:
             "intensity": np.array(flops, float) / np.array(size, float),
             "roof_fraction": roofline / time,
             "bound": bound,
+            "own_bound": bound,
         }
     )
 
 
 _TIMES = ("duration_ns", "busy_ns")
+_BOUNDS = ("bound", "own_bound")
 
 
 def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFrame:
@@ -216,7 +219,7 @@ def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFr
             "share": total["busy_ns"] / busy,
             "flops": total["flops"],
             "bytes": total["bytes"],
-            "bound": ["memory" if size > 1e6 else "latency" for size in total["bytes"]],
+            **{name: np.where(total["bytes"] > 1e6, "memory", "latency").astype(object) for name in _BOUNDS},
         }
     )
 
@@ -236,7 +239,8 @@ def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     grouped = layers.loc[layers["type"] != ""].groupby("type", sort=False)
     sums = grouped[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
     return layer_result_tables.LAYER_TYPES.frame(
-        {"type": list(sums.index), "layers": grouped.size().to_numpy(), "bound": grouped["bound"].first().to_numpy()}
+        {"type": list(sums.index), "layers": grouped.size().to_numpy()}
+        | dict.fromkeys(_BOUNDS, grouped["bound"].first().to_numpy())
         | {name: sums[name].to_numpy() for name in sums.columns}
     )
 
@@ -257,7 +261,7 @@ def _ops(work: pd.DataFrame) -> pd.DataFrame:
             "bytes": sums["bytes"],
             "intensity": sums["flops"] / sums["bytes"],
             "roof_fraction": grouped["roof_fraction"].mean(),
-            "bound": grouped["bound"].first().to_numpy(),
+            **dict.fromkeys(_BOUNDS, grouped["bound"].first().to_numpy()),
         }
     )
 
@@ -282,7 +286,7 @@ def _kernels(work: pd.DataFrame) -> pd.DataFrame:
             "bytes": sums["bytes"],
             "intensity": sums["flops"] / sums["bytes"],
             "roof_fraction": grouped["roof_fraction"].mean(),
-            "bound": grouped["bound"].first().to_numpy(),
+            **dict.fromkeys(_BOUNDS, grouped["bound"].first().to_numpy()),
         }
     )
 

@@ -101,9 +101,9 @@ def test_unknown_is_null(analysis: Analysis) -> None:
     copy = next(kernel for kernel in to_dict(analysis)["kernels"] if kernel["category"] == "memcpy")
     assert copy["flops"] is None
     assert copy["occupancy"] is None
-    nowhere = replace(analysis, kernels=analysis.kernels.assign(op="", bound="", intensity=np.inf))
+    nowhere = replace(analysis, kernels=analysis.kernels.assign(op="", own_bound="", intensity=np.inf))
     first = to_dict(nowhere)["kernels"][0]
-    assert (first["op"], first["bound"], first["intensity"]) == (None, None, None)
+    assert (first["op"], first["own_bound"], first["intensity"]) == (None, None, None)
     assert "NaN" not in to_json(nowhere)
     assert "Infinity" not in to_json(nowhere)
 

@@ -25,6 +25,7 @@ from tracekit.reports.export import to_json
 from tracekit.reports.headline import headline
 from tracekit.reports.html import render
 from tracekit.reports.measured_gains import measured_gains
+from tracekit.reports.page_tables import table_views
 
 
 class Parsed(HTMLParser):
@@ -233,6 +234,20 @@ def test_the_roofline_places_kernels(page: str) -> None:
     # 12 x 14.1 MFLOP and 77 MFLOP in 246.2 us, over 12 x 28.3 MB and 154 MB.
     assert memory["y"] == pytest.approx([246.2e6 / 246.2e-6 / 1e12], rel=1e-3)
     assert memory["x"] == pytest.approx([246.2 / 493.6], rel=1e-3)
+
+
+def test_the_page_tells_what_bounds_the_work_of_a_step_that_waits_for_the_host(analysis: Analysis) -> None:
+    def waiting(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(bound="launch")
+
+    waits = replace(analysis, kernels=waiting(analysis.kernels), layers=waiting(analysis.layers))
+    page = render(waits)
+    marks = [trace for trace in traces(page, "kernels") if trace["mode"] == "markers"]
+    assert [trace["name"] for trace in marks] == ["memory", "latency"]
+    shown = table_views(waits, 10)["kernels"]
+    bound, own = ([column.label for column in shown.columns].index(label) for label in ("bound", "own bound"))
+    assert {row.cells[bound].text for row in shown.rows} == {"launch"}
+    assert {row.cells[own].text for row in shown.rows} == {"memory", "latency", "transfer"}
 
 
 def test_the_roofline_places_layers_and_their_types(page: str, analysis: Analysis) -> None:

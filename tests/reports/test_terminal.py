@@ -102,11 +102,21 @@ def test_tables_hold_the_numbers(analysis: Analysis) -> None:
         "494",
         "MB",
         "memory",
+        "memory",
     ]
     layers = text[text.index("\nLayers") : text.index("\nLayer types")].splitlines()
     block = next(line for line in layers if line.strip().startswith("h.* ×12"))
     of_blocks = analysis.layers[analysis.layers["type"] == "GPT2Block"]
     assert block.split()[2] == f"{of_blocks['calls'].sum()}"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_own_bounds_stand_beside_those_of_the_step(analysis: Analysis, width: int) -> None:
+    waits = replace(analysis, kernels=analysis.kernels.assign(bound="launch"))
+    lines = full(waits, width=width, colour=False).splitlines()
+    gemv = next(line for line in lines if line.startswith("gemv2T"))
+    assert gemv.split()[-2:] == ["launch", "memory"]
+    assert max(map(len, lines)) <= width
 
 
 def test_what_bounds_it_is_drawn(analysis: Analysis) -> None:
