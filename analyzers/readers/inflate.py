@@ -6,7 +6,7 @@ from itertools import chain
 import msgspec
 from isal import isal_zlib
 
-from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.limits import UNPACKED
 
 MAGIC = b"\x1f\x8b"
 _OUTPUT_BYTES = 1 << 22
@@ -34,7 +34,7 @@ def inflate(blocks: Iterator[bytes], limit: int, end: StreamEnd) -> Iterator[byt
         for out in members.decompress(blocks):
             total += len(out)
             if total > limit:
-                raise _too_large(limit)
+                raise UNPACKED.exceeded("The trace", limit)
             yield out
     except isal_zlib.error:  # type: ignore[misc]  # its stub declares an instance
         end.damage = "its gzip data is damaged"
@@ -75,11 +75,3 @@ def _without_padding(blocks: Iterator[bytes]) -> int:
         size += len(block)
         padding = padding and not block.strip(b"\0")
     return 0 if padding else size
-
-
-def _too_large(limit: int) -> InputError:
-    return InputError(
-        f"The trace is larger than {limit / 2**30:.3g} GiB when decompressed.",
-        "A small file that decompresses to so much is usually not a trace.",
-        "If it is one, raise the limit: --max-unpacked GIB, or max_bytes in Python.",
-    )

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tracekit.analyzers.errors import InputError, reading
+from tracekit.analyzers.limits import UNPACKED
 from tracekit.analyzers.readers.inflate import MAGIC, StreamEnd, inflate
 from tracekit.analyzers.readers.remote import is_url, open_url, shown
 
 RUN_TRACE = "trace.json.gz"
 """The name of the trace inside a run folder."""
 
-MAX_BYTES = 16 << 30
+MAX_BYTES = UNPACKED.value
 _BLOCK_BYTES = 1 << 22
 _GZIP_BLOCK_BYTES = 1 << 16
 _PIPE_SECONDS = 10

@@ -25,6 +25,12 @@ def _gigabytes(value: float) -> float:
     return min(value, _MOST_GIB)
 
 
+def _most_unpacked_gib() -> float:
+    from tracekit.analyzers.limits import UNPACKED
+
+    return UNPACKED.value / 2**30
+
+
 GPU_FILE = "A TOML file that describes GPUs which tracekit does not know; each section is named after its GPU."
 LATENCY = click.option(
     "--latency-ms",
@@ -50,10 +56,9 @@ _OPTIONS = (
         "--max-unpacked",
         type=click.FloatRange(min=0, min_open=True),
         callback=lambda *given: _gigabytes(given[-1]),
-        default=16,
-        show_default=True,
+        default=_most_unpacked_gib,
         metavar="GIB",
-        help="Refuse a compressed file that unpacks to more than this.",
+        help="Refuse a compressed file that unpacks to more than this. Default: 16.",
     ),
 )
 
