@@ -5,7 +5,10 @@ from contextlib import contextmanager
 
 
 class TracekitError(Exception):
-    """An expected failure. The command line prints it in three short sentences, and exits with status 1."""
+    """An expected failure. The command line prints it in three short sentences, and exits with its status, or else with
+    that of the command's errors."""
+
+    status: int | None = None
 
     def __init__(self, what: str, why: str = "", hint: str = "") -> None:
         super().__init__(" ".join(part for part in (what, why, hint) if part))

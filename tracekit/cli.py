@@ -19,7 +19,8 @@ class Verbs(click.Group):
     """A group of subcommands, each of which tracekit/commands/VERB.py defines as `command`.
 
     A hyphen in a verb is an underscore in the name of its file.
-    Exceptions are printed as an error with its cause and a hint, and end the process with status 1.
+    Exceptions are printed as an error with its cause and a hint, and end the process with the status of the exception
+    or else of the command's errors, by default 1.
     """
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
@@ -63,7 +64,14 @@ def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint
         traceback.print_exception(error)
     click.secho("error: ", fg="red", bold=True, err=True, nl=False)
     click.echo(printable_lines("\n       ".join(part for part in (what, why, hint) if part)), err=True)
-    ctx.exit(1)
+    ctx.exit(_status(ctx, error))
+
+
+def _status(ctx: click.Context, error: BaseException) -> int:
+    if isinstance(error, TracekitError) and error.status:
+        return error.status
+    command = main.get_command(ctx, ctx.invoked_subcommand) if ctx.invoked_subcommand else None
+    return getattr(command, "error_status", 1)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

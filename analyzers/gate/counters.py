@@ -8,15 +8,16 @@ from tracekit.analyzers.counting.count_tables import COUNTER_MEANINGS, FAMILY
 from tracekit.analyzers.gate.verdict import CounterChange, Outcome
 
 Values = dict[str, tuple[float, ...]]
-"""Counter -> distinct values in its steps, in order: a single value if it is constant."""
+"""Counter -> its value in each step, in rising order: a single value if it is constant."""
 
 _ROUNDING = 1e-9
 
 
 def counter_values(counts: Sequence[pd.DataFrame]) -> Values:
     """Return the counters of one or more runs."""
-    values = pd.concat(counts).groupby("counter", sort=True)["value"].unique()
-    return {str(name): tuple(sorted(map(float, each))) for name, each in values.items()}
+    groups = pd.concat(counts).groupby("counter", sort=True)["value"]
+    steps = {str(name): tuple(sorted(map(float, values))) for name, values in groups}
+    return {name: values if values[0] < values[-1] else values[:1] for name, values in steps.items()}
 
 
 def compare_counters(
@@ -44,15 +45,24 @@ def _place(name: str, order: list[str]) -> int:
 def _change(
     name: str, before: tuple[float, ...], after: tuple[float, ...], tolerance: float, wanted: bool
 ) -> CounterChange:
-    """Return the change of a counter. A varying counter has changed only if the ranges of both sides do not overlap."""
+    """Return the change of a counter. A varying counter has changed if the middle halves of both sides' steps do not
+    overlap: a first or last step that does something else hides no change."""
     varies = len(before) > 1 or len(after) > 1
+    low, high = _middle_half(before)
+    least, most = _middle_half(after)
     outcome: Outcome = "pass"
-    if after[0] > before[-1] * (1 + tolerance + _ROUNDING):
+    if least > high * (1 + tolerance + _ROUNDING):
         outcome = "regressed"
-    elif after[-1] < before[0] * (1 - tolerance - _ROUNDING):
+    elif most < low * (1 - tolerance - _ROUNDING):
         outcome = "improved"
     decides = wanted and not name.startswith(FAMILY)
     return CounterChange(name, _typical(before), _typical(after), outcome, decides, varies)
+
+
+def _middle_half(values: tuple[float, ...]) -> tuple[float, float]:
+    """Return the values between which the middle half of the steps lies."""
+    cut = len(values) // 4
+    return values[cut], values[-1 - cut]
 
 
 def _typical(values: tuple[float, ...]) -> float:

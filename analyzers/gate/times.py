@@ -85,7 +85,7 @@ def _ratios(
         return ratios.from_steps(columns[0], columns[1], runs, rules.run_spread, level, together=together)
     medians = [np.array([[median(run) for run in row] for row in side]) for side in (before, after)]
     if basis == "modelled":
-        return [ratios.exact(*pair) for pair in zip(medians[0].mean(axis=1), medians[1].mean(axis=1), strict=True)]
+        return [ratios.exact(*pair) for pair in zip(*(side.mean(axis=1).tolist() for side in medians), strict=True)]
     return ratios.from_runs(np.log(medians[0]), np.log(medians[1]), level, together=together)
 
 

@@ -118,20 +118,29 @@ class Check:
         """The change of the whole step; None if times were not compared."""
         return next((change for change in self.times if change.kind == "latency"), None)
 
+    @property
+    def slower(self) -> tuple[TimeChange, ...]:
+        """The times that decide that the run regressed."""
+        return slower(self.times)
+
+
+def slower(times: tuple[TimeChange, ...]) -> tuple[TimeChange, ...]:
+    """Return the times that regressed. A part's time does not count if the latency improved, because work moved from
+    one layer to another."""
+    improved = any(change.kind == "latency" and change.outcome == "improved" for change in times)
+    return () if improved else tuple(change for change in times if change.outcome == "regressed")
+
 
 def overall(
     times: tuple[TimeChange, ...], counters: tuple[CounterChange, ...], budgets: tuple[BudgetLine, ...]
 ) -> Outcome:
     """Return the overall verdict: regressed if a counter, a budget, the latency or a part regressed.
 
-    A part's regression does not count if the latency improved, because work moved from one layer to another. Without a
-    regression, the latency decides; without times, the counters do.
+    Without a regression, the latency decides; without times, the counters do.
     """
     latency = next((change.outcome for change in times if change.kind == "latency"), None)
     exact = [change.outcome for change in counters if change.decides]
-    if "regressed" in exact or "regressed" in [line.outcome for line in budgets] or latency == "regressed":
-        return "regressed"
-    if latency != "improved" and any(change.outcome == "regressed" for change in times):
+    if "regressed" in exact or "regressed" in [line.outcome for line in budgets] or slower(times):
         return "regressed"
     if latency == "inconclusive" or any(line.outcome == "inconclusive" for line in budgets):
         return "inconclusive"

@@ -34,7 +34,7 @@ def _reason(check: Check) -> str:
             if better
             else "counters are the same"
         )
-    parts = [change for change in check.times if change.kind != "latency" and change.outcome == "regressed"]
+    parts = [change for change in check.slower if change.kind != "latency"]
     if parts:
         sentences.append(time_said(parts[0]) + (f" (and {len(parts) - 1} more)" if len(parts) > 1 else ""))
     over = [line for line in check.budgets if line.outcome == "regressed"]

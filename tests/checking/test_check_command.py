@@ -6,7 +6,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 from click.testing import CliRunner
-from tiny_runs import write_run
+from tiny_runs import GPU, write_run
 
 from tracekit.checking import baseline_file, self_test
 from tracekit.cli import main
@@ -127,9 +127,21 @@ def test_more_launches_regress_and_can_be_allowed(tracekit, folder):
         settings.unlink()
 
 
+def test_an_improvement_annotates_no_error(tracekit, folder):
+    faster = {"model.up": 0.5, "model.norm": 1.2}
+    for number, drift in enumerate((1.0, 1.002, 0.997)):
+        write_run(folder / f"faster-{number}.json", drift=drift, slow=faster)
+    runs = [f"faster-{number}.json" for number in range(3)]
+    answer = tracekit("check", *runs, "--against", "main", "--format", "github", "--junit", "faster.xml")
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.startswith("::notice title=tracekit check%3A improved::")
+    assert "::error" not in answer.output
+    assert Xml.parse(folder / "faster.xml").getroot().get("failures") == "0"
+
+
 def test_unlike_fingerprints_are_refused_or_compared_by_counters_alone(tracekit):
     refused = tracekit("check", "other.json", "--against", "main")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 4
     assert "device NVIDIA H100 80GB HBM3 and NVIDIA A100-SXM4-80GB" in refused.output
     assert "--counters" in refused.output
     counted = tracekit("check", "other.json", "--against", "main", "--counters")
@@ -167,7 +179,7 @@ def test_files_for_other_programs(tracekit, tmp_path):
 )
 def test_what_cannot_be_checked_is_explained(tracekit, words, said):
     answer = tracekit("check", "base-0.json", *words)
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert re.search(said, " ".join(answer.output.split())), answer.output
 
 
@@ -192,7 +204,7 @@ def test_a_damaged_baseline_is_explained_and_stays(tracekit, main_baseline, dama
     kept = path.read_bytes()
     answer = tracekit("check", "base-0.json", "--against", path.stem)
     path.unlink()
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "cannot be read" in answer.output
     assert "save it again" in " ".join(answer.output.split())
     assert "bug" not in answer.output
@@ -201,8 +213,22 @@ def test_a_damaged_baseline_is_explained_and_stays(tracekit, main_baseline, dama
 
 def test_runs_of_different_things_are_no_repeats(tracekit):
     answer = tracekit("check", "base-0.json", "other.json", "--against", "main")
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "is not another run of base-0.json" in answer.output
+
+
+@pytest.mark.parametrize("options", [(), ("--counters",)])
+def test_a_check_of_a_modelled_run_is_recorded(tracekit, folder, options):
+    capture = {"version": "1", "source": "modelled", "device": "model", "gpu": "h100-sxm", "device_name": GPU}
+    trace = json.loads((folder / "base-0.json").read_text()) | {"tracekit": capture}
+    (folder / "modelled.json").write_text(json.dumps(trace))
+    assert tracekit("baseline", "save", "modelled", "modelled.json").exit_code == 0
+    answer = tracekit("check", "modelled.json", "--against", "modelled", "--record", *options)
+    assert answer.exit_code == 0, answer.output
+    lines = (folder / ".tracekit/baselines/modelled.history.jsonl").read_text().splitlines()
+    points = [json.loads(line) for line in lines]
+    assert points[-1]["what"] == "pass"
+    assert points[-1]["latency_us"] == pytest.approx(points[0]["latency_us"], rel=1e-3)
 
 
 def test_history_with_a_change_of_level(tracekit, folder):
@@ -226,9 +252,19 @@ def test_history_with_a_change_of_level(tracekit, folder):
 def test_the_self_test_of_given_runs(tracekit):
     answer = tracekit("check", "--self-test", *(f"base-{number}.json" for number in range(6)))
     assert answer.exit_code == 0, answer.output
-    assert re.search(r"false alarms: \d+ \(", answer.output)
+    assert re.search(r"false alarms: \d+ of the 300 \(", answer.output)
     few = tracekit("check", "--self-test", "base-0.json")
     assert "It needs 6 runs" in few.output
+
+
+def test_a_self_test_without_verdicts_is_no_absence_of_false_alarms(tracekit, folder):
+    names = [f"noisy-{number}.json" for number in range(6)]
+    for name, drift in zip(names, (1.0, 1.7, 0.6, 1.3, 2.1, 0.8), strict=True):
+        write_run(folder / name, drift=drift)
+    answer = tracekit("check", "--self-test", *names)
+    assert answer.exit_code == 3
+    assert "Inconclusive: " in answer.output
+    assert "confidence" not in answer.output
 
 
 WORK = """import json, sys
@@ -245,23 +281,23 @@ def test_the_self_test_on_a_gpu(tracekit, tmp_path, monkeypatch):
     assert first == second and first.steps_ns[:2] == [200.0, 202.0]
     work.write_text("raise SystemExit('RuntimeError: Found no NVIDIA driver')")
     failed = tracekit("check", "--self-test", "--device", "cuda")
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "Found no NVIDIA driver" in failed.output and "without --device" in failed.output
 
 
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["check", "base-0.json", "--against", ""], 1, "--against is empty"),
-        (["check", "base-0.json", "./base-0.json", "--against", "main"], 1, "is named twice"),
-        (["check", "base-0.json", "--against", "main", "--against", "base-1.json"], 1, "cannot be one of several runs"),
-        (["check", "base-0.json", "--against", "main", "--accept", "gpus"], 1, "It is not an entry of a fingerprint"),
+        (["check", "base-0.json", "--against", ""], 2, "--against is empty"),
+        (["check", "base-0.json", "./base-0.json", "--against", "main"], 2, "is named twice"),
+        (["check", "base-0.json", "--against", "main", "--against", "base-1.json"], 2, "cannot be one of several runs"),
+        (["check", "base-0.json", "--against", "main", "--accept", "gpus"], 2, "It is not an entry of a fingerprint"),
         (["check", "base-0.json", "--record"], 2, "name one with --against"),
-        (["check", "base-0.json", "--against", "base-1.json", "--record"], 1, "'base-1.json' is not a baseline"),
-        (["check", "base-0.json", "--against", "main", "--json", "base-1.json/x"], 1, "base-1.json"),
-        (["check", "text.json", "--against", "main"], 1, "is not a trace that tracekit reads"),
-        (["check", "cut.json", "--against", "main"], 1, "It is cut off"),
-        (["check", "base-0.json", "--against", "damaged"], 1, "Restore it, or save it again"),
+        (["check", "base-0.json", "--against", "base-1.json", "--record"], 2, "'base-1.json' is not a baseline"),
+        (["check", "base-0.json", "--against", "main", "--json", "base-1.json/x"], 2, "base-1.json"),
+        (["check", "text.json", "--against", "main"], 2, "is not a trace that tracekit reads"),
+        (["check", "cut.json", "--against", "main"], 2, "It is cut off"),
+        (["check", "base-0.json", "--against", "damaged"], 2, "Restore it, or save it again"),
         (["baseline", "save", "main", "other.json"], 1, "replace it with --force"),
         (["baseline", "save", "../evil", "base-0.json"], 1, "cannot be the name"),
         (["baseline", "save", "mixed", "base-0.json", "other.json"], 1, "is not another run"),

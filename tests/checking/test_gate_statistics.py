@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tracekit.analyzers.capture_info import Latency
+from tracekit.analyzers.counting.count_tables import COUNTS
 from tracekit.analyzers.gate.budgets import Budget, judged
 from tracekit.analyzers.gate.change_points import change_points
-from tracekit.analyzers.gate.counters import compare_counters
+from tracekit.analyzers.gate.counters import compare_counters, counter_values
 from tracekit.analyzers.gate.ratios import paired
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.gate.times import Rules, basis_of, compare_times
@@ -170,6 +171,26 @@ def test_counters_are_compared_exactly():
         "launches"
     ] == "pass"
     assert not {each.name: each.decides for each in compare_counters(before, after, {}, ("flops",))}["flops"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        ((25, 24, 25, 24, 25, 23), (41, 40, 41, 40, 41, 23), "regressed"),
+        ((41, 40, 41, 40, 41, 23), (25, 24, 25, 24, 25, 23), "improved"),
+        ((23, 25, 25, 25, 25, 60), (23, 41, 41, 41, 41, 60), "regressed"),
+        ((60, 24, 24, 24), (41, 41, 41, 41), "regressed"),
+        ((25, 24, 25, 24, 25, 23), (25, 23, 25, 24, 25, 25), "pass"),
+        ((24, 40, 24, 40), (40, 24, 40, 24), "pass"),
+    ],
+)
+def test_one_unusual_step_hides_no_change_of_a_counter(before, after, outcome):
+    sides = [
+        counter_values([COUNTS.frame({"step": range(len(side)), "counter": ["kernels"] * len(side), "value": side})])
+        for side in (before, after)
+    ]
+    (change,) = compare_counters(*sides, {}, ())
+    assert change.outcome == outcome
 
 
 def test_budgets_are_judged_by_intervals():

@@ -61,7 +61,7 @@ class Baseline(Struct, forbid_unknown_fields=True):
     commit: str
     fingerprint: dict[str, str | int]
     counters: dict[str, list[float]]
-    """Distinct values of the steps."""
+    """The values of the steps, in rising order; one value for a constant."""
     capture: CaptureInfo | None
     places: _Columns
     runs: list[RunTimes]

@@ -21,6 +21,12 @@ from tracekit.checking.run_values import Recorded, recorded
 Blocks = tuple[tuple[float, float], ...]
 
 
+class UnlikeError(InputError):
+    """The run is not comparable with its baseline: of another GPU, other versions or other settings."""
+
+    status = 4
+
+
 @dataclass(frozen=True)
 class Options:
     """The options of a check from the command line."""
@@ -40,7 +46,7 @@ def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), option
     """Judge one or more runs of the same thing against a baseline, given by name or as runs; without a baseline,
     against budgets.
 
-    Raises InputError if the runs cannot be compared, UnknownNameError if there is no such baseline.
+    Raises UnlikeError if the runs cannot be compared, UnknownNameError if there is no such baseline.
     """
     settings, root = configuration()
     _check_accepted((*settings.accept, *options.accept))
@@ -163,7 +169,7 @@ def _against_budgets(after: Recorded, settings: Configuration, options: Options)
 
 
 def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration, options: Options) -> tuple[str, ...]:
-    """Return notes about different fingerprints. Raises InputError if they forbid the comparison."""
+    """Return notes about different fingerprints. Raises UnlikeError if they forbid the comparison."""
     accepted = {*settings.accept, *options.accept}
     other = unlike(before.fingerprint, after.fingerprint, accepted)
     differing = ", ".join(f"{name.replace('_', ' ')} {pair}" for name, pair in other.items())
@@ -173,7 +179,7 @@ def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration
         counters = (
             "" if options.counters_only or set(forbidden) & {*WORK} else "compare only counters with --counters, "
         )
-        raise InputError(
+        raise UnlikeError(
             f"{after.name} cannot be compared with {before.name}.",
             f"They differ: {differing} (baseline and run).",
             f"Save a new baseline, {counters}or allow the difference with {accept}.",

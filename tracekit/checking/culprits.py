@@ -17,7 +17,7 @@ _MOST = 10
 def culprits(verdict: Check, before: Recorded, after: Recorded) -> tuple[Culprit, ...]:
     """Return the culprit of each regression: first of the step, then of counters, parts and budgets."""
     named = [
-        *(_of_time(change, verdict, before, after) for change in verdict.times if change.outcome == "regressed"),
+        *(_of_time(change, verdict, before, after) for change in verdict.slower),
         *(
             _of_counter(each, before, after)
             for each in verdict.counters

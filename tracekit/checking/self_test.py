@@ -16,6 +16,7 @@ from statistics import NormalDist, stdev
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.gate.times import Rules, compare_times
+from tracekit.analyzers.gate.verdict import Outcome, TimeChange, overall
 from tracekit.checking.configuration import configuration
 from tracekit.checking.run_values import recorded
 
@@ -25,6 +26,9 @@ SIDE = 3
 PROCESSES, STEPS = 30, 20
 _SEED = 1
 _MOST_STARTING = 6
+_UNSURE = """Inconclusive: the times vary so much that most pairs have no verdict, so few false alarms say nothing.
+Compare counters (--counters), or record more runs on each side, or use a quieter machine.
+"""
 _WORK = Path(__file__).with_name("self_test_work.py")
 
 
@@ -33,10 +37,10 @@ class SelfTest:
     """The result of an A/A test."""
 
     what: str
-    runs: int
     pairs: int
     false_alarms: int
     inconclusive: int
+    """Pairs without a verdict, which say nothing about false alarms."""
     spread: float
     """Standard deviation between runs of the logarithm of the latency."""
     narrowest: float
@@ -45,13 +49,13 @@ class SelfTest:
     """False alarms, and pairs in which all runs of one side came before those of the other."""
 
     @property
-    def most(self) -> float:
-        """Upper end of the 95 % interval of the false-alarm rate (Wilson)."""
-        return wilson(self.false_alarms, self.pairs)
+    def outcome(self) -> Outcome:
+        """Return pass, or inconclusive if most pairs had no verdict."""
+        return "pass" if 2 * self.inconclusive <= self.pairs else "inconclusive"
 
 
-def self_test(runs: Sequence[str], device: str = "cpu") -> str:
-    """Return the text of an A/A test of the given runs of the same thing, or of work timed now on `device`."""
+def self_test(runs: Sequence[str], device: str = "cpu") -> SelfTest:
+    """Return an A/A test of the given runs of the same thing, or of work timed now on `device`."""
     settings, _ = configuration()
     if runs:
         times = list(recorded(runs).runs)
@@ -59,7 +63,7 @@ def self_test(runs: Sequence[str], device: str = "cpu") -> str:
     else:
         times = timed_runs(device)
         what = f"{PROCESSES} processes of {STEPS} steps on this machine's {'GPU' if device == 'cuda' else 'CPU'}"
-    return described(tested(times, what, settings.rules))
+    return tested(times, what, settings.rules)
 
 
 def tested(times: Sequence[RunTimes], what: str, rules: Rules) -> SelfTest:
@@ -74,30 +78,31 @@ def tested(times: Sequence[RunTimes], what: str, rules: Rules) -> SelfTest:
     groups = [drawn.sample(range(len(times)), 2 * SIDE) for _ in range(PAIRS)]
     orders = [list(range(first, first + 2 * SIDE)) for first in range(0, len(times) - 2 * SIDE + 1, SIDE)]
     checks = [_judge(times, group, rules) for group in groups]
-    in_order = [_judge(times, group, rules)[0] for group in orders]
+    outcomes = [overall(changes, (), ()) for changes in checks]
+    in_order = [overall(_judge(times, group, rules), (), ()) for group in orders]
     return SelfTest(
         what=what,
-        runs=len(times),
         pairs=PAIRS,
-        false_alarms=sum(alarm for alarm, _, _ in checks),
-        inconclusive=sum(open_ for _, open_, _ in checks),
+        false_alarms=outcomes.count("regressed"),
+        inconclusive=outcomes.count("inconclusive"),
         spread=stdev(math.log(_latency(run)) for run in times),
-        narrowest=sum(half for _, _, half in checks) / PAIRS,
-        in_order=(sum(in_order), len(in_order)),
+        narrowest=sum(changes[0].ratio.high - changes[0].ratio.low for changes in checks) / 2 / PAIRS,
+        in_order=(in_order.count("regressed"), len(in_order)),
     )
 
 
 def described(result: SelfTest) -> str:
     """Return the result as text."""
     alarms, pairs = result.in_order
-    rate = result.false_alarms / result.pairs
+    sure = result.outcome == "pass"
+    most = f" (at most {_percent(wilson(result.false_alarms, result.pairs))} with 95 % confidence)" if sure else ""
     return (
         f"A/A self-test: {result.what}; {result.pairs} pairs of {SIDE} and {SIDE} runs, drawn at random.\n"
-        f"  false alarms: {result.false_alarms} ({_percent(rate)}; "
-        f"at most {_percent(result.most)} with 95 % confidence)\n"
+        f"  inconclusive: {result.inconclusive}; a slowdown of about {_percent(result.narrowest)} is noticed\n"
+        f"  false alarms: {result.false_alarms} of the {result.pairs}{most}\n"
         f"  one side after the other: {alarms} of {pairs} pairs\n"
-        f"  inconclusive latency: {result.inconclusive}; a slowdown of about {_percent(result.narrowest)} is noticed\n"
         f"  spread between runs: {_percent(result.spread)}; for single runs, set run_spread = {result.spread:.3f}\n"
+        f"{'' if sure else _UNSURE}"
     )
 
 
@@ -135,15 +140,10 @@ def wilson(count: int, size: int, confidence: float = 0.95) -> float:
     return (middle + half) / (1 + z**2 / size)
 
 
-def _judge(times: Sequence[RunTimes], group: Sequence[int], rules: Rules) -> tuple[bool, bool, float]:
-    """Return whether a pair raises an alarm, whether its latency is inconclusive, and half the width of its
-    interval."""
-    sides = [[times[at] for at in half] for half in (group[:SIDE], group[SIDE:])]
-    changes = compare_times(sides[0], sides[1], "runs", rules)
-    latency = changes[0]
-    alarm = any(change.outcome == "regressed" for change in changes)
-    half = (latency.ratio.high - latency.ratio.low) / 2
-    return alarm, latency.outcome == "inconclusive", half
+def _judge(times: Sequence[RunTimes], group: Sequence[int], rules: Rules) -> tuple[TimeChange, ...]:
+    """Return the changes of the times in a pair: that of the latency first."""
+    before, after = ([times[at] for at in half] for half in (group[:SIDE], group[SIDE:]))
+    return compare_times(before, after, "runs", rules)
 
 
 def _latency(run: RunTimes) -> float:

@@ -26,7 +26,13 @@ def _outputs(command: "click.decorators.FC") -> "click.decorators.FC":
     return command
 
 
-@click.command(cls=Reading, short_help="Check a run against a baseline: is it slower or larger?")
+class _Check(Reading):
+    """A command whose errors do not exit like a regression."""
+
+    error_status = 2
+
+
+@click.command(cls=_Check, short_help="Check a run against a baseline: is it slower or larger?")
 @click.argument("runs", nargs=-1, metavar="RUN...")
 @click.option(
     "--against", multiple=True, metavar="NAME|RUN", help="A baseline by name, or runs or traces (repeatable)."
@@ -87,17 +93,19 @@ def command(
     \b
     Exit status:
       0  passed, or improved
-      1  regressed, or an error
-      2  wrong use
+      1  regressed
+      2  wrong use, or an error: there is no verdict
       3  inconclusive
+      4  unlike its baseline: another GPU, other versions or settings
 
     Example: tracekit check runs/gpt2-h100-decode --against main
     """
     if self_testing:
-        from tracekit.checking.self_test import self_test
+        from tracekit.checking.self_test import described, self_test
 
-        click.echo(self_test(runs, device), nl=False)
-        return
+        tested = self_test(runs, device)
+        click.echo(described(tested), nl=False)
+        ctx.exit(_EXIT[tested.outcome])
     if not runs:
         raise click.UsageError("Missing argument 'RUN...'.")
     if record and len(against) != 1:
