@@ -12,7 +12,7 @@ from torch.nn import functional
 from tracekit.capture.annotate import Emitter
 from tracekit.capture.cpu_recorder import Placement
 from tracekit.capture.cuda_attention import AttentionChoice
-from tracekit.capture.cuda_functions import CudaFunctions
+from tracekit.capture.cuda_functions import CudaFunctions, on_cpu
 from tracekit.capture.cuda_stand_ins import stand_ins
 from tracekit.capture.nvtx_calls import nvtx_ranges
 from tracekit.capture.op_recorder import OpRecorder
@@ -21,17 +21,16 @@ _MOVES = (torch.Tensor.to, torch.Tensor.cuda)
 
 
 class CpuFunctions(CudaFunctions):
-    """Makes calls take the CUDA path, and replaces CUDA devices that the program names by the CPU."""
+    """Makes calls on real tensors take the CUDA path, and notes which of them name a device."""
 
     def __init__(self, attention: AttentionChoice, placement: Placement, recorder: OpRecorder) -> None:
         super().__init__(attention, placement, recorder)
         self._placement = placement
-        self._paths |= {torch.tensor: self._tensor, torch.Tensor.cuda: self._cuda, torch.Tensor.pin_memory: _same}
+        self._paths |= {torch.tensor: self._tensor, torch.Tensor.pin_memory: _same}
         self._paths.pop(functional.softmax)  # only CUDA has the softmax that reads fp16 and writes fp32
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = tuple(map(_on_cpu, args)), {name: _on_cpu(value) for name, value in (kwargs or {}).items()}
-        named = kwargs.get("device") is not None or (func in _MOVES and _names_device(func, args))
+        named = (kwargs or {}).get("device") is not None or (func in _MOVES and _names_device(func, args))
         with self._placement.naming_device(named):
             return super().__torch_function__(func, types, args, kwargs)
 
@@ -41,19 +40,9 @@ class CpuFunctions(CudaFunctions):
             self._placement.add(made)
         return made
 
-    def _cuda(self, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        return self._to(tensor, "cpu")
-
 
 def _names_device(func: Any, args: tuple[Any, ...]) -> bool:
     return func is torch.Tensor.cuda or isinstance(args[1] if len(args) > 1 else None, (str, torch.device))
-
-
-def _on_cpu(value: Any) -> Any:
-    """Return the CPU for a CUDA device; any other value unchanged."""
-    if isinstance(value, torch.device) and value.type == "cuda":
-        return torch.device("cpu")
-    return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
 
 
 def _same(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -70,12 +59,12 @@ def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[None]:
     optimizer, autocast = import_module("torch.optim.optimizer"), torch.amp.autocast_mode.autocast
     foreach, enter = ["cpu", *optimizer._get_foreach_kernels_supported_devices()], autocast.__init__
 
-    def on_cpu(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **options: Any) -> None:
-        enter(self, _on_cpu(device_type), dtype or torch.get_autocast_dtype(device_type), *args, **options)
+    def entered(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **options: Any) -> None:
+        enter(self, on_cpu(device_type), dtype or torch.get_autocast_dtype(device_type), *args, **options)
 
     replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (optimizer, "_get_foreach_kernels_supported_devices", lambda: foreach),
-        (autocast, "__init__", on_cpu),
+        (autocast, "__init__", entered),
         (torch.backends.mha, "get_fastpath_enabled", lambda: False),
         *stand_ins(name),
     )

@@ -18,7 +18,10 @@ from tracekit.capture.op_recorder import OpRecorder
 
 
 class CudaFunctions(TorchFunctionMode):
-    """Makes calls on CPU tensors decompose as on CUDA, so that the recorded ops are those of a GPU."""
+    """Makes calls on CPU tensors decompose as on CUDA, so that the recorded ops are those of a GPU.
+
+    CUDA devices that the program names are the CPU, so that all tensors of a recording are in one place.
+    """
 
     def __init__(self, attention: AttentionChoice, host_tensors: HostTensors, recorder: OpRecorder) -> None:
         super().__init__()
@@ -32,11 +35,13 @@ class CudaFunctions(TorchFunctionMode):
             softmax: _softmax,
             torch.tensor: self._tensor,
             torch.Tensor.to: self._to,
+            torch.Tensor.cuda: self._cuda,
             **recurrent_calls(recorder),
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._paths.get(func, func)(*args, **(kwargs or {}))
+        named = {name: on_cpu(value) for name, value in (kwargs or {}).items()}
+        return self._paths.get(func, func)(*map(on_cpu, args), **named)
 
     def _attention(
         self,
@@ -74,6 +79,16 @@ class CudaFunctions(TorchFunctionMode):
         if tensor in self._host_tensors and _names_device(args, kwargs):
             kwargs["copy"] = True
         return tensor.to(*args, **kwargs)
+
+    def _cuda(self, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return self._to(tensor, "cpu")
+
+
+def on_cpu(value: Any) -> Any:
+    """Return the CPU for a CUDA device; any other value unchanged."""
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("cpu")
+    return "cpu" if isinstance(value, str) and value.partition(":")[0] == "cuda" else value
 
 
 def _names_device(args: Any, kwargs: Any) -> bool:

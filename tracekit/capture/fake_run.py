@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch._subclasses import FakeTensorMode
@@ -40,11 +40,12 @@ class FakeRun:
 def run(settings: Settings, gpu: GPU) -> FakeRun:
     """Record one step of the workload as `gpu` would run it. A training step follows one warm-up step.
 
-    `settings` has passed `workloads.complete`. Raises TracekitError if the GPU cannot run it.
+    `settings` has passed `workloads.complete`. Those of a measured run are recorded as of a modelled one: all fake
+    tensors are on the CPU. Raises TracekitError if the GPU cannot run it.
     """
     spec = models.find(settings.model)
     with model_errors(settings.shown_name, settings.workload, bundled=spec.origin == "bundled"):
-        return _run(spec, settings, gpu)
+        return _run(spec, replace(settings, device="model"), gpu)
 
 
 def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:

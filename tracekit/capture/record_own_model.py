@@ -1,11 +1,12 @@
 """Records a step of the user's model on fake tensors or, if these cannot run it, on the CPU with real ones."""
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch._subclasses import FakeTensorMode
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import FakeCopyMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tracekit.analyzers.capture_info import RecordedOn
 from tracekit.analyzers.hardware import GPU
@@ -38,8 +39,9 @@ def record(own: OwnModel, gpu: GPU, say: Say) -> tuple[FakeRun, RecordedOn]:
 
 
 def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
-    """Record one step on fake tensors. Exceptions of the model's code on them pass through."""
-    host_tensors, fake = HostTensors(), FakeTensorMode(allow_non_fake_inputs=True)
+    """Record one step on fake tensors, also of a model that is on a GPU. Exceptions of the model's code on them pass
+    through."""
+    host_tensors, fake = HostTensors(), _OnTheCpu(allow_non_fake_inputs=True)
     attention = _attention(gpu)
     with FakeCopyMode(fake):
         model = copy.deepcopy(own.uncompiled)
@@ -55,6 +57,18 @@ def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
     placement.enter_module()  # the GPU runs all ops of the step
     with as_on_a_gpu(recorder.emitter, gpu.name), CpuFunctions(attention, placement, recorder), recorder:
         return _recorded(twin, recorder)
+
+
+class _OnTheCpu(FakeTensorMode):
+    """Makes fake tensors on the CPU, where a step is recorded, of tensors that are elsewhere."""
+
+    def from_tensor(self, tensor: torch.Tensor, **options: Any) -> FakeTensor:
+        plain = tensor.layout is torch.strided and not is_traceable_wrapper_subclass(tensor)
+        if tensor.device.type == "cpu" or not plain:
+            return super().from_tensor(tensor, **options)
+        with self:
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        return cast(FakeTensor, made.requires_grad_(tensor.requires_grad))
 
 
 class _Strict(OpRecorder):

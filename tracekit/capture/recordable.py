@@ -8,6 +8,7 @@ from tracekit.analyzers.errors import InputError
 
 _OF_CPUS = ("fbgemm", "mkldnn", "mkl", "onednn", "prepacked", "quantized", "sparse")
 """Namespaces of ops that PyTorch has only for CPUs."""
+_PLACES = {"cpu", "meta"}
 
 
 def check_is_op(func: Any) -> None:
@@ -27,6 +28,13 @@ def check(func: Any, tensors: list[torch.Tensor]) -> None:
             f"{func._schema.name} cannot be modelled.",
             "PyTorch has this op for CPUs only.",
             "Run the model without it; int8 on a GPU is predicted by `tracekit predict --apply int8-dynamic`.",
+        )
+    elsewhere = {tensor.device.type for tensor in tensors} - _PLACES
+    if elsewhere:
+        raise InputError(
+            f"{func._schema.name} on {elsewhere.pop()} cannot be modelled.",
+            "All tensors of a recorded step are on the CPU, and stand for those of a GPU.",
+            "Create its tensors in the step, by functions of torch, or load them with map_location='cpu'.",
         )
     if any(tensor.is_nested and tensor.layout is torch.strided for tensor in tensors):
         raise InputError(

@@ -18,7 +18,11 @@ from tracekit.runs.folders import ANALYSIS, REPORT, RUN, TRACE
 def write_outputs(folder: Path) -> Analysis:
     """Analyze the trace in the folder, add the findings to it, and write analysis.json and the report beside it."""
     trace = folder / TRACE
-    analysis = analyze_into(trace, trace, lambda result: annotate(trace, trace, result))
+    return write_analysis(analyze_into(trace, trace, lambda result: annotate(trace, trace, result)), folder)
+
+
+def write_analysis(analysis: Analysis, folder: Path) -> Analysis:
+    """Write analysis.json and the report, and return the analysis."""
     write_atomically(folder / ANALYSIS, export.to_json(analysis))
     write_report(analysis, folder / REPORT)
     return analysis

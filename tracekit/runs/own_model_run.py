@@ -1,5 +1,6 @@
 """Profiles a torch module of the user's own."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +51,20 @@ def profile_own(
     folder = Path(output or f"runs/{own.name}-{target.id if target else device}")
     check_writable(folder / TRACE)
     check_module_folder(own.name, folder, force)
+    run_graph.forget(folder)
     if target and runs_nothing(device):
         _model(own, target, folder, steps, say)
-    else:
-        gpu_here = _measure(own, target, device, folder, steps)
-        target = target or gpu_here
-        if target:
-            _keep_graph(own, target, folder, say)
-    write_module_run(own.name, folder, target.id if target else "")
+        return _written(own, target, folder)
+    here = _measure(own, target, device, folder, steps)
+    target = target or here
+    analysis = _written(own, target, folder)
+    if target is None:
+        return analysis
+    return run_graph.added(analysis, folder, partial(run_graph.graph_of_module, own, target), say)
+
+
+def _written(own: OwnModel, gpu: "GPU | None", folder: Path) -> Analysis:
+    write_module_run(own.name, folder, gpu.id if gpu else "")
     return write_outputs(folder)
 
 
@@ -71,16 +78,6 @@ def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> Non
     about = own.described() | {"steps": steps}
     run_graph.keep(run.recording, folder)
     write_run(Modelled(run, about, as_measured, host, steps, recorded), folder / TRACE, say)
-
-
-def _keep_graph(own: OwnModel, gpu: "GPU", folder: Path, say: Say) -> None:
-    """Keep the graph of a measured step, for `fuse`, if fake tensors can run the model."""
-    from tracekit.capture.record_own_model import on_fake_tensors
-
-    try:
-        run_graph.keep(on_fake_tensors(own, gpu).recording, folder)
-    except Exception as error:  # code that gets tensors without values can raise any exception
-        say(f"no graph of its ops was kept: fake tensors cannot run it ({type(error).__name__})")
 
 
 def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, steps: int) -> "GPU | None":

@@ -43,10 +43,15 @@ def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analys
     folder = rank_folder(settings)
     check_writable(folder / TRACE)
     check_folder(settings, force, say)
+    run_graph.forget(settings.folder)
     capture(settings, say)
     write_run(settings, settings.folder)
     say("analyzing")
-    return write_outputs(folder)
+    analysis = write_outputs(folder)
+    gpu = hardware.selected(settings.gpu, settings.gpu_file)
+    if gpu is None or settings.device == "model" or settings.split:
+        return analysis
+    return run_graph.added(analysis, folder, partial(run_graph.graph_of_settings, settings, gpu), say)
 
 
 def rank_folder(settings: Settings) -> Path:
@@ -75,4 +80,3 @@ def capture(settings: Settings, say: Say) -> None:
         from tracekit.capture import record
 
         record.write(settings, path, say)
-        run_graph.record(settings, settings.folder, say)

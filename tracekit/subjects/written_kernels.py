@@ -15,11 +15,9 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.hardware.gpu_catalogue import resolve
 from tracekit.capture import environment
 from tracekit.capture.model_errors import first_line
-from tracekit.capture.op_graph import graph_of
 from tracekit.capture.own_model import OwnModel
-from tracekit.capture.record_own_model import on_fake_tensors
 from tracekit.fusion import run_kernels
-from tracekit.fusion.run_graph import graph_of_settings
+from tracekit.fusion.run_graph import graph_of_module, graph_of_settings
 from tracekit.reports.files import write_atomically
 from tracekit.runs import kernel_times
 from tracekit.runs.folders import GRAPH
@@ -75,7 +73,7 @@ def graph_of_subject(subject: Subject, gpu: GPU) -> Graph:
         return graph_of_settings(subject.settings, gpu)
     own = OwnModel(subject.model, dict(subject.inputs))
     try:
-        return graph_of(on_fake_tensors(own, gpu).recording)
+        return graph_of_module(own, gpu)
     except Exception as error:  # code that gets tensors without values can raise any exception
         why = f"{type(error).__name__}: {first_line(error)[:120]}"
         raise InputError("Fake tensors cannot run the model, so its graph is unknown.", why) from error
