@@ -35,7 +35,7 @@ def to_html(page: MemoryPage) -> str:
     """Return one self-contained page."""
     kinds = [name for name in page.over_time.columns if name != "time_ns"]
     areas = {name: f"area-{number % _COLOURS}" for number, name in enumerate(kinds)}
-    classes = {name: area for name, area in areas.items() if page.over_time[name].any()}
+    classes = {name: area for name, area in areas.items() if page.over_time[name].any()} or areas
     values: dict[str, Any] = {
         "title": page.title,
         "note": page.note,

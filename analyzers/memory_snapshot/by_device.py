@@ -1,16 +1,13 @@
 """Summarizes a snapshot by device: reserved and used memory, the peak, and the code that allocated it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-import numpy as np
+from tracekit.analyzers.memory_snapshot.read import Event, Segment, Snapshot
 
-from tracekit.analyzers.memory_snapshot.read import Event, Frame, Segment, Snapshot
-
-UNKNOWN = "(no stack was recorded)"
 _FREE = "free_completed"
-_TORCH = ("/torch/", "torch/")
 
 
 @dataclass(frozen=True)
@@ -43,20 +40,20 @@ class DeviceMemory:
 
 def summarize(snapshot: Snapshot) -> tuple[DeviceMemory, ...]:
     """Return the memory of each device for which the snapshot has segments or events."""
-    devices = {segment.device for segment in snapshot.segments}
-    devices |= {device for device, events in enumerate(snapshot.device_traces) if events}
-    return tuple(_device(device, snapshot) for device in sorted(devices))
+    segments: dict[int, list[Segment]] = defaultdict(list)
+    for segment in snapshot.segments:
+        segments[segment.device].append(segment)
+    events = {device: recorded for device, recorded in enumerate(snapshot.device_traces) if recorded}
+    return tuple(_device(each, segments[each], events.get(each, [])) for each in sorted({*segments, *events}))
 
 
-def _device(device: int, snapshot: Snapshot) -> DeviceMemory:
-    segments = [segment for segment in snapshot.segments if segment.device == device]
-    events = snapshot.device_traces[device] if device < len(snapshot.device_traces) else []
+def _device(device: int, segments: Sequence[Segment], events: Sequence[Event]) -> DeviceMemory:
     blocks = [block for segment in segments for block in segment.blocks]
     inactive = [block.size for block in blocks if block.state == "inactive"]
     active = sum(block.size for block in blocks if block.state != "inactive")
     allocated = sum(block.size for block in blocks if block.state == "active_allocated")
     peak, before, live = _peak(events, active)
-    used = [(place(block.frames), block.size) for block in blocks if block.state == "active_allocated"]
+    used = [(block.place, block.size) for block in blocks if block.state == "active_allocated"]
     return DeviceMemory(
         device=device,
         reserved=_reserved(segments),
@@ -66,7 +63,7 @@ def _device(device: int, snapshot: Snapshot) -> DeviceMemory:
         largest_inactive=max(inactive, default=0),
         peak=peak,
         before_recording=before,
-        at_peak=_by_place([(place(event.frames), event.block_bytes) for event in live]),
+        at_peak=_by_place([(event.place, event.block_bytes) for event in live]),
         now=_by_place(used),
         failures=tuple((event.size, event.device_free) for event in events if event.action == "oom"),
         events=len(events),
@@ -84,16 +81,16 @@ def _peak(events: Sequence[Event], active: int) -> tuple[int, int, list[Event]]:
     moves = [event for event in events if event.action in ("alloc", _FREE)]
     if not moves:
         return 0, 0, []
-    level = np.cumsum([event.block_bytes if event.action == "alloc" else -event.block_bytes for event in moves])
-    before = active - int(level[-1])
-    highest = int(level.argmax())
+    level = list(accumulate(event.block_bytes if event.action == "alloc" else -event.block_bytes for event in moves))
+    before = active - level[-1]
+    highest = level.index(max(level))
     live: dict[int, Event] = {}
     for event in moves[: highest + 1]:
         if event.action == "alloc":
             live[event.addr] = event
         else:
             live.pop(event.addr, None)
-    peak = before + int(level[highest])
+    peak = before + level[highest]
     known = sum(event.block_bytes for event in live.values())
     return max(peak, active), max(0, peak - known), list(live.values())
 
@@ -108,14 +105,6 @@ def _lost(events: Sequence[Event]) -> int:
             lost += event.addr not in allocated
             allocated.discard(event.addr)
     return lost
-
-
-def place(frames: Sequence[Frame]) -> str:
-    """Return "file:line (function)" of the innermost Python frame outside torch, else of the innermost frame."""
-    python = [frame for frame in frames if frame.filename.endswith(".py")]
-    own = [frame for frame in python if not any(part in frame.filename for part in _TORCH)]
-    chosen = next(iter(own or python or frames), None)
-    return f"{chosen.filename}:{chosen.line} ({chosen.name})" if chosen else UNKNOWN
 
 
 def _by_place(sizes: Sequence[tuple[str, int]]) -> tuple[tuple[str, int, int], ...]:

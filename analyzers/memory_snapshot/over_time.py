@@ -5,7 +5,6 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.memory_snapshot.by_device import place
 from tracekit.analyzers.memory_snapshot.read import Event, Snapshot
 
 BEFORE, OTHER = "before the recording", "other places"
@@ -24,12 +23,12 @@ def over_time(snapshot: Snapshot, device: int) -> pd.DataFrame:
     sizes: Counter[str] = Counter()
     for event in moves:
         if event.action == "alloc":
-            sizes[place(event.frames)] += event.block_bytes
+            sizes[event.place] += event.block_bytes
     largest = [where for where, _ in sizes.most_common(_PLACES)]
     names = [BEFORE, *largest, OTHER]
     changes = _changes(moves, largest)
     levels = changes.cumsum(axis=0)
-    levels[:, 0] -= min(0, int(levels[:, 0].min()))
+    levels[:, 0] -= min(0, levels[:, 0].min())
     times = np.array([event.time_us for event in moves], dtype=np.int64) * 1000
     step = max(1, len(times) // _POINTS)
     total = levels.sum(axis=1)
@@ -40,10 +39,10 @@ def over_time(snapshot: Snapshot, device: int) -> pd.DataFrame:
 def _changes(moves: list[Event], largest: list[str]) -> np.ndarray:
     """Return, for each event, the bytes that each place gains. Frees of unknown blocks belong to memory from before the
     recording."""
-    changes, live = np.zeros((len(moves), len(largest) + 2), dtype=np.int64), dict[int, tuple[int, int]]()
+    changes, live = np.zeros((len(moves), len(largest) + 2)), dict[int, tuple[int, int]]()
     for row, event in enumerate(moves):
         if event.action == "alloc":
-            where = place(event.frames)
+            where = event.place
             column = 1 + (largest.index(where) if where in largest else len(largest))
             live[event.addr] = column, event.block_bytes
             changes[row, column] = event.block_bytes

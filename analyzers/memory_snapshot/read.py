@@ -1,54 +1,63 @@
-"""Reads the segments and events of a snapshot, and checks them."""
+"""Reads the segments and events of a snapshot, and checks them. Nothing that the pickle names is executed."""
 
+import io
+import pickle
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.memory_snapshot.plain_pickle import read_plain
+from tracekit.analyzers.limits import OBJECTS, Int64, decoded
 
+UNKNOWN = "(no stack was recorded)"
+_HINT = "Name a file that torch.cuda.memory._dump_snapshot() wrote."
 _ROUNDED_TO = 512
+_TORCH = ("/torch/", "torch/")
+
+Bytes = Annotated[int, Meta(ge=0, le=2**50)]
+Device = Annotated[int, Meta(ge=0, lt=2**31)]
+Microseconds = Annotated[int, Meta(ge=0, le=2**62 // 1000)]
+
+
+class Place(str):
+    """ "file:line (function)" of the innermost Python frame outside torch, else of the innermost frame."""
 
 
 class Frame(Struct, frozen=True):
     """One level of a call stack."""
 
     filename: str = ""
-    line: int = 0
+    line: Int64 = 0
     name: str = ""
 
 
 class Block(Struct, frozen=True):
     """A part of a segment."""
 
-    size: int
+    size: Bytes
     state: str
-    address: int = 0
-    frames: list[Frame] = []
+    place: Place = field(default=Place(UNKNOWN), name="frames")
 
 
 class Segment(Struct, frozen=True):
     """Memory that was reserved from the driver in one call."""
 
-    total_size: int
+    total_size: Bytes
     blocks: list[Block]
-    address: int = 0
-    device: int = 0
-    allocated_size: int = 0
-    active_size: int = 0
+    device: Device = 0
 
 
 class Event(Struct, frozen=True):
     """An allocation, a release, or a failure."""
 
     action: str
-    size: int = 0
+    size: Bytes = 0
     addr: int = 0
-    device_free: int = 0
-    frames: list[Frame] = []
-    time_us: int = 0
+    device_free: Bytes = 0
+    place: Place = field(default=Place(UNKNOWN), name="frames")
+    time_us: Microseconds = 0
 
     @property
     def block_bytes(self) -> int:
@@ -63,14 +72,52 @@ class Snapshot(Struct, frozen=True):
     device_traces: list[list[Event]] = []
 
 
+class _Blocks(Struct):
+    blocks: Any
+
+
+class _Lists(Struct):
+    """The lists of a snapshot, whose content is not looked at."""
+
+    segments: list[_Blocks]
+    device_traces: list[Any] = []
+
+
+class _Plain(pickle.Unpickler):
+    """Builds numbers, texts, lists, tuples, dicts and sets. A pickle that names a class or a function is refused."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it names {module}.{name}, and nothing in it may be executed")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to another file")
+
+
 def read_snapshot(path: str | Path) -> Snapshot:
     """Read a snapshot. Raises InputError if the file is not a snapshot."""
-    held: Any = read_plain(Path(path))
-    try:
-        return msgspec.convert(held, Snapshot)
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"{path} cannot be read.",
-            f"It is not a memory snapshot: {error}.",
-            "Name a file that torch.cuda.memory._dump_snapshot() wrote.",
-        ) from error
+    return decoded(Path(path), partial(_snapshot, path), _HINT)
+
+
+def _snapshot(path: str | Path, data: bytes) -> Snapshot:
+    held: Any = _Plain(io.BytesIO(data)).load()
+    lists = msgspec.convert(held, _Lists)
+    # A pickle of a few bytes may repeat one list without end, of which each repetition would become a copy.
+    OBJECTS.check(sum(len(each.blocks) for each in lists.segments) + sum(map(len, lists.device_traces)), path)
+    return msgspec.convert(held, Snapshot, dec_hook=_Places())
+
+
+class _Places(dict[int, Place]):
+    """Converts a call stack to its place. Most blocks and events share their stacks, each of which is read once."""
+
+    def __call__(self, _: type, frames: Any) -> Place:
+        known = self.get(id(frames))
+        if known is None:
+            known = self[id(frames)] = _place(msgspec.convert(frames, list[Frame]))
+        return known
+
+
+def _place(frames: list[Frame]) -> Place:
+    python = [frame for frame in frames if frame.filename.endswith(".py")]
+    own = [frame for frame in python if not any(part in frame.filename for part in _TORCH)]
+    chosen = next(iter(own or python or frames), None)
+    return Place(f"{chosen.filename}:{chosen.line} ({chosen.name})" if chosen else UNKNOWN)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers.memory_snapshot.by_device import UNKNOWN, summarize
-from tracekit.analyzers.memory_snapshot.read import read_snapshot
+from tracekit.analyzers.memory_snapshot.by_device import summarize
+from tracekit.analyzers.memory_snapshot.read import UNKNOWN, read_snapshot
 from tracekit.cli import main
 
 MB = 1 << 20
@@ -143,6 +143,10 @@ def test_a_pickle_that_would_execute_something_is_refused_and_does_not(tmp_path,
         pickle.dumps([1]),
         pickle.dumps({"segments": 3}),
         b"\x80\x04)\x94R.",
+        pickle.dumps({**SNAPSHOT, "device_traces": [[event("alloc", 1, 2**62)]]}),
+        pickle.dumps({**SNAPSHOT, "device_traces": [[event("alloc", 1, -5)]]}),
+        pickle.dumps({**SNAPSHOT, "device_traces": [[{**event("alloc", 1, 1), "time_us": 2**62}]]}),
+        pickle.dumps({**SNAPSHOT, "segments": [{"total_size": 1 << 2000, "blocks": []}]}),
     ],
 )
 def test_other_files_are_explained(tmp_path, content):
@@ -160,3 +164,24 @@ def test_a_snapshot_without_events_shows_what_is_allocated(tmp_path):
     assert "no events were recorded" in text
     assert "model.py:3 (forward)" in text
     assert CliRunner().invoke(main, ["memory", str(tmp_path / "none.pickle")]).exit_code == 1
+
+
+def test_shared_stacks_are_read_once_and_repeated_lists_are_counted(tmp_path, monkeypatch):
+    """3,000 bytes repeat 500 frames in each of 500 blocks of each of 500 segments."""
+    stack = [frames(3)[1]] * 500
+    segment = {**SNAPSHOT["segments"][0], "blocks": [{"size": 1, "state": "inactive", "frames": stack}] * 500}
+    path = written(tmp_path / "s.pickle", {"segments": [segment] * 500})
+    assert path.stat().st_size < 4_000
+    (device,) = summarize(read_snapshot(path))
+    assert device.inactive == 500 * 500
+    monkeypatch.setenv("TRACEKIT_LIMIT_OBJECTS", "249999")
+    answer = CliRunner().invoke(main, ["memory", str(path)])
+    assert answer.exit_code == 1
+    assert "more than 249,999 objects" in answer.output and "TRACEKIT_LIMIT_OBJECTS" in answer.output
+
+
+def test_a_snapshot_of_nothing_has_a_page(tmp_path):
+    path = written(tmp_path / "s.pickle", {"segments": [{"total_size": 0, "blocks": []}]})
+    answer = CliRunner().invoke(main, ["memory", str(path), "-o", str(tmp_path / "page.html")])
+    assert answer.exit_code == 0, answer.output
+    assert (tmp_path / "page.html").exists()

@@ -1,5 +1,7 @@
 """`tracekit memory`."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -32,22 +34,22 @@ def command(file: Path, gpu: str | None, form: str, output: Path | None, force: 
         check_writable(output)
         check_not_input(output, str(file))
         check_text(output, "a page of memory", ("Memory over time",), force)
-    text, page = _of_snapshot(file, form) if file.suffix == ".pickle" else _of_run(file, gpu, form)
+    text, draw = _of_snapshot(file, form) if file.suffix == ".pickle" else _of_run(file, gpu, form)
     click.echo(text, nl=False)
     if output:
-        write_atomically(output, page)
+        write_atomically(output, draw())
         click.echo(f"Wrote {output}", err=True)
 
 
-def _of_run(file: Path, gpu: str | None, form: str) -> tuple[str, str]:
+def _of_run(file: Path, gpu: str | None, form: str) -> tuple[str, Callable[[], str]]:
     from tracekit.answers.device_memory import memory_of_run
     from tracekit.reports.memory_timeline import to_html, to_json, to_text
 
     run = memory_of_run(file, gpu)
-    return to_json(run) if form == "json" else to_text(run), to_html(run)
+    return to_json(run) if form == "json" else to_text(run), partial(to_html, run)
 
 
-def _of_snapshot(file: Path, form: str) -> tuple[str, str]:
+def _of_snapshot(file: Path, form: str) -> tuple[str, Callable[[], str]]:
     from tracekit.analyzers.memory_snapshot.by_device import summarize
     from tracekit.analyzers.memory_snapshot.over_time import over_time
     from tracekit.analyzers.memory_snapshot.read import read_snapshot
@@ -56,5 +58,5 @@ def _of_snapshot(file: Path, form: str) -> tuple[str, str]:
     snapshot = read_snapshot(file)
     devices = summarize(snapshot)
     most = max(devices, key=lambda each: each.peak or each.allocated, default=None)
-    drawn = page(file.name, most, over_time(snapshot, most.device)) if most else ""
-    return to_json(devices) if form == "json" else to_text(devices), drawn
+    text = to_json(devices) if form == "json" else to_text(devices)
+    return text, lambda: page(file.name, most, over_time(snapshot, most.device)) if most else ""
