@@ -5,13 +5,13 @@ from collections import defaultdict
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from tracekit.analyzers.costs import cost_of_signature
 from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.limits import decoded
 from tracekit.analyzers.ranges import ROOT
 
 
@@ -25,8 +25,12 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     values: str
 
 
+Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+"""A size of a tensor, or its strides: those of real ones are smaller than 2 to the 40th."""
+
+
 class Tensor(msgspec.Struct, frozen=True, array_like=True):
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[Size, ...], msgspec.Meta(max_length=64)]
     dtype: str
 
     @property
@@ -130,7 +134,22 @@ def to_bytes(graph: Graph) -> bytes:
 
 def read(path: Path) -> Graph:
     """Return the graph that `to_bytes` encoded. Raises InputError if the file does not hold one."""
-    try:
-        return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Graph)
-    except (msgspec.DecodeError, OSError, EOFError) as error:
-        raise InputError(f"{path} cannot be read.", str(error), "Remove it, and profile the run again.") from error
+    return decoded(path, decode, "Remove it, and profile the run again.")
+
+
+def decode(data: bytes) -> Graph:
+    """Return the graph of a file's JSON. Raises ValueError if it is none, or if a number in it refers to nothing."""
+    graph = msgspec.json.decode(data, type=Graph)
+    for i, node in enumerate(graph.nodes):
+        if not (0 <= node.call < len(graph.calls) and 0 <= node.layer < len(graph.layers)):
+            raise ValueError(f"Node {i:,} has an unknown call or layer")
+        if not (-2 <= node.forward < len(graph.nodes) and graph.tensors.keys() >= {*node.inputs, *node.outputs}):
+            raise ValueError(f"Node {i:,} has an unknown tensor, or is the gradient of an unknown node")
+    if len({tensor for node in graph.nodes for tensor in node.outputs}) < sum(
+        len(node.outputs) for node in graph.nodes
+    ):
+        raise ValueError("A tensor is written twice")
+    for call in graph.calls:
+        if not all(isinstance(msgspec.json.decode(each), list) for each in msgspec.structs.astuple(call)[1:]):
+            raise ValueError(f"A call of {call.name:.40} has no lists of arguments")
+    return graph

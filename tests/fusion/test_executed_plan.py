@@ -83,7 +83,7 @@ def test_kernels_are_written_and_say_what_the_trace_does_not_tell(tmp_path):
     assert told.exit_code == 0, told.output
     (norm,), (rotary,) = (list(tmp_path.glob(f"*_{name}.py")) for name in ("add_norm", "rotary"))
     norm, kernel = norm.read_text(), load(rotary, "of_execution_trace")
-    assert 'LAYERS = ("<class of the module>",)' in norm
+    assert "LAYERS = ('<class of the module>',)" in norm
     assert "set\nEPSILON" in norm
     assert "names no modules" in " ".join(rotary.read_text().split())
     with pytest.raises(ValueError, match="class of the module"):

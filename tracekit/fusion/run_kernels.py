@@ -1,5 +1,6 @@
 """Writes the kernels of a run's plan: checks each, times it if there is a GPU, and reports failures."""
 
+from ast import FunctionDef
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,14 +200,14 @@ def _measured(timed: TimedKernel) -> str:
     return f"{timed.before_ns / 1e3:,.1f} us become {timed.after_ns / 1e3:,.1f} us{compiled}{roof}."
 
 
-def _body(planned: Planned) -> str:
-    """Return the code that is generated from the group's ops; "": the template's own code is used."""
+def _body(planned: Planned) -> tuple[FunctionDef, ...]:
+    """Return the code that is generated from the group's ops; (): the template's own code is used."""
     group = planned.first.group
     if planned.template == "gated_activation":
         return pointwise.body(group, _projections(planned), "_gradients")
     if planned.template == "pointwise_chain" and is_generated(group):
         return pointwise.body(group, ("x0",), "_gradient")
-    return ""
+    return ()
 
 
 def _projections(planned: Planned) -> tuple[str, ...]:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.fusion.timed import TimedKernel
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.limits import decoded
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import TIMED
 
@@ -29,8 +31,8 @@ class WrittenKernels(msgspec.Struct, frozen=True):
 def read(folder: Path, gpu: GPU) -> WrittenKernels:
     """Return a run's kernels on this GPU; empty if there are none, or another version wrote the file."""
     try:
-        stored = msgspec.json.decode((folder / TIMED).read_bytes(), type=WrittenKernels)
-    except (OSError, msgspec.DecodeError):
+        stored = decoded(folder / TIMED, msgspec.json.Decoder(WrittenKernels).decode, "")
+    except InputError:
         return WrittenKernels(gpu.id)
     return stored if stored.gpu == gpu.id else WrittenKernels(gpu.id)
 
