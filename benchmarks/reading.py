@@ -66,7 +66,7 @@ def ways(trace: str, peers: str, folder: Path) -> list[Way]:
     page = ["-o", str(folder / "report.html")]
     return [
         Way("tracekit analyze", ours("analyze", "--no-cache", trace), {}),
-        Way("tracekit report (page included)", ours("report", "--no-cache", trace, *page), {}),
+        Way("tracekit analyze -o report.html", ours("analyze", "--no-cache", trace, *page), {}),
         Way("tracekit analyze, from the cache", ours("analyze", trace), cache),
         Way("bare scan (read, inflate, find braces)", [sys.executable, "-c", _SCAN, trace], {}),
         Way("orjson + pandas, to a table", [peers, "-c", _ORJSON, trace], {}),

@@ -114,6 +114,6 @@ def _text(sweep: pd.DataFrame, width: int) -> Group:
         table.add_column(name, justify="left" if name in ("GPU", "apply", "source") else "right", no_wrap=True)
     for row in cells(sweep.head(_MOST_ROWS)):
         table.add_row(*map(Text, row))
-    more = [f"{len(sweep) - _MOST_ROWS:,} more rows are in sweep.csv."] if len(sweep) > _MOST_ROWS else []
+    more = [f"{len(sweep) - _MOST_ROWS:,} more rows are in grid.csv."] if len(sweep) > _MOST_ROWS else []
     lines: Sequence[str] = [*sentences(sweep), *more, basis(sweep)]
     return Group(table, *(paragraph(line, width) for line in lines))

@@ -149,17 +149,18 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
     (tmp_path / "text.txt").write_text("Some text.")
     command = ["bench", "--model", str(model), "--seq-len", "8", "--device", "cpu", "-o", str(tmp_path / "out")]
     command += ["--text", str(tmp_path / "text.txt"), "--panels"]
-    done = CliRunner().invoke(main, [*command, "--configs", "fp32,graphs,bf16"])
+    done = CliRunner().invoke(main, [*command, "--dtype", "fp32,bf16", "--apply", "none,graphs"])
     assert done.exit_code == 0, done.output
     with (tmp_path / "out" / "bench.csv").open(newline="") as file:
-        first, graphs, half = csv.DictReader(file)
+        first, graphs, half, both = csv.DictReader(file)
     assert float(first["latency_us"]) > 0 and first["speedup"] == "1"
+    assert [each["config"] for each in (first, graphs, half, both)] == ["fp32", "fp32+graphs", "bf16", "bf16+graphs"]
     assert "CUDA" in graphs["error"] and not graphs["latency_us"]
     assert float(half["agreement"]) >= 0.9 and 0 < float(half["relative_difference"]) < 0.05
     assert float(half["perplexity"]) == pytest.approx(float(first["perplexity"]), rel=0.02)
     assert float(first["text_agreement"]) == 1 and 0.5 <= float(half["text_agreement"]) <= 1
     assert (tmp_path / "out" / "panels.svg").read_text().count('class="title"') == 2
-    again = CliRunner().invoke(main, [*command, "--configs", "fp32,bf16"])
+    again = CliRunner().invoke(main, [*command, "--dtype", "fp32,bf16", "--apply", "none"])
     assert "measuring" not in again.stderr
     assert (tmp_path / "out" / "bench.html").is_file()
 
@@ -168,7 +169,7 @@ def test_a_bench_measures_what_is_missing_and_survives_what_fails(tmp_path):
 def test_a_bench_of_which_nothing_could_be_measured_failed(tmp_path):
     model = write_model(tmp_path / "model", "llama")
     command = ["bench", "--model", str(model), "--device", "cpu", "--seq-len", "8", "-o", str(tmp_path / "bench")]
-    done = CliRunner().invoke(main, [*command, "--configs", "graphs"])
+    done = CliRunner().invoke(main, [*command, "--apply", "graphs"])
     assert done.exit_code == 1 and "Nothing was measured." in done.stderr
     assert "CUDA device" in done.stdout and "CUDA device" in (tmp_path / "bench" / "bench.csv").read_text()
 

@@ -93,7 +93,7 @@ def files(folder: Path) -> list[str]:
 def test_annotate(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int, ended: int) -> None:
     """The signal arrives while the findings are written."""
     monkeypatch.setattr(write, "events", signalled(number))
-    assert status("annotate", trace, "-o", tmp_path / "out" / "annotated.json.gz") == ended
+    assert status("analyze", trace, "-o", tmp_path / "out" / "annotated.json.gz") == ended
     assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
 
 
@@ -101,7 +101,7 @@ def test_annotate(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_a_trace_that_is_replaced_stays_whole(trace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     before = trace.read_bytes()
     monkeypatch.setattr(write, "events", signalled(number))
-    assert status("annotate", trace, "-o", trace) != 0
+    assert status("analyze", trace, "-o", trace) != 0
     assert (files(trace.parent), trace.read_bytes()) == (["trace.json.gz"], before)
 
 
@@ -109,7 +109,7 @@ def test_a_trace_that_is_replaced_stays_whole(trace: Path, monkeypatch: pytest.M
 def test_report(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The signal arrives between writing the file and renaming it."""
     monkeypatch.setattr(Path, "replace", signalled(number))
-    assert status("report", trace, "--no-cache", "-o", tmp_path / "out" / "page.html") != 0
+    assert status("analyze", trace, "--no-cache", "-o", tmp_path / "out" / "page.html") != 0
     assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
 
 
@@ -136,7 +136,7 @@ def _with(module: ModuleType, **changed: object) -> ModuleType:
 
 def test_a_process_ends_with_the_status_of_the_signal(tmp_path: Path, trace: Path) -> None:
     ready, out = tmp_path / "ready", tmp_path / "out"
-    code = _STALLED.format(ready=str(ready), arguments=["annotate", str(trace), "-o", str(out / "annotated.json.gz")])
+    code = _STALLED.format(ready=str(ready), arguments=["analyze", str(trace), "-o", str(out / "annotated.json.gz")])
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + _LONGEST_S
     while not ready.exists() and process.poll() is None and time.monotonic() < deadline:

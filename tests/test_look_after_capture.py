@@ -1,4 +1,4 @@
-"""The analysis of what a capture or `tracekit annotate` wrote is in the cache already."""
+"""The analysis of what a capture or `tracekit analyze -o` wrote is in the cache already."""
 
 import shutil
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_the_first_look_reads_nothing_and_sees_the_same(tmp_path, monkeypatch):
 
 def test_an_annotated_trace_is_known_and_so_is_the_original(tmp_path, monkeypatch):
     target = tmp_path / "annotated.json.gz"
-    done = CliRunner().invoke(main, ["annotate", str(SAMPLE), "-o", str(target)])
+    done = CliRunner().invoke(main, ["analyze", str(SAMPLE), "-o", str(target)])
     assert done.exit_code == 0, done.stderr
     read_again = full_analysis.analyze(SAMPLE, use_cache=False)
 

@@ -49,35 +49,36 @@ def assert_replaced(target: Path, *arguments: object) -> None:
 
 def test_report(tmp_path: Path, a: Path, b: Path) -> None:
     page = tmp_path / "page.html"
-    assert_replaced(page, "report", a, "-o", page)
-    assert_refused(page, "report", b, "-o", page)
-    assert call("report", b, "-o", page, "--force")[0] == 0
-    assert_refused(page, "report", a, "-o", page)
+    assert_replaced(page, "analyze", a, "-o", page)
+    assert_refused(page, "analyze", b, "-o", page)
+    assert call("analyze", b, "-o", page, "--force")[0] == 0
+    assert_refused(page, "analyze", a, "-o", page)
     page.write_text("<!doctype html><title>mine</title>")
-    assert_refused(page, "report", a, "-o", page)
-    assert_refused(a, "report", a, "-o", a, "--force")
+    assert_refused(page, "analyze", a, "-o", page)
+    assert_refused(a, "analyze", a, "-o", a, "--force")
 
 
 def test_the_report_beside_a_trace(tmp_path: Path, a: Path) -> None:
-    assert_replaced(tmp_path / "a.html", "report", a)
+    page = tmp_path / "a.html"
+    assert_replaced(page, "analyze", a, "-o", page)
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in ("a.html", "a.json"):
         shutil.move(tmp_path / name, moved / name)
-    assert call("report", moved / "a.json")[0] == 0
+    assert call("analyze", moved / "a.json", "-o", moved / "a.html")[0] == 0
     (moved / "a.html").write_text("my own page")
-    assert_refused(moved / "a.html", "report", moved / "a.json")
+    assert_refused(moved / "a.html", "analyze", moved / "a.json", "-o", moved / "a.html")
 
 
 def test_annotate(tmp_path: Path, a: Path, b: Path) -> None:
     target = tmp_path / "new.json.gz"
-    assert_replaced_trace(target, "annotate", a, "-o", target)
-    assert_refused(target, "annotate", b, "-o", target)
-    assert_refused(b, "annotate", a, "-o", b)
-    (tmp_path / "notes.json").write_text("{}")
-    assert_refused(tmp_path / "notes.json", "annotate", a, "-o", tmp_path / "notes.json")
-    assert call("annotate", a, "-o", a)[0] == 0
-    assert call("annotate", b, "-o", target, "--force")[0] == 0
+    assert_replaced_trace(target, "analyze", a, "-o", target)
+    assert_refused(target, "analyze", b, "-o", target)
+    (tmp_path / "notes.trace.json").write_text("{}")
+    assert_refused(tmp_path / "notes.trace.json", "analyze", a, "-o", tmp_path / "notes.trace.json")
+    own = write_tiny_trace(tmp_path / "own.trace.json")
+    assert call("analyze", own, "-o", own)[0] == 0
+    assert call("analyze", b, "-o", target, "--force")[0] == 0
 
 
 def assert_replaced_trace(target: Path, *arguments: object) -> None:
@@ -106,23 +107,22 @@ def test_tables(tmp_path: Path, a: Path, b: Path) -> None:
     assert_refused(target, "analyze", a, "-o", target, "--table", "layers")
     target.write_text("my,own,numbers\n1,2,3\n")
     assert_refused(target, "compare", a, write_tiny_trace(tmp_path / "third.json", kernel_us=6), "-o", target)
-    assert_refused(target, "predict", a, "-o", target)
     assert_refused(a, "analyze", a, "-o", a)
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_predictions(tmp_path: Path, a: Path, b: Path, form: str) -> None:
-    target = tmp_path / "x"
-    assert_replaced(target, "predict", a, "-o", target, "--format", form)
-    assert_refused(target, "predict", b, "-o", target, "--format", form)
-    assert_refused(target, "analyze", a, "-o", target, "--format", form)
-
-
-@pytest.mark.parametrize(("name", "form"), [("x.json", "json"), ("x.md", "markdown"), ("x.txt", "text")])
-def test_texts(tmp_path: Path, a: Path, b: Path, name: str, form: str) -> None:
+@pytest.mark.parametrize("name", ["x.txt", "x.json"])
+def test_predictions(tmp_path: Path, a: Path, b: Path, name: str) -> None:
     target = tmp_path / name
-    assert_replaced(target, "analyze", a, "-o", target, "--format", form)
-    assert_refused(target, "analyze", b, "-o", target, "--format", form)
+    assert_replaced(target, "predict", a, "-o", target)
+    assert_refused(target, "predict", b, "-o", target)
+    assert_refused(target, "analyze", a, "-o", target)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.md", "x.txt"])
+def test_texts(tmp_path: Path, a: Path, b: Path, name: str) -> None:
+    target = tmp_path / name
+    assert_replaced(target, "analyze", a, "-o", target)
+    assert_refused(target, "analyze", b, "-o", target)
     target.write_text("something else")
     assert_refused(target, "analyze", a, "-o", target)
 

@@ -45,10 +45,9 @@ def here(tmp_path, monkeypatch):
             ("Cannot write text/", "is not a writable folder", "with -o"),
         ),
         ("analyze nosuch", ("nosuch does not exist.", "No file or folder", "Check the path")),
-        ("report nosuch", ("nosuch does not exist.", "No file or folder", "Check the path")),
         ("compare nosuch text", ("nosuch does not exist.", "No file or folder", "Check the path")),
         ("ranks nosuch", ("nosuch does not exist.", "No file or folder", "one trace per rank")),
-        ("check nosuch --against none", ("There is no baseline 'none'", "tracekit baseline save none")),
+        ("check nosuch --against none", ("There is no baseline 'none'", "tracekit check RUN --save none")),
         ("open nosuch", ("nosuch does not exist.", "Name a run's folder")),
     ],
 )
@@ -61,7 +60,7 @@ def test_what_why_and_what_to_try(here, words, said):
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("verb", ["analyze", "report", "predict", "compare text", "run", "verify"])
+@pytest.mark.parametrize("verb", ["analyze", "predict", "compare text", "run", "verify"])
 def test_what_may_not_be_read(monkeypatch, verb):
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "text")
@@ -86,7 +85,7 @@ def test_what_may_not_be_read(monkeypatch, verb):
         ("analyze text --max-unpacked inf", 1, "text"),
         ("analyze text --max-unpacked 1e300", 1, "text"),
         ("bench --model , --device cpu", 2, "names with commas"),
-        ("bench --model gpt2 --configs , --device cpu", 2, "names with commas"),
+        ("bench --model gpt2 --apply , --device cpu", 2, "names with commas"),
         ("bench --model gpt2 --batch-size -1 --device cpu", 2, "numbers with commas"),
         ("bench --model gpt2 --max-seconds 0 --device cpu", 2, "not in the range"),
     ],

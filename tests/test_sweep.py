@@ -122,8 +122,8 @@ def test_a_sweep_has_every_point(tiny):
 
 def test_a_sweep_leaves_a_page_and_a_table(tiny):
     points, folder = tiny
-    assert len(list(csv.DictReader(io.StringIO((folder / "sweep.csv").read_text())))) == len(points)
-    assert "gradient-checkpointing cannot be applied on t4" in (folder / "sweep.html").read_text()
+    assert len(list(csv.DictReader(io.StringIO((folder / "grid.csv").read_text())))) == len(points)
+    assert "gradient-checkpointing cannot be applied on t4" in (folder / "grid.html").read_text()
     assert "Modelled" in to_text(points, width=100)
 
 
@@ -146,10 +146,11 @@ def test_points_are_measured_on_this_machine(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to measure on")
 def test_without_a_gpu_nothing_can_be_measured(tmp_path):
-    options = ["sweep", "--model", "gpt2", "--measure", "-o", str(tmp_path / "out")]
+    options = ["bench", "--model", "gpt2", "--measure", "-o", str(tmp_path / "out")]
     done = CliRunner().invoke(main, options)
     assert done.exit_code == 1 and "--device cpu" in done.output and not (tmp_path / "out").exists()
-    assert CliRunner().invoke(main, [*options[:3], "--device", "cpu"]).exit_code == 2
+    for wrong in (["--device", "cpu"], ["--panels"], ["--text", "some.txt"]):
+        assert CliRunner().invoke(main, [*options[:3], "--gpu", "t4", *wrong]).exit_code == 2
 
 
 def test_axes_are_checked(tmp_path):
@@ -159,5 +160,5 @@ def test_axes_are_checked(tmp_path):
         grid(Settings(model="gpt2"), ["t4"], [1], [0], ["faster"])
     with pytest.raises(InputError, match="may have up to"):
         grid(Settings(model="gpt2"), ["t4"], range(1, 3000), [0], ["none"])
-    options = ["sweep", "--model", "gpt2", "--gpu", "t4", "--batch-size", "1,x", "-o", str(tmp_path)]
+    options = ["bench", "--model", "gpt2", "--gpu", "t4", "--batch-size", "1,x", "-o", str(tmp_path)]
     assert CliRunner().invoke(main, options).exit_code == 2

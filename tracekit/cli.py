@@ -31,6 +31,19 @@ class Verbs(click.Group):
             return None
         return import_module(f"tracekit.commands.{cmd_name.replace('-', '_')}").command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raise UsageError with the nearest commands if there is none of this name."""
+        verbs = self.list_commands(ctx)
+        if args[0] in verbs or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        near = get_close_matches(args[0], verbs)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"Commands are {', '.join(verbs)}."
+        raise click.UsageError(f"No such command {args[0]!r}. {hint}", ctx)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with ending_in_order():

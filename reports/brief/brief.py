@@ -44,7 +44,7 @@ def to_dict(analysis: Analysis, run: str, *, repeatable: bool = True) -> dict[st
         "evidence": _evidence(analysis),
         "steps": [_advice(analysis, each, run, repeatable) for each in _first(analysis)],
         "problems": _problems(analysis),
-        "drill_down": f"tracekit show {_in_commands(run)} ID",
+        "drill_down": f"tracekit analyze {_in_commands(run)} --row ID",
         "untrusted": UNTRUSTED,
     }
 

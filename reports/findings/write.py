@@ -49,7 +49,7 @@ def annotate(
             raise InputError(
                 f"{source.name} cannot carry findings.",
                 "Only traces in the JSON format of torch.profiler can.",
-                "Write a page instead, with tracekit report.",
+                "Write a page instead, with -o report.html.",
             )
         with written(target) as beside, _compressed(beside) if target.suffix == ".gz" else beside.open("wb") as out:
             recorded = _without_findings(first, blocks)
@@ -59,6 +59,13 @@ def annotate(
             for block in _even(chain([opening], _findings(analysis, mark), recorded)):
                 out.write(block)
     return removed
+
+
+def check_read_twice(trace: str) -> None:
+    """Raise InputError for standard input and pipes: a trace is read once for its analysis, once to be copied."""
+    if trace == "-" or Path(trace).is_fifo():
+        what = "Standard input" if trace == "-" else trace
+        raise InputError(f"{what} cannot be annotated.", "A pipe can be read only once.", "Name a file.")
 
 
 def public_copy(trace: str | Path, target: Path, *, max_bytes: int = MAX_BYTES) -> Removed:

@@ -173,10 +173,11 @@ def test_a_pipe_is_read_once(tmp_path, trace_path):
 
 
 @pytest.mark.parametrize(("options", "entries"), [([], 2), (["--no-cache"], 0)])
-@pytest.mark.parametrize("verb", ["analyze", "report"])
-def test_the_commands_keep_a_trace_and_its_analysis_unless_told_not_to(kept, shared, tmp_path, verb, options, entries):
+@pytest.mark.parametrize("page", [False, True])
+def test_the_commands_keep_a_trace_and_its_analysis_unless_told_not_to(kept, shared, tmp_path, page, options, entries):
     trace = shutil.copy(shared_trace(shared, "cpu_only"), tmp_path)
-    assert CliRunner().invoke(main, [verb, str(trace), *options]).exit_code == 0
+    output = ["-o", str(tmp_path / "page.html")] if page else []
+    assert CliRunner().invoke(main, ["analyze", str(trace), *output, *options]).exit_code == 0
     assert len(list(kept.glob("*"))) == entries
 
 

@@ -56,7 +56,8 @@ def run(tmp_path_factory):
 def test_the_memory_of_a_modelled_run_adds_up_to_its_peak(run):
     info, path = run
     page = path.with_name("memory.html")
-    done = CliRunner().invoke(main, ["memory", str(path), "--format", "json", "-o", str(page)])
+    assert CliRunner().invoke(main, ["memory", str(path), "-o", str(page)]).exit_code == 0
+    done = CliRunner().invoke(main, ["memory", str(path), "--format", "json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert told["peak_bytes"] == info.peak_memory_bytes == sum(row["bytes"] for row in told["at_peak"])

@@ -120,9 +120,8 @@ def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="is an empty pipe"):
         readers.load(tmp_path / "pipe")
-    for command in ("analyze", "report"):
-        result = CliRunner().invoke(main, [command, str(tmp_path / "pipe")])
-        assert (result.exit_code, "is an empty pipe" in result.stderr) == (1, True)
+    result = CliRunner().invoke(main, ["analyze", str(tmp_path / "pipe")])
+    assert (result.exit_code, "is an empty pipe" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -84,6 +84,6 @@ def test_the_report_of_a_url_is_written_here(stored, tmp_path, monkeypatch):
     from tracekit.cli import main
 
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, ["report", f"{stored}/run.pt.trace.json.gz"])
+    result = CliRunner().invoke(main, ["analyze", f"{stored}/run.pt.trace.json.gz", "-o", "run.html"])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "run.html").exists()

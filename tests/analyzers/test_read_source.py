@@ -98,13 +98,13 @@ def test_a_gzip_bomb_is_refused_at_the_limit(tmp_path):
     assert len(load(path, max_bytes=60_000_000).host) == 1
 
 
-@pytest.mark.parametrize("verb", ["analyze", "report"])
-def test_the_limit_can_be_raised_as_the_message_says(tmp_path, verb):
-    path = tmp_path / "bomb.json.gz"
-    path.write_bytes(gzip.compress(TEXT[:-2] + b" " * (50_000_000 + len(verb)) + b"]}", 9))  # not cached
-    said = CliRunner().invoke(main, [verb, str(path), "--max-unpacked", "0.02"])
+@pytest.mark.parametrize("page", [False, True])
+def test_the_limit_can_be_raised_as_the_message_says(tmp_path, page):
+    path, output = tmp_path / "bomb.json.gz", ["-o", str(tmp_path / "page.html")] if page else []
+    path.write_bytes(gzip.compress(TEXT[:-2] + b" " * (50_000_000 + page) + b"]}", 9))  # not cached
+    said = CliRunner().invoke(main, ["analyze", str(path), *output, "--max-unpacked", "0.02"])
     assert said.exit_code == 1 and "--max-unpacked" in said.output
-    assert CliRunner().invoke(main, [verb, str(path), "--max-unpacked", "0.05"]).exit_code == 0
+    assert CliRunner().invoke(main, ["analyze", str(path), *output, "--max-unpacked", "0.05"]).exit_code == 0
 
 
 def test_gzip_cut_off(shared, tmp_path):

@@ -32,7 +32,7 @@ def test_help_lists_every_verb():
     )
     assert listed == verbs
     assert "..." not in done.stdout.partition("Commands:")[2]
-    assert {"analyze", "gpus", "profile", "report", "run"} <= set(verbs)
+    assert {"analyze", "gpus", "profile", "run"} <= set(verbs)
 
 
 def test_public_names_resolve():

@@ -130,7 +130,7 @@ def test_a_modelled_run_passes_its_own_baseline(step, checkout):
     (checkout / "tiny").mkdir()
     (checkout / "tiny/config.json").write_text(json.dumps({"model_type": "gpt2", **CONFIGS["gpt2"]}))
     profile = "tracekit profile --device model --model tiny --gpu t4 --workload decode --seq-len 16 --steps 1"
-    command = f"{profile} -o runs/now\ntracekit baseline save tiny runs/now"
+    command = f"{profile} -o runs/now\ntracekit check runs/now --save tiny"
     made, _ = step("Make the runs", {"command": command})
     assert made.returncode == 0, made.stderr
     checked, files = step("Check", {"runs": "runs/now", "against": "tiny"})

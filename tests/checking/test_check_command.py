@@ -1,4 +1,4 @@
-"""`tracekit check` and `tracekit baseline`, from traces to verdicts."""
+"""`tracekit check` and its baselines, from traces to verdicts."""
 
 import json
 import re
@@ -34,9 +34,9 @@ def main_baseline(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         base = [f"base-{number}.json" for number in range(3)]
-        answer = CliRunner().invoke(main, ["baseline", "save", "main", *base])
+        answer = CliRunner().invoke(main, ["check", *base, "--save", "main"])
         assert answer.exit_code == 0, answer.output
-        assert CliRunner().invoke(main, ["baseline", "save", "compiled", "compiled.json"]).exit_code == 0
+        assert CliRunner().invoke(main, ["check", "compiled.json", "--save", "compiled"]).exit_code == 0
     return folder / ".tracekit/baselines/main.json"
 
 
@@ -54,8 +54,8 @@ def test_a_baseline_is_a_small_file_with_its_fingerprint(tracekit, main_baseline
     assert held["fingerprint"]["gpu"] == "h100-sxm"
     assert held["counters"]["kernels"] == [3.0]
     assert str(main_baseline.parents[2]) not in main_baseline.read_text()
-    assert "main" in tracekit("baseline", "list").output
-    shown = tracekit("baseline", "show", "main").output
+    assert "main" in tracekit("check", "--list").output
+    shown = tracekit("check", "--show", "main").output
     assert "gpu: h100-sxm" in shown
     assert "kernels: 3" in shown
 
@@ -106,13 +106,13 @@ def test_a_planted_graph_break_is_found(tracekit):
 
 
 def test_more_launches_regress_and_can_be_allowed(tracekit, folder):
-    answer = tracekit("check", "more.json", "--against", "main", "--counters")
+    answer = tracekit("check", "more.json", "--against", "main", "--only", "counters")
     assert answer.exit_code == 1
     assert "launches 3 → 4: layer model.up, aten::mm" in " ".join(answer.output.split())
     settings = folder / "tracekit.toml"
     settings.write_text('[check]\nignore = ["flops", "bytes"]\n[check.counters]\nkernels = 0.5\nlaunches = 0.5\n')
     try:
-        assert tracekit("check", "more.json", "--against", "main", "--counters").exit_code == 0
+        assert tracekit("check", "more.json", "--against", "main", "--only", "counters").exit_code == 0
         settings.write_text("[check.budget.counters]\nkernels = 3\n")
         over = tracekit("check", "more.json")
         assert over.exit_code == 1
@@ -132,7 +132,7 @@ def test_an_improvement_annotates_no_error(tracekit, folder):
     for number, drift in enumerate((1.0, 1.002, 0.997)):
         write_run(folder / f"faster-{number}.json", drift=drift, slow=faster)
     runs = [f"faster-{number}.json" for number in range(3)]
-    answer = tracekit("check", *runs, "--against", "main", "--format", "github", "--junit", "faster.xml")
+    answer = tracekit("check", *runs, "--against", "main", "--format", "github", "-o", "faster.xml")
     assert answer.exit_code == 0, answer.output
     assert answer.output.startswith("::notice title=tracekit check%3A improved::")
     assert "::error" not in answer.output
@@ -143,8 +143,8 @@ def test_unlike_fingerprints_are_refused_or_compared_by_counters_alone(tracekit)
     refused = tracekit("check", "other.json", "--against", "main")
     assert refused.exit_code == 4
     assert "device NVIDIA H100 80GB HBM3 and NVIDIA A100-SXM4-80GB" in refused.output
-    assert "--counters" in refused.output
-    counted = tracekit("check", "other.json", "--against", "main", "--counters")
+    assert "--only counters" in refused.output
+    counted = tracekit("check", "other.json", "--against", "main", "--only", "counters")
     assert counted.exit_code == 0
     assert "Only counters are compared: " in counted.output
     accepted = tracekit("check", "other.json", "--against", "main", "--accept", "gpu", "--accept", "device")
@@ -152,17 +152,17 @@ def test_unlike_fingerprints_are_refused_or_compared_by_counters_alone(tracekit)
 
 
 def test_files_for_other_programs(tracekit, tmp_path):
-    files = {kind: tmp_path / f"check.{kind}" for kind in ("markdown", "sarif", "junit", "json")}
-    options = [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
+    files = {kind: tmp_path / f"check.{kind}" for kind in ("md", "sarif", "xml", "json", "txt")}
+    options = [word for path in files.values() for word in ("-o", str(path))]
     assert tracekit("check", "item.json", "--against", "main", *options).exit_code == 1
-    comment = files["markdown"].read_text()
+    comment = files["md"].read_text()
     assert comment.startswith("<!-- tracekit check main -->")
     sarif = json.loads(files["sarif"].read_text())["runs"][0]
     results = {each["ruleId"]: each for each in sarif["results"]}
     assert set(results) <= {rule["id"] for rule in sarif["tool"]["driver"]["rules"]}
     places = [each["locations"][0]["physicalLocation"] for each in sarif["results"] if "locations" in each]
     assert {"artifactLocation": {"uri": "train.py"}, "region": {"startLine": 40}} in places
-    suite = Xml.parse(files["junit"]).getroot()
+    suite = Xml.parse(files["xml"]).getroot()
     failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
     assert "counter scalar-reads" in failed
     assert int(suite.get("failures")) == len(failed)
@@ -172,7 +172,7 @@ def test_files_for_other_programs(tracekit, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--against", "nowhere"), r"no baseline 'nowhere'.*Baselines there: compiled, main.*baseline save nowhere"),
+        (("--against", "nowhere"), r"no baseline 'nowhere'.*Baselines there: compiled, main.*check RUN --save nowhere"),
         (("--against", "../../etc/passwd"), r"cannot be the name of a baseline"),
         ((), r"nothing to check.*--against"),
     ],
@@ -217,12 +217,12 @@ def test_runs_of_different_things_are_no_repeats(tracekit):
     assert "is not another run of base-0.json" in answer.output
 
 
-@pytest.mark.parametrize("options", [(), ("--counters",)])
+@pytest.mark.parametrize("options", [(), ("--only", "counters")])
 def test_a_check_of_a_modelled_run_is_recorded(tracekit, folder, options):
     capture = {"version": "1", "source": "modelled", "device": "model", "gpu": "h100-sxm", "device_name": GPU}
     trace = json.loads((folder / "base-0.json").read_text()) | {"tracekit": capture}
     (folder / "modelled.json").write_text(json.dumps(trace))
-    assert tracekit("baseline", "save", "modelled", "modelled.json").exit_code == 0
+    assert tracekit("check", "modelled.json", "--save", "modelled").exit_code == 0
     answer = tracekit("check", "modelled.json", "--against", "modelled", "--record", *options)
     assert answer.exit_code == 0, answer.output
     lines = (folder / ".tracekit/baselines/modelled.history.jsonl").read_text().splitlines()
@@ -232,21 +232,21 @@ def test_a_check_of_a_modelled_run_is_recorded(tracekit, folder, options):
 
 
 def test_history_with_a_change_of_level(tracekit, folder):
-    tracekit("baseline", "save", "changing", "base-0.json")
+    tracekit("check", "base-0.json", "--save", "changing")
     tracekit("check", "slow-1.json", "--against", "changing", "--record")
     file = folder / ".tracekit/baselines/changing.history.jsonl"
     before, after = file.read_text().splitlines()
     file.write_text("\n".join([before] * 6 + [after] * 6) + "\n")
-    text = tracekit("history", "changing").output
+    text = tracekit("check", "--history", "changing").output
     assert "12 points" in text
     assert text.count("changed at") == 1
-    assert tracekit("history", "changing", "-o", "history.html").exit_code == 0
+    assert tracekit("check", "--history", "changing", "-o", "history.html").exit_code == 0
     page = (folder / "history.html").read_text()
     assert page.count("<circle") == 12
     assert not re.findall(r"(?:src|href)=.?https?:", page)
-    assert tracekit("history", "unknown").exit_code == 1
+    assert tracekit("check", "--history", "unknown").exit_code == 1
     file.write_text(file.read_text() + "broken\n")
-    assert "Line 13 is not an entry of a history" in tracekit("history", "changing").output
+    assert "Line 13 is not an entry of a history" in tracekit("check", "--history", "changing").output
 
 
 def test_the_self_test_of_given_runs(tracekit):
@@ -294,19 +294,19 @@ def test_the_self_test_on_a_gpu(tracekit, tmp_path, monkeypatch):
         (["check", "base-0.json", "--against", "main", "--accept", "gpus"], 2, "It is not an entry of a fingerprint"),
         (["check", "base-0.json", "--record"], 2, "name one with --against"),
         (["check", "base-0.json", "--against", "base-1.json", "--record"], 2, "'base-1.json' is not a baseline"),
-        (["check", "base-0.json", "--against", "main", "--json", "base-1.json/x"], 2, "base-1.json"),
+        (["check", "base-0.json", "--against", "main", "-o", "base-1.json/x.json"], 2, "base-1.json"),
         (["check", "text.json", "--against", "main"], 2, "is not a trace that tracekit reads"),
         (["check", "cut.json", "--against", "main"], 2, "It is cut off"),
         (["check", "base-0.json", "--against", "damaged"], 2, "Restore it, or save it again"),
-        (["baseline", "save", "main", "other.json"], 1, "replace it with --force"),
-        (["baseline", "save", "../evil", "base-0.json"], 1, "cannot be the name"),
-        (["baseline", "save", "mixed", "base-0.json", "other.json"], 1, "is not another run"),
-        (["baseline", "show", "nothere"], 1, "Baselines there: "),
-        (["history", "main", "--counter", "lunches"], 1, "Its counters are "),
-        (["history", "../main"], 1, "cannot be the name"),
-        (["show", "base-0.json", "layer:"], 1, "The nearest are layer:model"),
-        (["show", "base-0.json", "step:99999999999999999999"], 1, "has no row"),
-        (["show", "text.json", "layer:x"], 1, "is not a trace"),
+        (["check", "other.json", "--save", "main"], 2, "replace it with --force"),
+        (["check", "base-0.json", "--save", "../evil"], 2, "cannot be the name"),
+        (["check", "base-0.json", "other.json", "--save", "mixed"], 2, "is not another run"),
+        (["check", "--show", "nothere"], 2, "Baselines there: "),
+        (["check", "--history", "main", "--counter", "lunches"], 2, "Its counters are "),
+        (["check", "--history", "../main"], 2, "cannot be the name"),
+        (["analyze", "base-0.json", "--row", "layer:"], 1, "The nearest are layer:model"),
+        (["analyze", "base-0.json", "--row", "step:99999999999999999999"], 1, "has no row"),
+        (["analyze", "text.json", "--row", "layer:x"], 1, "is not a trace"),
         (["mcp", "--root", "nothere"], 1, "It is not a folder"),
     ],
 )
@@ -326,14 +326,14 @@ def test_wrong_uses_are_told_what_why_and_what_to_try(tracekit, folder, main_bas
 def test_a_damaged_baseline_hides_no_other(tracekit, main_baseline):
     damaged = main_baseline.with_name("damaged.json")
     damaged.write_text(main_baseline.read_text()[:900])
-    listed = tracekit("baseline", "list")
+    listed = tracekit("check", "--list")
     damaged.unlink()
     assert listed.exit_code == 0
     assert "main" in listed.output and "damaged" in listed.output and "cannot be read" in listed.output
 
 
 def test_a_baseline_of_another_gpu_is_replaced_only_by_force(tracekit):
-    assert tracekit("baseline", "save", "again", "base-0.json").exit_code == 0
-    assert tracekit("baseline", "save", "again", "base-1.json").exit_code == 0
-    assert "They differ: device" in tracekit("baseline", "save", "again", "other.json").output
-    assert tracekit("baseline", "save", "again", "other.json", "--force").exit_code == 0
+    assert tracekit("check", "base-0.json", "--save", "again").exit_code == 0
+    assert tracekit("check", "base-1.json", "--save", "again").exit_code == 0
+    assert "They differ: device" in tracekit("check", "other.json", "--save", "again").output
+    assert tracekit("check", "other.json", "--save", "again", "--force").exit_code == 0

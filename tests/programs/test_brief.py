@@ -75,7 +75,7 @@ def test_ids_do_not_depend_on_the_trace(analysis):
 
 
 def test_an_unknown_id_names_the_nearest():
-    answer = CliRunner().invoke(main, ["show", str(SAMPLE), "layer:transformer.h.3.atn"])
+    answer = CliRunner().invoke(main, ["analyze", str(SAMPLE), "--row", "layer:transformer.h.3.atn"])
     assert answer.exit_code == 1
     assert "layer:transformer.h.3.attn" in answer.output
 

@@ -180,11 +180,11 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, annotated: Path) -> None:
     target = tmp_path / "new" / "annotated.json.gz"
-    result = CliRunner().invoke(main, ["annotate", str(SAMPLE), "-o", str(target)])
+    result = CliRunner().invoke(main, ["analyze", str(SAMPLE), "-o", str(target)])
     assert (result.exit_code, result.stdout) == (0, "")
     assert ours(recorded(target))[1:] == ours(recorded(annotated))[1:]
     assert recorded(target)[len(ours(recorded(target))) :] == recorded(SAMPLE)
-    result = CliRunner().invoke(main, ["annotate", "-", "-o", str(target)])
+    result = CliRunner().invoke(main, ["analyze", "-", "-o", str(target)])
     assert "cannot be annotated" in result.stderr
 
 

@@ -1,4 +1,4 @@
-"""`annotate` leaves out what a trace tells about the machine, and says so."""
+"""An annotated trace leaves out what a trace tells about the machine, and says so."""
 
 import gzip
 import json
@@ -71,9 +71,9 @@ def parsed(path: Path) -> Any:
 
 @pytest.mark.parametrize("layout", ["before", "after", "spaced", "bare"])
 def test_what_is_private_is_left_out_and_the_rest_stays(tmp_path: Path, layout: str) -> None:
-    source, target = tmp_path / "in.json", tmp_path / "out.json"
+    source, target = tmp_path / "in.json", tmp_path / "out.trace.json"
     source.write_text(text_of(layout))
-    result = CliRunner().invoke(main, ["annotate", str(source), "-o", str(target)])
+    result = CliRunner().invoke(main, ["analyze", str(source), "-o", str(target)])
     assert (result.exit_code, "Left out: " in result.stderr, "--keep-metadata" in result.stderr) == (0, True, True)
     assert "1 frames of call stacks" in result.stderr
     assert [secret for secret in SECRETS if secret in target.read_text()] == []
@@ -94,23 +94,23 @@ def test_what_is_private_is_left_out_and_the_rest_stays(tmp_path: Path, layout: 
 
 
 def test_all_of_it_can_be_kept(tmp_path: Path) -> None:
-    source, target = tmp_path / "in.json", tmp_path / "out.json"
+    source, target = tmp_path / "in.json", tmp_path / "out.trace.json"
     source.write_text(text_of("before"))
-    result = CliRunner().invoke(main, ["annotate", str(source), "-o", str(target), "--keep-metadata"])
+    result = CliRunner().invoke(main, ["analyze", str(source), "-o", str(target), "--keep-metadata"])
     assert (result.exit_code, "Left out" in result.stderr) == (0, False)
     assert parsed(target)["traceEvents"][-len(events()) :] == events()
     assert {key: parsed(target)[key] for key in PRIVATE} == PRIVATE
 
 
 def test_a_trace_that_is_replaced_by_itself_loses_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "in.json"
+    path = tmp_path / "in.trace.json"
     path.write_text(text_of("before"))
-    assert CliRunner().invoke(main, ["annotate", str(path), "-o", str(path)]).exit_code == 0
+    assert CliRunner().invoke(main, ["analyze", str(path), "-o", str(path)]).exit_code == 0
     assert parsed(path)["traceEvents"][-len(events()) :] == events()
 
 
 def test_damage_hides_nothing_and_is_counted(tmp_path: Path) -> None:
-    source, target = tmp_path / "in.json", tmp_path / "out.json"
+    source, target = tmp_path / "in.json", tmp_path / "out.trace.json"
     source.write_text(text_of("before").replace('"Input Dims": [[4, 4]]', '"Input Dims": [[4, '))
     removed = annotate(source, target, tracekit.analyze(source, use_cache=False))
     assert (removed.damaged, removed.stacks) == (1, 1)
@@ -139,5 +139,5 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "pipe")
-    result = CliRunner().invoke(main, ["annotate", str(tmp_path / "pipe"), "-o", str(tmp_path / "x.json")])
+    result = CliRunner().invoke(main, ["analyze", str(tmp_path / "pipe"), "-o", str(tmp_path / "x.json.gz")])
     assert (result.exit_code, "A pipe can be read only once." in result.stderr) == (1, True)

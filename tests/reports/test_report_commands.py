@@ -35,9 +35,9 @@ def test_analyze_prints_data_and_nothing_else(requests: list, analysis: Analysis
     assert (result.stdout, result.stderr) == (to_csv(analysis, "ops"), "")
 
 
-def test_both_commands_hand_counters_on(requests: list, tmp_path: Path) -> None:
+def test_text_and_page_hand_counters_on(requests: list, tmp_path: Path) -> None:
     CliRunner().invoke(main, ["analyze", "some.json", "--counters", "ncu.csv"])
-    CliRunner().invoke(main, ["report", "some.json", "--counters", "ncu.csv", "-o", str(tmp_path / "a.html")])
+    CliRunner().invoke(main, ["analyze", "some.json", "--counters", "ncu.csv", "-o", str(tmp_path / "a.html")])
     assert requests == [("some.json", None, "ncu.csv")] * 2
 
 
@@ -49,7 +49,16 @@ def test_analyze_prints_text_without_colour_into_a_pipe() -> None:
 
 
 @pytest.mark.usefixtures("requests")
-@pytest.mark.parametrize(("name", "start"), [("a.json", "{"), ("a.csv", "name,category,calls"), ("a.txt", "GPT-2")])
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("a.json", "{"),
+        ("a.csv", "name,category,calls"),
+        ("a.txt", "GPT-2"),
+        ("a.md", "**GPT-2"),
+        ("A.HTML", "<!doctype"),
+    ],
+)
 def test_analyze_takes_the_format_from_the_file_name(tmp_path: Path, name: str, start: str) -> None:
     target = tmp_path / "new" / name
     result = CliRunner().invoke(main, ["analyze", "some.json", "-o", str(target)])
@@ -59,33 +68,25 @@ def test_analyze_takes_the_format_from_the_file_name(tmp_path: Path, name: str, 
 
 
 @pytest.mark.usefixtures("requests")
-def test_report_writes_the_page(analysis: Analysis, tmp_path: Path) -> None:
+def test_analyze_writes_the_page(analysis: Analysis, tmp_path: Path) -> None:
     target = tmp_path / "page.html"
-    result = CliRunner().invoke(main, ["report", "some.json", "-o", str(target)])
+    result = CliRunner().invoke(main, ["analyze", "some.json", "-o", str(target)])
     assert (result.exit_code, result.stdout) == (0, "")
     assert target.read_text("utf-8") == render(analysis, mark_of("some.json"))
 
 
 @pytest.mark.usefixtures("requests")
-def test_report_names_its_file_after_the_trace(tmp_path: Path) -> None:
-    for name in ("plain.json", "zipped.json.gz", "rank0.pt.trace.json"):
-        CliRunner().invoke(main, ["report", str(tmp_path / name)])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.html", "rank0.html", "zipped.html"]
-
-
-@pytest.mark.usefixtures("requests")
-def test_report_of_a_run_stands_in_its_folder(tmp_path: Path) -> None:
-    CliRunner().invoke(main, ["report", str(tmp_path)])
-    assert (tmp_path / "report.html").exists()
+def test_the_page_of_a_run_is_the_one_that_profile_writes(analysis: Analysis, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text("{}")
-    CliRunner().invoke(main, ["report", str(run / "trace.json.gz")])
-    assert (run / "report.html").exists()
+    for trace in (run, run / "trace.json.gz"):
+        CliRunner().invoke(main, ["analyze", str(trace), "-o", str(run / "report.html")])
+        assert (run / "report.html").read_text("utf-8") == render(analysis)
 
 
 def test_a_target_that_cannot_be_is_refused_before_the_work(requests: list, tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["report", "some.json", "-o", str(tmp_path)])
+    result = CliRunner().invoke(main, ["analyze", "some.json", "-o", str(tmp_path)])
     assert (result.exit_code, "It is a folder." in result.stderr) == (1, True)
     (tmp_path / "file").write_text("")
     result = CliRunner().invoke(main, ["analyze", "some.json", "-o", str(tmp_path / "file" / "below.json")])
@@ -129,3 +130,29 @@ def test_real_traces_from_file_to_every_output(shared: Path) -> None:
         assert len(list(csv.DictReader(io.StringIO(to_csv(analysis))))) == len(kernels)
     for analysis in sorted(analyses, key=lambda each: len(each.layers))[-2:]:
         assert len(render(analysis).encode()) < 3_000_000
+
+
+@pytest.mark.parametrize("verb", ["analyze t.json", "compare t.json u.json", "predict t.json", "memory t.json"])
+def test_an_unknown_extension_is_refused_with_those_that_are_known(verb: str, tmp_path: Path) -> None:
+    for name in ("x", "x.htm", "x.pdf", "x.trace"):
+        result = CliRunner().invoke(main, [*verb.split(), "-o", str(tmp_path / name)])
+        assert result.exit_code == 2
+        assert "Its extension is " in result.stderr and ".json" in result.stderr and ".txt" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_extension_and_the_format_cannot_disagree(requests: list, tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    for words in (["--format", "csv"], ["--format", "html"]):
+        result = CliRunner().invoke(main, ["analyze", "some.json", "-o", str(target), *words])
+        assert (result.exit_code, "is json by its extension" in result.stderr) == (2, True)
+    for words in (["--brief", "--format", "csv"], ["--row", "layer:x", "-o", str(tmp_path / "x.html")]):
+        result = CliRunner().invoke(main, ["analyze", "some.json", *words])
+        assert (result.exit_code, "is JSON" in result.stderr) == (2, True)
+    assert requests == []
+
+
+def test_a_folder_of_results_is_not_called_like_a_file(tmp_path: Path) -> None:
+    for verb in ("profile --model gpt2 --gpu t4", "bench --model gpt2 --gpu t4"):
+        result = CliRunner().invoke(main, [*verb.split(), "-o", str(tmp_path / "x.html")])
+        assert (result.exit_code, "into a folder" in result.stderr) == (2, True), result.stderr

@@ -78,15 +78,17 @@ def analyze_into(
     write: Callable[[Analysis], object],
     gpu: str | None = None,
     gpu_file: str | Path | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
 ) -> Analysis:
     """Analyze a trace, and call `write` with the analysis to write `target`, which may be the trace itself.
 
-    The analysis is cached for the target, and for the trace unless the target replaces it. `gpu` and `gpu_file` are
-    those of `analyze`.
+    The analysis is cached for the target, and for the trace unless the target replaces it. `gpu`, `gpu_file` and
+    `max_bytes` are those of `analyze`.
     """
     named = hardware.selected(gpu, gpu_file)
     replaced = str(trace) == str(target)
-    read = load if replaced else cache.load
+    read = partial(load if replaced else cache.load, max_bytes=max_bytes)
     recalled = _recalled(trace, lambda: _analyzed(read(trace), named, None), named, keep=not replaced)
     analysis = _with_measurements(recalled, trace)
     write(analysis)

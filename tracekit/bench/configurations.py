@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, cast, get_args
 
+from tracekit.analyzers.crossovers import NONE
 from tracekit.analyzers.errors import InputError, UnknownNameError
 from tracekit.analyzers.hardware.gpu import nearest
 from tracekit.capture.settings import ATTENTIONS, Attention, Dtype, Settings
@@ -64,6 +66,18 @@ _ATTENTION_STEPS = {
     ("eager", "flash"): "sdpa:flash",
     ("sdpa", "flash"): "sdpa:flash",
 }
+
+
+def grid_names(dtypes: Sequence[str], attentions: Sequence[str], apply: Sequence[str]) -> list[str]:
+    """Return the name of a configuration for each dtype, attention and combination of optimizations.
+
+    A part that all share and that needs no name is left out: the dtype "auto", a single attention, "none".
+    """
+    shown = attentions if len(attentions) > 1 else ("",)
+    parts = product(
+        ["" if each == "auto" else each for each in dtypes], shown, ["" if each == NONE else each for each in apply]
+    )
+    return ["+".join(filter(None, each)) or PLAIN for each in parts]
 
 
 def configuration(name: str) -> Configuration:

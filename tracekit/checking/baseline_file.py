@@ -112,9 +112,9 @@ def read(name: str, folder: Path) -> Baseline:
         raise UnknownNameError(
             f"There is no baseline {name!r} in {folder}.",
             f"Baselines there: {names}.",
-            f"Make it with: tracekit baseline save {name} RUN.",
+            f"Make it with: tracekit check RUN --save {name}.",
         )
-    what, hint = f"{path} cannot be read.", f"Restore it, or save it again: tracekit baseline save {name} RUN."
+    what, hint = f"{path} cannot be read.", f"Restore it, or save it again: tracekit check RUN --save {name}."
     with reading(what, hint):
         text = path.read_bytes()
     try:
@@ -144,7 +144,7 @@ def as_recorded(held: Baseline, path: Path) -> Recorded:
         raise InputError(
             f"{path} cannot be read.",
             f"Its tables do not fit together ({error}).",
-            f"Restore it, or save it again: tracekit baseline save {held.name} RUN.",
+            f"Restore it, or save it again: tracekit check RUN --save {held.name}.",
         ) from error
 
 

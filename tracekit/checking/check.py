@@ -177,7 +177,7 @@ def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration
     if forbidden:
         accept = " ".join(f"--accept {name}" for name in forbidden)
         counters = (
-            "" if options.counters_only or set(forbidden) & {*WORK} else "compare only counters with --counters, "
+            "" if options.counters_only or set(forbidden) & {*WORK} else "compare only counters with --only counters, "
         )
         raise UnlikeError(
             f"{after.name} cannot be compared with {before.name}.",

@@ -66,7 +66,7 @@ def read_history(name: str, folder: Path) -> list[HistoryPoint]:
         raise UnknownNameError(
             f"There is no history of {name!r} in {folder}.",
             "Saving a baseline begins one, and checks with --record add to it.",
-            f"Begin with: tracekit baseline save {name} RUN.",
+            f"Begin with: tracekit check RUN --save {name}.",
         )
     with reading(f"{path} cannot be read.", "Check its permissions."):
         lines = path.read_bytes().splitlines()

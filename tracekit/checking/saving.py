@@ -1,4 +1,4 @@
-"""Carries out `tracekit baseline`."""
+"""Saves, lists and shows the baselines of `tracekit check`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ def listed(options: Options) -> str:
     folder = folder_of(options, *configuration())
     names = baseline_file.names_in(folder)
     if not names:
-        return f"There are no baselines in {folder}. Make one with: tracekit baseline save NAME RUN.\n"
+        return f"There are no baselines in {folder}. Make one with: tracekit check RUN --save NAME.\n"
     return "".join(_line(name, folder) for name in names)
 
 

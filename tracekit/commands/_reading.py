@@ -93,4 +93,9 @@ def analysis_of(trace: str, *, no_cache: bool, max_unpacked: float, **options: A
     """Return the analysis of TRACE with the options that `reading` adds."""
     from tracekit.answers.full_analysis import analyze
 
-    return analyze(trace, use_cache=not no_cache, max_bytes=int(max_unpacked * 2**30), **options)
+    return analyze(trace, use_cache=not no_cache, max_bytes=most_bytes(max_unpacked), **options)
+
+
+def most_bytes(max_unpacked: float) -> int:
+    """Return the limit of `--max-unpacked` in bytes."""
+    return int(max_unpacked * 2**30)

@@ -1,28 +1,29 @@
 """`tracekit analyze`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tracekit.commands._output import FORCE
-from tracekit.commands._reading import Reading, analysis_of, reading
+from tracekit.commands._output import FORCE, Output, as_json, form_of, output, stdout_format
+from tracekit.commands._reading import Reading, analysis_of, most_bytes, reading
 from tracekit.reports.table_names import TABLES
 
 if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
 
-_EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
+
+class Asked(NamedTuple):
+    """What is asked for: a format, "brief" or "row"; the table of a csv; and the id of the row."""
+
+    form: str
+    table: str
+    row: str
 
 
 @click.command(cls=Reading, short_help="Show what bounds a trace, where its time goes, what to do.")
 @reading
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "csv", "markdown"]),
-    help="Default: by the extension of FILE, else text. markdown is for a comment on GitHub.",
-)
+@stdout_format("text", "json", "csv", "markdown", "html")
 @click.option(
     "--table",
     type=click.Choice(TABLES),
@@ -31,49 +32,122 @@ _EXTENSIONS = {".json": "json", ".csv": "csv", ".md": "markdown"}
     help="The table to write as csv.",
 )
 @click.option("--brief", is_flag=True, help="A short answer for programs, as JSON: verdict, evidence ids, first steps.")
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
+@click.option("--row", metavar="ID", help="One row in full, as JSON; ID is one of --brief, such as layer:lm_head.")
+@output("html", "markdown", "json", "csv", "text", "trace")
+@click.option("--keep-metadata", is_flag=True, help="Keep call stacks and data that identifies the machine in a trace.")
 @FORCE
 def command(
     trace: str,
     form: str | None,
     table: str,
     brief: bool,
-    output: Path | None,
+    row: str | None,
+    output: Output | None,
+    keep_metadata: bool,
     force: bool,
     **options: Any,
 ) -> None:
-    """Analyze TRACE (a file, a run's folder, or a URL): what bounds it, where its time goes, and what to do next."""
-    from tracekit.reports.files import check_writable
-    from tracekit.reports.marked_text import write_text
-    from tracekit.reports.replacing import check_not_input, mark_of
+    """Analyze TRACE (a file, a run's folder, or a URL): what bounds it, where its time goes, and what to do next.
 
-    if output:
-        check_writable(output)
-        check_not_input(output, trace)
-    if brief and form not in (None, "json"):
-        raise click.UsageError("--brief is JSON: leave out --format, or name json.")
-    form = "brief" if brief else form or _EXTENSIONS.get(output.suffix if output else "", "text")
-    analysis = analysis_of(trace, **options)
-    text = _rendered(analysis, form, table, trace, colour=None if output is None else False)
+    \b
+    With -o, FILE is
+      .html                     the report: one page that needs no network
+      .md                       a comment for GitHub
+      .json, .csv, .txt         the analysis as data, one table of it, or text
+      .trace.json, .json.gz     a copy of TRACE with findings, for Perfetto: layers, counters, recommendations.
+                                Call stacks and what identifies the machine are left out
+
+    Example: tracekit analyze trace.json.gz -o report.html
+    """
+    if brief and row:
+        raise click.UsageError("--brief and --row are two answers: ask for one.")
+    if brief or row:
+        as_json("--brief" if brief else "--row", output, form)
+    if keep_metadata and not (output and output.form == "trace"):
+        raise click.UsageError("--keep-metadata is for a trace: name one with -o, such as annotated.json.gz.")
+    asked = Asked("brief" if brief else "row" if row else form_of(output, form), table, row or "")
     if output is None:
-        click.echo(text, nl=False)
+        click.echo(_rendered(analysis_of(trace, **options), asked, trace, colour=None), nl=False)
         return
-    write_text(output, text, form, "brief" if brief else "analysis", mark_of(trace), force)
-    click.echo(f"Wrote {output}", err=True)
+    if asked.form == "trace":
+        _annotate(trace, output.path, options, keep_metadata=keep_metadata, force=force)
+    else:
+        _write(trace, output.path, asked, force, options)
+    click.echo(f"Wrote {output.path}", err=True)
 
 
-def _rendered(analysis: "Analysis", form: str, table: str, trace: str, colour: bool | None) -> str:
-    if form == "brief":
-        from tracekit.reports.brief import brief
-        from tracekit.runs.folders import holds_settings
+def _write(trace: str, path: Path, asked: Asked, force: bool, options: dict[str, Any]) -> None:
+    from tracekit.reports.files import check_writable, write_atomically
+    from tracekit.reports.marked_text import write_text
+    from tracekit.reports.replacing import check_not_input, check_page, mark_of
+    from tracekit.runs.folders import is_page_of
 
-        return brief.to_json(analysis, trace, repeatable=holds_settings(Path(trace)))
-    if form == "text":
+    check_writable(path)
+    check_not_input(path, trace)
+    if asked.form != "html":
+        text = _rendered(analysis_of(trace, **options), asked, trace, colour=False)
+        kind = asked.form if asked.form in ("brief", "row") else "analysis"
+        write_text(path, text, asked.form, kind, mark_of(trace), force)
+        return
+    from tracekit.reports.html import render
+
+    mark = "" if is_page_of(path, trace) else mark_of(trace)
+    check_page(path, "report", mark, force)
+    write_atomically(path, render(analysis_of(trace, **options), mark))
+
+
+def _annotate(trace: str, path: Path, options: dict[str, Any], *, keep_metadata: bool, force: bool) -> None:
+    """Write a copy of the trace with findings; the trace itself keeps its metadata."""
+    from tracekit.answers.full_analysis import analyze_into
+    from tracekit.reports.files import check_writable
+    from tracekit.reports.findings.removal import Removed
+    from tracekit.reports.findings.write import annotate, check_read_twice
+    from tracekit.reports.replacing import check_trace, is_same_file, mark_of
+
+    check_read_twice(trace)
+    check_writable(path)
+    in_place, mark = is_same_file(path, trace), mark_of(trace)
+    if not in_place:
+        check_trace(path, mark, force)
+    most = most_bytes(options["max_unpacked"])
+    removed: list[Removed] = []
+
+    def write(analysis: "Analysis") -> None:
+        removed.append(
+            annotate(trace, path, analysis, keep_metadata=keep_metadata or in_place, mark=mark, max_bytes=most)
+        )
+
+    if options["no_cache"] or any(options[name] for name in ("counters", "captures", "latency_ms")):
+        write(analysis_of(trace, **options))
+    else:
+        analyze_into(trace, path, write, options["gpu"], options["gpu_file"], max_bytes=most)
+    if left_out := str(removed[0]):
+        click.echo(f"Left out: {left_out}. --keep-metadata keeps them.", err=True)
+
+
+def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | None) -> str:
+    if asked.form == "text":
         from tracekit.reports import terminal
 
         return terminal.full(analysis, colour=colour)
+    if asked.form == "html":
+        from tracekit.reports.html import render
+
+        return render(analysis)
+    if asked.form in ("brief", "row"):
+        return _short(analysis, asked, trace)
     from tracekit.reports import export, markdown
 
-    if form == "csv":
-        return export.to_csv(analysis, table)
-    return export.to_json(analysis) if form == "json" else markdown.render(analysis)
+    if asked.form == "csv":
+        return export.to_csv(analysis, asked.table)
+    return export.to_json(analysis) if asked.form == "json" else markdown.render(analysis)
+
+
+def _short(analysis: "Analysis", asked: Asked, trace: str) -> str:
+    from tracekit.reports.brief import brief, row_detail
+    from tracekit.reports.untrusted import json_text
+    from tracekit.runs.folders import holds_settings
+
+    if asked.form == "row":
+        return json_text(row_detail.row_detail(analysis, asked.row))
+    return brief.to_json(analysis, trace, repeatable=holds_settings(Path(trace)))

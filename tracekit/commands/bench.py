@@ -1,55 +1,72 @@
 """`tracekit bench`."""
 
 import os
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tracekit.analyzers.errors import InputError
-from tracekit.capture.settings import DEVICES, WEIGHTS, WORKLOAD_NAMES, Device
-from tracekit.commands._output import FORCE, say, verbose
+from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
+from tracekit.commands._output import FORCE, folder_option, say, verbose
 
-if TYPE_CHECKING:
-    from tracekit.bench.run_grid import Grid
-
-
-def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
-    names = [each.strip() for each in value.split(",")]
-    if not all(names):
-        raise click.BadParameter(f"{value!r}: separate names with commas, as in gpt2,llama-1b.")
-    return names
+_MEASURED_ONLY = ("text", "calibration", "largest_batch", "panels")
 
 
-def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in value.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < (0 if option.name == "seq_len" else 1):
-        raise click.BadParameter(f"{value!r}: separate numbers with commas, as in 1,8,32.")
-    return numbers
+class Several(click.ParamType):
+    """Names or whole numbers, separated by commas."""
+
+    name = "list"
+
+    def __init__(self, known: tuple[str, ...] = (), *, least: int | None = None):
+        self.known, self.least = known, least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
+        if isinstance(value, list):
+            return value
+        parts = [part.strip() for part in value.split(",")]
+        if self.least is None:
+            if not all(parts):
+                self.fail(f"{value!r}: separate names with commas, as in gpt2,llama-1b.", param, ctx)
+            for part in parts:
+                self.known and click.Choice(self.known).convert(part, param, ctx)
+            return parts
+        if not all(part.isdecimal() and int(part) >= self.least for part in parts):
+            self.fail(f"{value!r}: separate numbers with commas, as in 1,8,32.", param, ctx)
+        return [int(part) for part in parts]
 
 
-@click.command(short_help="Measure configurations of models beside their predictions.")
+@click.command(short_help="Measure a grid of runs here, or model it for GPUs.")
+@click.option("--model", "models", type=Several(), metavar="A,B", required=True, help="Models, as for `profile`.")
+@click.option("--gpu", "gpus", type=Several(), metavar="A,B", help="GPUs to model the grid for; nothing runs.")
+@click.option("--measure", is_flag=True, help="Measure each point beside its model, of --gpu or of the GPU here.")
+@click.option("--workload", type=click.Choice(WORKLOAD_NAMES), default="prefill", show_default=True)
 @click.option(
-    "--model",
-    "models",
-    callback=_names,
-    required=True,
-    help="Models, separated by commas, as for `profile`.",
-)
-@click.option(
-    "--configs",
-    callback=_names,
-    default="fp32,tf32,bf16,bf16+compile",
+    "--dtype",
+    "dtypes",
+    type=Several(DTYPES),
+    metavar="A,B",
+    default="auto",
     show_default=True,
-    help="Configurations, separated by commas; the others are compared with the first.",
+    help="As for `profile`.",
 )
-@click.option("--workload", type=click.Choice(WORKLOAD_NAMES), default="decode", show_default=True)
-@click.option("--batch-size", callback=_numbers, default="1", show_default=True, help="One or several.")
-@click.option("--seq-len", callback=_numbers, default="0", help="One or several.  [default: 512, if they fit]")
+@click.option("--attention", "attentions", type=Several(ATTENTIONS), metavar="A,B", default="sdpa", show_default=True)
+@click.option(
+    "--batch-size", "batches", type=Several(least=1), metavar="N,M", help="[default: 1; modelled 1,2,4,8,16,32]"
+)
+@click.option(
+    "--seq-len", "lengths", type=Several(least=0), metavar="N,M", default="0", help="[default: 512, if they fit]"
+)
 @click.option("--new-tokens", type=click.IntRange(min=1), default=32, show_default=True, help="For generate.")
+@click.option(
+    "--apply",
+    type=Several(),
+    metavar="A+B,C",
+    default="none,half-precision,compile,cuda-graphs",
+    show_default=True,
+    help="Optimizations as `predict --apply` takes them; measured also awq, smoothquant and qlora.",
+)
 @click.option("--text", type=Path, metavar="FILE", help="Text for perplexity.  [default: a sample]")
 @click.option("--calibration", type=Path, metavar="FILE", help="Text for awq and smoothquant.  [default: a sample]")
 @click.option("--largest-batch", is_flag=True, help="Also find the largest batch that fits.")
@@ -57,78 +74,128 @@ def _numbers(_: click.Context, option: click.Parameter, value: str) -> list[int]
     "--device",
     type=click.Choice([device for device in DEVICES if device != "model"]),
     default="auto",
-    help="[default: the GPU here, else the CPU]",
+    help="Where to measure.  [default: the GPU here, else the CPU]",
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
-@click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("bench"), show_default=True)
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=120,
     show_default=True,
     metavar="S",
-    help="Time limit for comparing one configuration with the first; slow steps are timed fewer times.",
+    help="Time limit for comparing one point with the first; slow steps are timed fewer times.",
 )
 @click.option("--panels", is_flag=True, help="Also draw the four panels of each run as one figure.")
+@folder_option(default="bench", show_default=True)
 @FORCE
-def command(output: Path, force: bool, panels: bool, **options: Any) -> None:
-    """Measure configurations of models, and compare them with each other and with their predictions.
+def command(gpus: list[str] | None, measure: bool, **asked: Any) -> None:
+    """Measure or model a grid: models, GPUs, dtypes, attentions, batch sizes, lengths and optimizations.
 
-    \b
-    Configurations, joined with "+":
-      fp32 tf32 fp16 bf16    precision of weights and arithmetic
-      eager sdpa flash       attention
-      int8 int4 fp8 nf4 llm-int8 int8-dynamic   weight formats
-      awq smoothquant        int4 weights, int8 arithmetic: calibrated with a text
-      compile autotune graphs static-cache fused   how a step is run
-      checkpointing fused-optimizer qlora   training
-      and every optimization that `predict --apply` knows
+    Without --gpu, each point is measured on this machine: time, memory, the outputs' difference from the first point,
+    perplexity; and compared with its prediction. With an existing folder, only missing or failed points are measured.
 
-    With an existing folder, only configurations that are missing or failed are measured.
+    With --gpu, each GPU, batch size and length is modelled, each combination of optimizations is predicted from it, and
+    the text names the crossovers: from which batch or length an optimization pays. With --measure, each point is also
+    measured on this machine, in alternation with the unmodified run.
 
     \b
     Files, in the output folder:
-      bench.csv      one row for each configuration (also bench.parquet, with pyarrow)
-      bench.html     tables and charts on one page
-      panels.svg     with --panels: speed-up, memory, utilization, and accuracy against speed in one figure
-      traces         of the first configurations, from which predictions are made
+      measured:  bench.csv, bench.html (also bench.parquet, with pyarrow), traces/ of the first points,
+                 panels.svg with --panels: speed-up, memory, utilization, and accuracy against speed
+      modelled:  grid.csv, grid.html; a folder for each of several models, dtypes or attentions
 
-    Example: tracekit bench --model gpt2 --configs fp32,fp16,fp16+compile,fp16+graphs --batch-size 1,8
+    Example: tracekit bench --model gpt2 --dtype fp32,fp16 --apply none,compile,cuda-graphs --batch-size 1,8
+
+    Example: tracekit bench --model gpt2 --gpu t4,a100 --seq-len 128,1024 --apply none,nf4
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    from tracekit.bench.run_grid import PANELS, bench
+    if gpus or measure:
+        _model(gpus or [], measure, **asked)
+    else:
+        _measure(**asked)
+
+
+def _model(
+    gpus: list[str],
+    measure: bool,
+    *,
+    models: list[str],
+    dtypes: list[Any],
+    attentions: list[Any],
+    batches: list[int] | None,
+    lengths: list[int],
+    apply: list[str],
+    output: Path,
+    max_seconds: float,
+    weights: str,
+    **asked: Any,
+) -> None:
+    """Model the grid, and print and write one table for each model, dtype and attention."""
+    measured = {name: asked.pop(name) for name in _MEASURED_ONLY}
+    if any(measured.values()) or weights != "random":
+        raise click.UsageError(
+            "--text, --calibration, --largest-batch, --panels and --weights are for a measured grid."
+        )
+    if not measure and asked["device"] != "auto":
+        raise click.UsageError("--device selects where to measure: add --measure, or leave out --gpu.")
+    from tracekit.reports.sweep_words import to_text
+    from tracekit.sweeps.run_sweep import PAGE, TABLE, sweep
+
+    batches = batches or [1, 2, 4, 8, 16, 32]
+    limit = max_seconds * len(batches) * len(lengths) * len({"none", *apply})
+    axes = (models, dtypes, attentions)
+    for point in product(*axes):
+        varying = [name.replace("/", "-") for name, axis in zip(point, axes, strict=True) if len(axis) > 1]
+        folder = output / "-".join(varying)
+        given = dict(zip(("model", "dtype", "attention"), point, strict=True))
+        grid = {"gpu": gpus, "batch_size": batches, "seq_len": lengths, "apply": apply}
+        rows = sweep(**given, **grid, **asked, output=folder, measure=measure, max_seconds=limit, say=say)
+        click.echo(to_text(rows), nl=False)
+        click.echo(f"\nWritten to {folder}/: {PAGE}, {TABLE}")
+
+
+def _measure(
+    *,
+    models: list[str],
+    dtypes: list[str],
+    attentions: list[str],
+    batches: list[int] | None,
+    lengths: list[int],
+    apply: list[str],
+    output: Path,
+    force: bool,
+    panels: bool,
+    text: Path | None,
+    calibration: Path | None,
+    largest_batch: bool,
+    max_seconds: float,
+    **asked: Any,
+) -> None:
+    """Measure the grid, and print and write its table."""
+    from tracekit.bench.configurations import grid_names
+    from tracekit.bench.run_grid import PANELS, Grid, bench
     from tracekit.reports.bench_figure import figure
     from tracekit.reports.bench_report import to_text
     from tracekit.reports.files import write_atomically
 
-    rows = bench(_grid(**options), output, say, verbose=verbose(), force=force)
+    names = grid_names(dtypes, attentions, apply)
+    settings = _settings(**asked, attention=attentions[0])
+    grid = Grid(models, names, batches or [1], lengths, settings, text, calibration, largest_batch, max_seconds)
+    rows = bench(grid, output, say, verbose=verbose(), force=force)
     values = [vars(row) for row in rows]
     click.echo(to_text(values), nl=False)
     if panels:
         write_atomically(output / PANELS, figure(values))
     click.echo(f"\nWritten to {output}/: bench.csv, bench.html" + (f", {PANELS}" if panels else ""))
     if all(row.error for row in rows):
-        raise InputError("Nothing was measured.", "Every configuration failed; the table says why.")
+        raise InputError("Nothing was measured.", "Every point failed; the table says why.")
 
 
-def _grid(
-    models: list[str],
-    configs: list[str],
-    batch_size: list[int],
-    seq_len: list[int],
-    text: Path | None,
-    calibration: Path | None,
-    largest_batch: bool,
-    max_seconds: float,
-    device: Device,
-    **shared: Any,
-) -> "Grid":
-    from tracekit.bench.run_grid import Grid
+def _settings(device: Any, **shared: Any) -> Any:
     from tracekit.capture.packages import require
     from tracekit.capture.settings import Settings
 
     torch, _ = require("torch"), require("transformers")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    settings = Settings(model="", device=device, **shared)
-    return Grid(models, configs, batch_size, seq_len, settings, text, calibration, largest_batch, max_seconds)
+    return Settings(model="", device=device, **shared)

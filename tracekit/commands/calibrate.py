@@ -1,17 +1,18 @@
 """`tracekit calibrate`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from tracekit.commands._output import Output, output
 
 if TYPE_CHECKING:
     from tracekit.calibration import Calibration
 
 
 @click.command(short_help="Measure this machine, for narrower predictions.")
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of the configuration folder.")
-def command(output: Path | None) -> None:
+@output("json", into="Write to FILE instead of the configuration folder.")
+def command(output: Output | None) -> None:
     """Measure this machine, so that predictions for it are narrower.
 
     Measures the host time of an op, by class; and, with a GPU, launch latency, copy bandwidth, and the rate of large
@@ -26,10 +27,10 @@ def command(output: Path | None) -> None:
     from tracekit.reports.files import check_writable
 
     if output:
-        check_writable(output)
+        check_writable(output.path)
     calibration = measure(say)
     click.echo(_text(calibration))
-    click.echo(f"\nWritten to {store(calibration, output)}")
+    click.echo(f"\nWritten to {store(calibration, output.path if output else None)}")
 
 
 def _text(calibration: "Calibration") -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.analyzers.errors import InputError
-from tracekit.commands._output import say
+from tracekit.commands._output import folder_option, say
 from tracekit.commands._reading import GPU_FILE
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--gpu", help="The GPU to write for.  [default: that of the run]")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
-@click.option("-o", "--output", type=Path, metavar="DIRECTORY", help="[default: RUN/kernels]")
+@folder_option("Output folder.  [default: RUN/kernels]")
 def command(
     run: Path,
     groups: tuple[int, ...],

@@ -1,21 +1,19 @@
 """`tracekit memory`."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import click
 
-from tracekit.commands._output import FORCE
+from tracekit.commands._output import FORCE, Output, form_of, output, stdout_format
 
 
 @click.command(short_help="Show what holds device memory at its peak, and over time.")
 @click.argument("file", type=Path)
 @click.option("--gpu", help="The GPU of the run, if the trace does not state it.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Also write a page of memory over time (.html).")
+@stdout_format("text", "json")
+@output("html", "json", "text")
 @FORCE
-def command(file: Path, gpu: str | None, form: str, output: Path | None, force: bool) -> None:
+def command(file: Path, gpu: str | None, form: str | None, output: Output | None, force: bool) -> None:
     """Show what holds device memory at its peak, and over time, in FILE.
 
     \b
@@ -28,28 +26,35 @@ def command(file: Path, gpu: str | None, form: str, output: Path | None, force: 
     Example: tracekit memory runs/gpt2-t4-train -o memory.html
     """
     from tracekit.reports.files import check_writable, write_atomically
-    from tracekit.reports.replacing import check_not_input, check_text
+    from tracekit.reports.marked_text import write_text
+    from tracekit.reports.replacing import check_not_input, check_text, mark_of
 
+    form = form_of(output, form)
     if output:
-        check_writable(output)
-        check_not_input(output, str(file))
-        check_text(output, "a page of memory", ("Memory over time",), force)
-    text, draw = _of_snapshot(file, form) if file.suffix == ".pickle" else _of_run(file, gpu, form)
-    click.echo(text, nl=False)
-    if output:
-        write_atomically(output, draw())
-        click.echo(f"Wrote {output}", err=True)
+        check_writable(output.path)
+        check_not_input(output.path, str(file))
+    if output and form == "html":
+        check_text(output.path, "a page of memory", ("Memory over time",), force)
+    text = _of_snapshot(file, form) if file.suffix == ".pickle" else _of_run(file, gpu, form)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if form == "html":
+        write_atomically(output.path, text)
+    else:
+        write_text(output.path, text, form, "memory", mark_of(file), force)
+    click.echo(f"Wrote {output.path}", err=True)
 
 
-def _of_run(file: Path, gpu: str | None, form: str) -> tuple[str, Callable[[], str]]:
+def _of_run(file: Path, gpu: str | None, form: str) -> str:
     from tracekit.answers.device_memory import memory_of_run
     from tracekit.reports.memory_timeline import to_html, to_json, to_text
 
-    run = memory_of_run(file, gpu)
-    return to_json(run) if form == "json" else to_text(run), partial(to_html, run)
+    render = {"json": to_json, "html": to_html, "text": to_text}
+    return render[form](memory_of_run(file, gpu))
 
 
-def _of_snapshot(file: Path, form: str) -> tuple[str, Callable[[], str]]:
+def _of_snapshot(file: Path, form: str) -> str:
     from tracekit.analyzers.memory_snapshot.by_device import summarize
     from tracekit.analyzers.memory_snapshot.over_time import over_time
     from tracekit.analyzers.memory_snapshot.read import read_snapshot
@@ -57,6 +62,7 @@ def _of_snapshot(file: Path, form: str) -> tuple[str, Callable[[], str]]:
 
     snapshot = read_snapshot(file)
     devices = summarize(snapshot)
+    if form != "html":
+        return to_json(devices) if form == "json" else to_text(devices)
     most = max(devices, key=lambda each: each.peak or each.allocated, default=None)
-    text = to_json(devices) if form == "json" else to_text(devices)
-    return text, lambda: page(file.name, most, over_time(snapshot, most.device)) if most else ""
+    return page(file.name, most, over_time(snapshot, most.device)) if most else ""

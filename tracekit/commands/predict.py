@@ -1,11 +1,10 @@
 """`tracekit predict`."""
 
-from pathlib import Path
 from typing import Literal
 
 import click
 
-from tracekit.commands._output import FORCE
+from tracekit.commands._output import FORCE, Output, form_of, output, stdout_format
 from tracekit.commands._reading import GPU_FILE, LATENCY, Reading
 
 
@@ -29,8 +28,8 @@ from tracekit.commands._reading import GPU_FILE, LATENCY, Reading
     show_default=True,
     help="With --data-parallel: one host, or hosts of 8 GPUs with an InfiniBand adapter of 400 Gb/s each.",
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Write to FILE instead of stdout.")
+@stdout_format("text", "json")
+@output("json", "text")
 @FORCE
 def command(
     trace: str,
@@ -41,8 +40,8 @@ def command(
     batch_size: int | None,
     data_parallel: int | None,
     link: Literal["nvlink", "ib"],
-    form: str,
-    output: Path | None,
+    form: str | None,
+    output: Output | None,
     force: bool,
 ) -> None:
     """Predict the effect of optimizations, another GPU, another batch size or several GPUs on the run in TRACE (a file
@@ -60,9 +59,10 @@ def command(
     from tracekit.reports.prediction_text import to_text
     from tracekit.reports.replacing import check_not_input, mark_of
 
+    form = form_of(output, form)
     if output:
-        check_writable(output)
-        check_not_input(output, trace)
+        check_writable(output.path)
+        check_not_input(output.path, trace)
     if data_parallel:
         if apply or batch_size or latency_ms:
             what = "--data-parallel is predicted alone, without --apply, --batch-size and --latency-ms."
@@ -74,8 +74,8 @@ def command(
     if output is None:
         click.echo(text, nl=False)
         return
-    write_text(output, text, form, "scaling" if data_parallel else "prediction", mark_of(trace), force)
-    click.echo(f"Wrote {output}", err=True)
+    write_text(output.path, text, form, "scaling" if data_parallel else "prediction", mark_of(trace), force)
+    click.echo(f"Wrote {output.path}", err=True)
 
 
 def _scaled(

@@ -1,13 +1,14 @@
 """`tracekit profile`."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import click
 
 from tracekit.capture.parallel.split import LINKS
 from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
-from tracekit.commands._output import FORCE, say, show_outputs
+from tracekit.commands._output import FORCE, folder_option, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 
 _POSITIVE = click.IntRange(1, 10**9)
@@ -49,15 +50,9 @@ _STEPS = click.IntRange(1, 10_000)
 @click.option(
     "--link", type=click.Choice(LINKS), default="nvlink", show_default=True, help="Link between modelled GPUs."
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="DIRECTORY",
-    default="",
-    help="Output folder.  [default: runs/MODEL-GPU-WORKLOAD]",
-)
+@folder_option("Output folder.  [default: runs/MODEL-GPU-WORKLOAD]")
 @FORCE
-def command(seq_len: int | None, force: bool, **options: Any) -> None:
+def command(seq_len: int | None, output: Path | None, force: bool, **options: Any) -> None:
     """Profile a model: where its time goes, what bounds it, what to do next.
 
     On a GPU, the model runs under torch.profiler, and is also timed without it. Without a GPU, or with --device model,
@@ -90,7 +85,7 @@ def command(seq_len: int | None, force: bool, **options: Any) -> None:
     from tracekit.capture.settings import Settings
     from tracekit.runs import profile_run
 
-    settings = complete(Settings(seq_len=seq_len or 0, **options))
+    settings = complete(Settings(seq_len=seq_len or 0, output=str(output or ""), **options))
     folder = profile_run.rank_folder(settings)
     show_outputs(profile_run.run(settings, say, force=force), folder)
     if folder != settings.folder:

@@ -1,22 +1,20 @@
 """`tracekit ranks`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.commands._output import FORCE
+from tracekit.commands._output import FORCE, Output, form_of, output, stdout_format
 from tracekit.commands._reading import Reading
 
 if TYPE_CHECKING:
     from tracekit.analyzers.ranks.result import Job
-
-_FORMATS = ("text", "json", "csv")
+    from tracekit.answers.job_of_ranks import RankFiles
 
 
 @click.command(cls=Reading, short_help="Find the rank that delays a distributed job, and why.")
 @click.argument("traces", nargs=-1, required=True)
-@click.option("--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True)
+@stdout_format("text", "json", "csv")
 @click.option(
     "--table",
     type=click.Choice(["ranks", "by_step", "collectives", "groups", "problems"]),
@@ -32,23 +30,24 @@ _FORMATS = ("text", "json", "csv")
     help="Dask workers read traces: N processes here, or those of a scheduler, with access to the same paths.",
 )
 @click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
-@click.option(
-    "-o",
-    "--output",
-    type=Path,
-    metavar="DIRECTORY",
-    help="Write ranks.html, ranks.json, ranks.parquet and ranks.tar into this folder.",
+@output(
+    "html",
+    "json",
+    "csv",
+    "text",
+    "folder",
+    into="Write to FILE, or ranks.html, ranks.json, ranks.parquet and ranks.tar into FOLDER.",
 )
 @FORCE
 def command(
     traces: tuple[str, ...],
-    form: str,
+    form: str | None,
     table: str,
     against: str | None,
     workers: int | None,
     cluster: str | None,
     no_cache: bool,
-    output: Path | None,
+    output: Output | None,
     force: bool,
 ) -> None:
     """Find the rank that delays a distributed job, why, what it costs, and what fixing it gains.
@@ -59,27 +58,48 @@ def command(
     Example: tracekit ranks traces/ -o job/
     """
     from tracekit.answers.job_of_ranks import ranks_and_files
-    from tracekit.jobs.job_outputs import check_outputs, write_outputs
+    from tracekit.jobs.job_outputs import check_file, check_outputs, write_outputs
 
+    folder = output.path if output and output.form == "folder" else None
+    form = form_of(None if folder else output, form)
     where: str | list[str] = traces[0] if len(traces) == 1 else list(traces)
-    if output:
-        check_outputs(output, where, force)
+    if folder:
+        check_outputs(folder, where, force)
+    elif output:
+        check_file(*output, where, force)
     if workers and cluster:
         raise click.UsageError("Either --workers or --cluster reads the traces.")
     reading: dict[str, Any] = {"workers": workers, "cluster": cluster, "use_cache": not no_cache}
     answer = ranks_and_files(where, **reading)
     other = ranks_and_files(against, **reading).job if against else None
+    if output and not folder:
+        _write(answer, other, output, table, where, force)
+        return
     click.echo(_rendered(answer.job, other, form, table), nl=False)
-    if output:
-        written = write_outputs(answer, output, where)
-        click.echo(f"Wrote {', '.join(written)} into {output}/", err=True)
+    if folder:
+        click.echo(f"Wrote {', '.join(write_outputs(answer, folder, where))} into {folder}/", err=True)
 
 
-def _rendered(job: "Job", other: "Job | None", form: str, table: str) -> str:
+def _write(
+    answer: "RankFiles", other: "Job | None", output: Output, table: str, where: str | list[str], force: bool
+) -> None:
+    from tracekit.jobs.job_outputs import marked, page_of
+    from tracekit.reports.files import write_atomically
+    from tracekit.reports.marked_text import write_text
+
+    if output.form == "html":
+        write_atomically(output.path, page_of(answer, output.path.parent, where))
+    else:
+        text = _rendered(answer.job, other, output.form, table, colour=False)
+        write_text(output.path, text, output.form, "ranks", marked(where), force)
+    click.echo(f"Wrote {output.path}", err=True)
+
+
+def _rendered(job: "Job", other: "Job | None", form: str, table: str, colour: bool | None = None) -> str:
     from tracekit.reports.ranks import change, job_export, text
 
     if form == "text":
-        return text.full(job) + (change.text(other, job) if other else "")
+        return text.full(job, colour=colour) + (change.text(other, job, colour=colour) if other else "")
     if form == "csv":
         return job_export.to_csv(job, table)
     return change.to_json(other, job) if other else job_export.to_json(job)

@@ -8,7 +8,7 @@ import click
 
 from tracekit.analyzers.errors import TracekitError
 from tracekit.capture.settings import DEVICES, Device
-from tracekit.commands._output import FORCE, say, show_outputs
+from tracekit.commands._output import FORCE, folder_option, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
 from tracekit.runs.folders import TRACE
 
@@ -33,13 +33,7 @@ _INTERRUPTED = 130
     show_default=True,
     help="model: the script runs on the CPU, and its ops are modelled for --gpu.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=Path,
-    metavar="DIRECTORY",
-    help="Output folder.  [default: runs/SCRIPT]",
-)
+@folder_option("Output folder.  [default: runs/SCRIPT]")
 @FORCE
 @click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

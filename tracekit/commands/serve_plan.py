@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tracekit.capture.settings import DTYPES, WEIGHTS
-from tracekit.commands._output import FORCE, say
+from tracekit.commands._output import FORCE, folder_option, say
 
 PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
 
@@ -48,7 +48,7 @@ PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
 )
 @click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
-@click.option("-o", "--output", type=Path, metavar="DIRECTORY", default=Path("serve-plan"), show_default=True)
+@folder_option(default="serve-plan", show_default=True)
 @FORCE
 def command(output: Path, force: bool, stream: str, apply: str, acceptance: str | None, **options: Any) -> None:
     """Predict how a model on a GPU serves a stream of requests, batched in flight over a paged KV cache.

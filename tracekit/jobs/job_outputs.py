@@ -14,7 +14,7 @@ from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.reports.files import check_writable, write_atomically, written
 from tracekit.reports.findings.write import public_copy
 from tracekit.reports.ranks import job_export, page
-from tracekit.reports.replacing import check_page, check_text, mark_of
+from tracekit.reports.replacing import check_not_input, check_page, check_text, mark_of
 from tracekit.runs.folders import REPORT
 
 PAGE, DATA, TABLE, TRACES = "ranks.html", "ranks.json", "ranks.parquet", "ranks.tar"
@@ -26,14 +26,27 @@ def check_outputs(folder: Path, where: Where, force: bool) -> None:
     """Raise TracekitError if the folder cannot be written to, or contains the outputs of another job."""
     for name in (PAGE, DATA, TABLE, TRACES):
         check_writable(folder / name)
-    check_page(folder / PAGE, "ranks", _mark(where), force)
+    check_page(folder / PAGE, "ranks", marked(where), force)
     check_text(folder / DATA, "an analysis of ranks", ['"schema_version"', '"stragglers"'], force)
+
+
+def check_file(path: Path, form: str, where: Where, force: bool) -> None:
+    """Raise TracekitError if a file cannot be written, or is an input or the page of another job."""
+    check_writable(path)
+    check_not_input(path, *([where] if isinstance(where, str | os.PathLike) else where))
+    if form == "html":
+        check_page(path, "ranks", marked(where), force)
+
+
+def page_of(answer: RankFiles, folder: Path, where: Where) -> str:
+    """Return the page of a job, to be written into `folder`."""
+    names = {rank: Path(file).name for rank, file in answer.files.items()}
+    return page.render(answer.job, marked(where), names, links_to_reports(answer, folder))
 
 
 def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
     """Write the outputs into the folder. Returns their names."""
-    names = {rank: Path(file).name for rank, file in answer.files.items()}
-    write_atomically(folder / PAGE, page.render(answer.job, _mark(where), names, links_to_reports(answer, folder)))
+    write_atomically(folder / PAGE, page_of(answer, folder, where))
     write_atomically(folder / DATA, job_export.to_json(answer.job))
     table = job_export.to_parquet(answer.job)
     if table is not None:
@@ -76,5 +89,6 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _mark(where: Where) -> str:
+def marked(where: Where) -> str:
+    """Return the mark of a job's traces (see `replacing.mark_of`)."""
     return mark_of(where) if isinstance(where, str | os.PathLike) else mark_of(*where)

@@ -26,6 +26,11 @@ def page_of(trace: Path) -> Path:
     return trace.with_name(f"{stem(trace.name)}.html")
 
 
+def is_page_of(page: Path, trace: str) -> bool:
+    """Return whether a page is the report that belongs to a trace or a run's folder."""
+    return page.absolute() == page_of(Path(trace)).absolute()
+
+
 def holds_settings(folder: Path) -> bool:
     """Return whether this is the folder of a run of a model, which can be repeated."""
     try:

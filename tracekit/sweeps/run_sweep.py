@@ -18,7 +18,7 @@ from tracekit.reports.sweep_page import to_html
 from tracekit.reports.untrusted import csv_table
 from tracekit.sweeps.grid import grid, ordered
 
-PAGE, TABLE = "sweep.html", "sweep.csv"
+PAGE, TABLE = "grid.html", "grid.csv"
 MAX_SECONDS = 600.0
 APPLY = ("none", "half-precision", "compile", "cuda-graphs")
 
