@@ -10,8 +10,8 @@ _TABLE = Path(__file__).parents[1] / "data" / "h100_sweep_gpt2.csv"
 _INTRO = """## A measured sweep
 
 `tracekit bench --model gpt2 --measure --batch-size 1,8 --seq-len 128,512 --apply none,half-precision` on an H100, fp32,
-prefill ([how](bench.md#measured-beside-the-model)). Each point was predicted before it was measured; intervals are those
-of the predicted speed-ups."""
+prefill ([how](bench.md#measured-beside-the-model)). Each point was predicted before it was measured; intervals are
+those of the predicted speed-ups."""
 _HEAD = (
     "| batch | tokens | | step, predicted | measured | speed-up, predicted | measured | memory, predicted | measured |"
 )

@@ -244,7 +244,7 @@ def test_history_with_a_change_of_level(tracekit, folder):
     page = (folder / "history.html").read_text()
     assert page.count("<circle") == 12
     assert not re.findall(r"(?:src|href)=.?https?:", page)
-    assert tracekit("check", "--history", "unknown").exit_code == 1
+    assert tracekit("check", "--history", "unknown").exit_code == 2
     file.write_text(file.read_text() + "broken\n")
     assert "Line 13 is not an entry of a history" in tracekit("check", "--history", "changing").output
 
