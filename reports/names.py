@@ -1,6 +1,7 @@
 """Formats names for people: models, GPUs, and names that are too long to show in full."""
 
 import re
+import shlex
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,12 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u20
 def printable(name: str) -> str:
     """Return `name` with every character of `UNPRINTABLE` replaced, so that it can neither move nor hide other text."""
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", name)
+
+
+def shell_word(text: str) -> str:
+    """Return text from a trace as one word of a command that a reader may copy: neither code nor an option."""
+    word = shlex.quote(printable(text))
+    return f"./{word}" if word.startswith("-") else word
 
 
 def model(name: str) -> str:

@@ -1,13 +1,12 @@
 """States where each kind of number comes from, the command that made it, and what was left out."""
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from tracekit.analyzers.results import Analysis, Source
 from tracekit.reports.facts import covered
-from tracekit.reports.names import printable
+from tracekit.reports.names import printable, shell_word
 from tracekit.reports.numbers import percent
 from tracekit.reports.views import TableView
 
@@ -125,5 +124,5 @@ def command(analysis: Analysis) -> str:
         "weights": capture.weights,
         "steps": capture.steps,
     }
-    words = [f"--{name} {shlex.quote(printable(str(value)))}" for name, value in options.items() if value]
+    words = [f"--{name} {shell_word(str(value))}" for name, value in options.items() if value]
     return "tracekit profile " + " ".join(words)

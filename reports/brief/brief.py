@@ -1,7 +1,6 @@
 """An analysis in at most 2,000 tokens of JSON: verdict, evidence by id, first steps, and how to verify them."""
 
 import json
-import shlex
 from importlib.resources import files
 from typing import Any
 
@@ -15,7 +14,7 @@ from tracekit.reports.abstention import abstention
 from tracekit.reports.brief.row_ids import NAMED, row_id
 from tracekit.reports.headline import headline, main_bound
 from tracekit.reports.measured_gains import measured_gains, of_advice
-from tracekit.reports.names import printable, shortened
+from tracekit.reports.names import printable, shell_word, shortened
 from tracekit.reports.public import number
 from tracekit.reports.sentences import sentences
 from tracekit.reports.untrusted import escaped_json
@@ -117,7 +116,7 @@ def _largest(kind: str, table: pd.DataFrame, name: str, time: str, steps: int) -
 
 def _in_commands(run: str) -> str:
     """Return the run as commands name it, or RUN for a run with a long name."""
-    return shlex.quote(printable(run)) if len(run) <= _PATH else "RUN"
+    return shell_word(run) if len(run) <= _PATH else "RUN"
 
 
 def _first(analysis: Analysis) -> list[Recommendation]:

@@ -1,7 +1,10 @@
 """`tracekit predict` on real traces: measured, modelled and imported."""
 
+import gzip
 import json
+import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -11,6 +14,8 @@ import tracekit
 from tracekit.analyzers.errors import InputError
 from tracekit.answers import what_if
 from tracekit.cli import main
+from tracekit.optimizations import find
+from tracekit.reports.names import printable
 from tracekit.reports.prediction_export import schema, to_dict
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
@@ -193,3 +198,22 @@ def test_what_links_of_another_gpu_leave_of_collectives_is_said(shared):
     told = tracekit.predict(shared / "traces" / "a100_resnet-ddp_nccl.json.gz", gpu="h100-sxm").caveats
     assert "Collectives keep the time that they waited for other ranks." in told
     assert not any("Collectives" in each for each in tracekit.predict(DECODE, gpu="a100-80gb-sxm").caveats)
+
+
+HOSTILE = ("x; touch EXECUTED #", "$(touch EXECUTED)", "a\n`b`", "'; b '", "--trust-remote-code", "\u202eb")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_models_name_in_a_command_is_one_word(tmp_path, name):
+    """A reader may copy the command into a shell."""
+    document = json.loads(gzip.decompress(DECODE.read_bytes()))
+    document["tracekit"]["model"] = name
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    (repeated,) = tracekit.predict(path, apply="batching").how_to
+    words = shlex.split(repeated, comments=True)
+    assert words[:3] + words[4:] == ["tracekit", "profile", "--model", "--batch-size", words[-1]]
+    served = SimpleNamespace(source=SimpleNamespace(capture=SimpleNamespace(model=name)))
+    assert shlex.split(find("paged-kv").how_to(served), comments=True) == ["vllm", "serve", words[3]]
+    assert words[3].removeprefix("./") == printable(name)
+    assert not words[3].startswith("-")

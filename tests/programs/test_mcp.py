@@ -15,6 +15,8 @@ from tracekit.programs.roots import Roots
 from tracekit.programs.server import server
 from tracekit.programs.skill import install, text
 from tracekit.programs.tools import Tools
+from tracekit.runs import folders
+from tracekit.runs.folders import FILES
 
 SWEEP = {"model": "tiny", "gpus": ["t4"], "batch_sizes": [1], "seq_lens": [16], "apply": ["half-precision"]}
 RANKS = Path(__file__).parents[2] / "examples/ranks/healthy-1-2"
@@ -55,6 +57,43 @@ def tools(root):
 def test_nothing_outside_the_roots_is_read(tools, path):
     with pytest.raises(InputError, match=r"cannot be read|cannot be used"):
         tools.analyze(path)
+
+
+@pytest.mark.parametrize("name", [*FILES, "deeper/trace.json.gz"])
+@pytest.mark.parametrize("file", ["", "/trace.json.gz"])
+def test_no_file_of_a_run_leads_out(tmp_path, name, file):
+    """Those of the folder, and those that are read beside the trace if only the trace is named."""
+    run, outside = tmp_path / "root/run", tmp_path / "outside.json"
+    (run / name).parent.mkdir(parents=True)
+    write_run(run / "trace.json.gz")
+    write_run(outside)
+    if name == "trace.json.gz":
+        (run / name).unlink()
+    tools = Tools(Roots.of([tmp_path / "root"]))
+    (run / name).symlink_to(outside)
+    if file and "/" in name:
+        assert tools.analyze(f"run{file}")
+        return
+    with pytest.raises(InputError, match=r"leads out of|inside the folders"):
+        tools.analyze(f"run{file}")
+
+
+def test_a_baseline_that_leads_out_is_not_read(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("a.json", "b.json", "../c.json"):
+        write_run(root / name)
+    tools = Tools(Roots.of([root]), allow_write=True)
+    tools.save_baseline("mine", ["a.json"])
+    (root / ".tracekit/baselines/other.json").symlink_to(tmp_path / "c.json")
+    for against in ("mine", "other"):
+        with pytest.raises(InputError, match="leads out of"):
+            tools.check(["b.json"], [against])
+
+
+def test_each_file_of_a_run_is_known():
+    named = {value for name, value in vars(folders).items() if name.isupper() and isinstance(value, str)}
+    assert named - set(folders._SUFFIXES) == set(FILES)
 
 
 def test_a_folder_of_ranks_with_a_link_that_leads_out_is_not_read(tools):

@@ -9,6 +9,7 @@ import click
 from tracekit.analyzers.errors import InputError
 from tracekit.commands._output import folder_option, say
 from tracekit.commands._reading import GPU_FILE
+from tracekit.reports.names import shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ def command(
         rows, _ = run_kernels.rows_of(run, chosen)
         click.echo(plan_text(rows, chosen), nl=False)
         if any(row.template for row in rows):
-            click.echo(f"\nWrite them with: tracekit fuse {run} --all")
+            click.echo(f"\nWrite them with: tracekit fuse {shell_word(str(run))} --all")
         return
     target = output or run / KERNELS
     results = run_kernels.write(run, chosen, groups, target, say)
@@ -122,7 +123,8 @@ def _by_execution_trace(
     if not groups and not everything:
         click.echo(plan_text(plan.rows, chosen, measured=plan.measured), nl=False)
         if any(row.template for row in plan.rows):
-            click.echo(f"\nWrite them with: tracekit fuse {trace} --execution-trace {beside} --all")
+            names = shell_word(str(trace)), shell_word(str(beside))
+            click.echo(f"\nWrite them with: tracekit fuse {names[0]} --execution-trace {names[1]} --all")
         return
     target = output or (trace if trace.is_dir() else trace.parent) / KERNELS
     results = write_rows(plan.rows, chosen, groups, target, trains=plan.trains, say=say)
@@ -148,5 +150,5 @@ def _step(run: Path, chosen: "GPU", gpu: str | None, gpu_file: str | None) -> st
     except InputError as error:
         return f"\nThe step with all of them is not predicted: {error.what} {error.why}"
     kernel_times.keep_gain(run, chosen, gain)
-    measure = f"Measure it with: tracekit verify {run} --apply fused:all"
+    measure = f"Measure it with: tracekit verify {shell_word(str(run))} --apply fused:all"
     return f"\nA step with all of them is predicted to be {speedup(gain)} as fast. {measure}"

@@ -27,6 +27,7 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import idle, of_step, say, share_of
+from tracekit.reports.names import shell_word
 from tracekit.subjects.subject import Subject
 
 FACTOR = 8
@@ -117,7 +118,7 @@ class Batching(Optimization):
     def how_to(self, base: Baseline) -> str:
         capture, batch = base.source.capture, self.batch_after(base)
         if capture and capture.model:
-            return f"tracekit profile --model {capture.model} --batch-size {batch}  # to see it"
+            return f"tracekit profile --model {shell_word(capture.model)} --batch-size {batch}  # to see it"
         now = f"in place of {base.batch_size}" if base.batch_size else "if it is one now"
         return f"batch = torch.cat(requests[:{batch}])  # {batch} in a step, {now}"
 

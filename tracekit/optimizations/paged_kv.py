@@ -12,6 +12,7 @@ from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import of_step, say, share_of
+from tracekit.reports.names import shell_word
 from tracekit.subjects.subject import Subject
 
 OCCUPANCY = Interval(0.8, 0.6, 0.4)
@@ -88,10 +89,9 @@ class PagedKV(Optimization):
         return (say("attention-share", share_of(base, _attends(base))),)
 
     def how_to(self, base: Baseline) -> str:
-        model = base.source.capture.model if base.source.capture else "MODEL"
-        return (
-            f"vllm serve {model or 'MODEL'}  # or: model.generate_batch(inputs) of transformers, with paged attention"
-        )
+        capture = base.source.capture
+        model = shell_word(capture.model) if capture and capture.model else "MODEL"
+        return f"vllm serve {model}  # or: model.generate_batch(inputs) of transformers, with paged attention"
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It needs a serving engine and many requests, which a step of one model does not have.")

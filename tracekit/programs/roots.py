@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit.analyzers.errors import InputError
-from tracekit.runs.folders import RUN, TRACE, VERIFY
+from tracekit.runs.folders import FILES
 
 _MOST_FILES = 20_000
-_READ_IN_FOLDERS = (TRACE, RUN, VERIFY)
 
 
 @dataclass(frozen=True)
@@ -27,27 +26,20 @@ class Roots:
         return cls(resolved)
 
     def path(self, text: str) -> Path:
-        """Return an existing file or a run's folder inside the roots. Raises InputError for anything else.
+        """Return an existing file or folder inside the roots. Raises InputError for anything else.
 
-        Paths are relative to the first root. Links, also those of the files in a run's folder, are followed before the
-        path is judged.
+        Paths are relative to the first root. Links are followed before a path is judged: also those of all files in a
+        folder, and of the files of a run that are read beside its trace.
         """
         resolved = self._inside(text)
-        if resolved.is_dir():
-            for name in _READ_IN_FOLDERS:
-                self._inside(str(resolved / name))
-        return resolved
-
-    def folder(self, text: str) -> Path:
-        """Return a folder whose files, with links followed, all lie inside. Raises InputError for anything else."""
-        folder = self.path(text)
-        for at, inside in enumerate(folder.rglob("*") if folder.is_dir() else ()):
-            if at >= _MOST_FILES or not self.holds(inside):
+        beside = resolved.rglob("*") if resolved.is_dir() else map(resolved.parent.joinpath, FILES)
+        for at, each in enumerate(beside):
+            if at >= _MOST_FILES or not self.holds(each):
                 why = (
                     "It holds too many files." if at >= _MOST_FILES else "A link in it leads out of the given folders."
                 )
                 raise InputError(f"{text!r} cannot be read.", why, "Name a folder with nothing but traces.")
-        return folder
+        return resolved
 
     def holds(self, path: Path) -> bool:
         """Return whether a path, its links followed, lies in one of the roots."""

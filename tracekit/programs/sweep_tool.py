@@ -60,7 +60,7 @@ def _model(roots: Roots, model: str) -> str:
 
     if any(model.lower() in spec.names for spec in bundled()):
         return model
-    folder: Path | None = roots.folder(model) if model else None
+    folder: Path | None = roots.path(model) if model else None
     if folder is None or not (folder / "config.json").is_file():
         raise InputError(
             f"There is no model {model!r}.",

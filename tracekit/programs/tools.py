@@ -11,7 +11,7 @@ from tracekit.answers.two_runs import compare
 from tracekit.answers.what_if import predict
 from tracekit.checking.baseline_file import names_in
 from tracekit.checking.check import Options, check, folder_of
-from tracekit.checking.configuration import configuration
+from tracekit.checking.configuration import Configuration, configuration
 from tracekit.checking.saving import save
 from tracekit.programs.roots import Roots
 from tracekit.programs.sweep_tool import sweep
@@ -59,7 +59,7 @@ class Tools:
     def ranks(self, folder: str) -> Answer:
         """Find the rank that delays a distributed job, why, and what it costs, from a folder with a trace of each
         rank."""
-        return told(ranks_export.to_dict(ranks(self._roots.folder(folder), workers=1)))
+        return told(ranks_export.to_dict(ranks(self._roots.path(folder), workers=1)))
 
     def sweep(
         self,
@@ -109,11 +109,12 @@ class Tools:
         return path
 
     def _baselines(self) -> Path:
-        """Return the folder of the baselines of the first root. Raises InputError if the settings lead out of the
-        roots."""
+        """Return the folder of the baselines: that of the settings, or the usual one if theirs is outside the roots.
+        Raises InputError if a file in it leads out of them."""
         settings, root = configuration(self._roots.folders[0])
         folder = folder_of(Options(), settings, root)
-        return folder if self._roots.holds(folder) else self._roots.folders[0] / ".tracekit/baselines"
+        usual = self._roots.folders[0] / Configuration().baselines
+        return self._roots.path(str(folder if self._roots.holds(folder) else usual))
 
 
 def told(value: Any) -> Answer:

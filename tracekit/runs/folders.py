@@ -11,6 +11,7 @@ VERIFY = "verify.json"
 GRAPH = "graph.json.gz"
 KERNELS = "kernels"
 TIMED = "kernels.json"
+FILES = (TRACE, REPORT, ANALYSIS, RUN, VERIFY, GRAPH, KERNELS, TIMED)
 
 _SUFFIXES = (".gz", ".json", ".pt.trace")
 
