@@ -5,6 +5,7 @@ format, the checksum and length of a description in MessagePack, the checksum of
 bytes of the columns. It contains no code, unlike a pickle.
 """
 
+import io
 import os
 import stat
 import struct
@@ -72,10 +73,19 @@ def save(value: Any, file: IO[bytes]) -> None:
 def load(path: Path, kind: type[Value]) -> Value:
     """Return the stored value of type `kind`. Raises BadStoreError, or OSError if the file cannot be read."""
     with _open_regular(path) as file:
-        try:
-            return _loaded(file, kind)
-        except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
-            raise BadStoreError from error
+        return _loaded(file, os.fstat(file.fileno()).st_size, kind)
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return a dataclass as `save` writes it, for another process, whose pandas may store texts in another way."""
+    file = io.BytesIO()
+    save(value, file)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes, kind: type[Value]) -> Value:
+    """Return the value of type `kind` that `to_bytes` made. Raises BadStoreError."""
+    return _loaded(io.BytesIO(data), len(data), kind)
 
 
 def _open_regular(path: Path) -> IO[bytes]:
@@ -90,8 +100,14 @@ def _open_regular(path: Path) -> IO[bytes]:
     raise OSError(0, "It is not a regular file", str(path))
 
 
-def _loaded(file: IO[bytes], kind: type[Value]) -> Value:
-    size = os.fstat(file.fileno()).st_size
+def _loaded(file: IO[bytes], size: int, kind: type[Value]) -> Value:
+    try:
+        return _decoded(file, size, kind)
+    except (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
+        raise BadStoreError from error
+
+
+def _decoded(file: IO[bytes], size: int, kind: type[Value]) -> Value:
     start = file.read(len(_MAGIC) + _SUMS.size)
     if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + _SUMS.size:
         raise BadStoreError
@@ -151,8 +167,8 @@ class _Columns:
         kind = np.dtype(described.kind)
         if not 0 <= rows * max(kind.itemsize, 1) <= self._size:
             raise BadStoreError
-        numbers = np.fromfile(self._file, kind, rows)
-        if len(numbers) < rows:
+        numbers = np.empty(rows, kind)
+        if rows and self._file.readinto(numbers.data.cast("B")) < numbers.nbytes:  # type: ignore[attr-defined]
             raise BadStoreError
         self.checksum = isal_zlib.crc32(numbers, self.checksum)
         if not described.kind_of_values:

@@ -34,10 +34,13 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raise UsageError with the nearest commands if there is none of this name."""
+        """Raise UsageError with the nearest commands if there is none of this name, and for an option given twice."""
         verbs = self.list_commands(ctx)
         if args[0] in verbs or args[0].startswith("-"):
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
+            if command:
+                _check_given_once(command, click.Context(command, ctx, name, **command.context_settings), rest)
+            return name, command, rest
         from difflib import get_close_matches
 
         near = get_close_matches(args[0], verbs)
@@ -66,6 +69,16 @@ class Verbs(click.Group):
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             _explain(ctx, error, what, "This is a bug of tracekit.", "Run it again with -v, and report what it prints.")
+
+
+def _check_given_once(command: click.Command, ctx: click.Context, words: list[str]) -> None:
+    """Raise UsageError if an option with one value is given twice, because one value would be ignored."""
+    given = command.make_parser(ctx).parse_args([*words])[2]
+    options = [each for each in given if isinstance(each, click.Option) and not (each.multiple or each.is_flag)]
+    twice = [each.opts[-1] for each in options if options.count(each) > 1]
+    if twice:
+        joined = " Join its values with +." if twice[0] == "--apply" else ""
+        raise click.UsageError(f"{twice[0]} is given twice, and takes one value.{joined}", ctx)
 
 
 def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint: str) -> None:

@@ -171,6 +171,16 @@ def test_what_does_not_fit_is_refused_with_the_numbers():
     assert "A batch of 64 does not fit: 16 GB hold one of 9." in result.stderr
 
 
+@pytest.mark.parametrize("words", [("predict", DECODE), ("verify", "run"), ("analyze", DECODE)])
+def test_an_option_is_not_ignored_where_it_is_given_twice(words):
+    option = "--gpu" if words[0] == "analyze" else "--apply"
+    twice = [option, "compile", option, "cuda-graphs"]
+    result = CliRunner().invoke(main, [*map(str, words), *twice], prog_name="tracekit")
+    assert result.exit_code == 2
+    assert f"{option} is given twice, and takes one value." in result.output
+    assert f"Usage: tracekit {words[0]}" in result.output
+
+
 def test_nothing_is_predicted_without_a_gpu(shared):
     with pytest.raises(InputError, match="no GPU work"):
         tracekit.predict(shared / "traces/cpu_only.json.gz", "compile")

@@ -9,7 +9,7 @@ import pytest
 from tracekit.analyzers.errors import InputError
 from tracekit.answers.job_of_ranks import ranks
 from tracekit.jobs import cluster
-from tracekit.jobs.summary_worker import Answer
+from tracekit.jobs.summary_worker import packed
 
 FOLDER = Path(__file__).parents[2] / "examples" / "ranks" / "sleep-2"
 
@@ -21,11 +21,11 @@ needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="needs the 
 def test_a_killed_worker_changes_nothing(monkeypatch, tmp_path):
     mark, read = tmp_path / "killed", cluster.summary_of
 
-    def killed_once(path: str, *, use_cache: bool) -> Answer:
+    def killed_once(path: str, *, use_cache: bool) -> bytes:
         try:
             mark.mkdir()
         except FileExistsError:
-            return read(path, use_cache)
+            return packed(read(path, use_cache))
         os._exit(9)
 
     alone = ranks(FOLDER, workers=1, use_cache=False)

@@ -14,7 +14,7 @@ from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.cli import main
 from tracekit.jobs import job_outputs
 from tracekit.jobs.sources import is_job, rank_files, rank_numbers
-from tracekit.reports.ranks import page
+from tracekit.reports.ranks import job_export, page
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"
 SLOW = JOBS / "slow-loader-2"
@@ -97,6 +97,13 @@ def test_the_archive_holds_the_slow_and_the_fast_rank(written):
         for name in names:
             trace = json.loads(gzip.decompress(archive.extractfile(name).read()))
             assert len(trace["traceEvents"]) > 100 and "secret-host" not in json.dumps(trace)
+
+
+def test_a_table_that_needs_pyarrow_is_said_to_be_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_export, "to_parquet", lambda _: None)
+    run = CliRunner().invoke(main, ["ranks", str(SLOW), "-o", str(tmp_path)])
+    assert run.exit_code == 0
+    assert "ranks.parquet needs pyarrow, which is not installed: pip install" in run.stderr
 
 
 def test_outputs_of_another_job_are_kept(written):

@@ -1,5 +1,9 @@
 """Processes that read the traces of a job's ranks, and may end early."""
 
+import gzip
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,20 @@ def test_several_processes_answer_in_order():
     answers = list(summaries.summaries(FILES, workers=2))
     assert [answer.path for answer in answers] == FILES
     assert [answer.summary.rank for answer in answers] == [0, 1]
+
+
+@pytest.mark.parametrize("words", [["--workers", "2"], ["--cluster", "local:1"]])
+def test_processes_with_pyarrow_answer_a_command_that_does_not_load_it(tmp_path, words):
+    pytest.importorskip("pyarrow")
+    for number, file in enumerate(FILES):
+        small = gzip.decompress(Path(file).read_bytes()).rstrip()
+        large = small[:-1] + b" " * (5 << 20) + small[-1:]  # as a job that several processes read
+        (tmp_path / f"rank-{number}.json").write_bytes(large)
+    command = [sys.executable, "-m", "tracekit", "ranks", str(tmp_path), "--format", "json", *words]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    cold, warm = (subprocess.run(command, capture_output=True, text=True, env=environment) for _ in range(2))
+    assert cold.returncode == warm.returncode == 0, cold.stderr
+    assert cold.stdout == warm.stdout
 
 
 def test_what_a_lost_process_was_reading_is_read_again(monkeypatch, tmp_path):

@@ -58,7 +58,7 @@ def command(
     Example: tracekit ranks traces/ -o job/
     """
     from tracekit.answers.job_of_ranks import ranks_and_files
-    from tracekit.jobs.job_outputs import check_file, check_outputs, write_outputs
+    from tracekit.jobs.job_outputs import TABLE, check_file, check_outputs, write_outputs
 
     folder = output.path if output and output.form == "folder" else None
     form = form_of(None if folder else output, form)
@@ -77,7 +77,10 @@ def command(
         return
     click.echo(_rendered(answer.job, other, form, table), nl=False)
     if folder:
-        click.echo(f"Wrote {', '.join(write_outputs(answer, folder, where))} into {folder}/", err=True)
+        written = write_outputs(answer, folder, where)
+        click.echo(f"Wrote {', '.join(written)} into {folder}/", err=True)
+        if TABLE not in written:
+            click.echo(f"{TABLE} needs pyarrow, which is not installed: pip install 'pyarrow>=15'", err=True)
 
 
 def _write(

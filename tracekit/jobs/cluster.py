@@ -7,7 +7,7 @@ from typing import Any
 from tracekit.analyzers.errors import InputError, MissingPackageError
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.pool import ALONE
-from tracekit.jobs.summary_worker import Answer, summary_of
+from tracekit.jobs.summary_worker import Answer, packed, summary_of, unpacked
 
 LOCAL = "local:"
 _LOST = "Every worker that read it ended (killed, or out of memory)."
@@ -25,11 +25,11 @@ def summaries_of_cluster(cluster: str, paths: Sequence[str], *, use_cache: bool 
             yield _answer(path, future)
 
 
-def _summary(path: str, *, use_cache: bool) -> Answer:
+def _summary(path: str, *, use_cache: bool) -> bytes:
     """Summarize one trace on a worker, without starting other processes."""
     ALONE.set(True)
     try:
-        return summary_of(path, use_cache)
+        return packed(summary_of(path, use_cache))
     finally:
         release_freed()
 
@@ -38,7 +38,7 @@ def _answer(path: str, future: Any) -> Answer:
     from distributed import KilledWorker
 
     try:
-        return future.result()
+        return unpacked(future.result(), path)
     except KilledWorker:
         return Answer(path, None, _LOST)
     finally:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from queue import SimpleQueue
 
 from tracekit.analyzers.readers.decode_worker import receive, send
 from tracekit.analyzers.readers.remote import is_url
-from tracekit.jobs.summary_worker import Answer, summary_of
+from tracekit.jobs.summary_worker import Answer, summary_of, unpacked
 
 ALONE_BYTES = 8 << 20
 """A trace of fewer bytes is read in this process, because starting another takes longer."""
@@ -62,7 +61,7 @@ class _Worker:
         with suppress(OSError):
             send(process.stdin, self._flag + path.encode("utf-8", "surrogateescape"))
             if message := receive(process.stdout):
-                return pickle.loads(message)
+                return unpacked(message, path)
         self.close()
         return None
 

@@ -1,12 +1,11 @@
-"""Summarizes ranks in a separate process, which reads paths from stdin and writes pickled answers to stdout."""
+"""Summarizes ranks in a separate process, which reads paths from stdin and writes answers to stdout."""
 
 import os
-import pickle
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tracekit.analyzers import cache, readers
+from tracekit.analyzers import cache, readers, store
 from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.ranks.summary import RankSummary, summarize
 from tracekit.analyzers.readers.decode_worker import receive, send
@@ -35,6 +34,17 @@ def summary_of(path: str, use_cache: bool = True) -> Answer:
         return Answer(path, None, getattr(error, "why", "") or getattr(error, "what", "") or str(error))
 
 
+def packed(answer: Answer) -> bytes:
+    """Return an answer for another process, which knows the path."""
+    why = answer.why.encode("utf-8", "replace").decode()
+    return store.to_bytes(Answer("", answer.summary, why))
+
+
+def unpacked(message: bytes, path: str) -> Answer:
+    """Return the answer that another process packed."""
+    return replace(store.from_bytes(message, Answer), path=path)
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when it ends
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -43,7 +53,7 @@ def main() -> None:
     while (path := receive(sys.stdin.buffer)) is not None:
         answer = summary_of(path[1:].decode("utf-8", "surrogateescape"), path[:1] == b"1")
         try:
-            send(answers, pickle.dumps(answer, protocol=5))
+            send(answers, packed(answer))
         except BrokenPipeError:
             return
         del answer
