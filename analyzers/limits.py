@@ -20,6 +20,9 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=INT64_MAX)]
 """Integers of a file: Python has no largest integer, but columns and formulas have."""
 
+MOST_ELEMENTS = 2**50
+"""Number of elements that no tensor has: a petabyte of them."""
+
 DAMAGE = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError),
     *(msgspec.MsgspecError, zlib.error, pickle.UnpicklingError),

@@ -2,10 +2,12 @@
 
 import json
 import math
+import re
 from typing import Any
 
-_MOST = 2**63
-"""Number of elements that no tensor has."""
+from tracekit.analyzers.limits import MOST_ELEMENTS
+
+_INNERMOST_LIST = re.compile(r"\[([\d,\s]{16,})\]")
 
 
 def recorded_shapes(shapes: str) -> list[list[int] | None]:
@@ -14,6 +16,15 @@ def recorded_shapes(shapes: str) -> list[list[int] | None]:
     `shapes` is the JSON array of the shapes of all inputs.
     """
     return [dims if _is_shape(dims) else None for dims in _array(shapes)]
+
+
+def is_impossible(shapes: str) -> bool:
+    """Return whether one of the shapes has more elements than any tensor, at whatever depth."""
+    return any(math.prod(map(_size, inner.split(","))) > MOST_ELEMENTS for inner in _INNERMOST_LIST.findall(shapes))
+
+
+def _size(digits: str) -> int:
+    return int(digits) if digits.strip().isdecimal() and len(digits) < 40 else MOST_ELEMENTS + 1
 
 
 def recorded_dims(shapes: str, operand: int) -> list[int]:
@@ -36,4 +47,4 @@ def _array(text: str) -> list[Any]:
 
 def _is_shape(dims: Any) -> bool:
     whole = isinstance(dims, list) and all(type(size) is int and size >= 0 for size in dims)
-    return whole and math.prod(dims) < _MOST and max(dims, default=0) < _MOST
+    return whole and math.prod(dims) <= MOST_ELEMENTS and max(dims, default=0) <= MOST_ELEMENTS

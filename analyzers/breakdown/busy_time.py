@@ -38,7 +38,7 @@ def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
             "kernels": kernels,
         }
     )
-    wall = int(max(end.max(), items.end.max()) - min(start.min(), items.start.min()))
+    wall = int(max(end.max(), _ends(host, items).max()) - min(start.min(), items.start.min()))
     total = int(items.busy.sum())
     return Timeline(wall, total, wall * devices - total, table, device_time(items))
 
@@ -65,11 +65,16 @@ def _step_spans(
     inside = step >= 0
     first, last = np.full(len(host_start), np.iinfo(np.int64).max), host_start.copy()
     np.minimum.at(first, step[inside], items.start[inside])
-    np.maximum.at(last, step[inside], items.end[inside])
-    has_work = first <= last
-    if items.on_device and has_work.all() and (_overlap(host_start, last) or _queued(host, first, last, items, step)):
-        return first, np.maximum(np.append(first[1:], last[-1]), first)
+    np.maximum.at(last, step[inside], _ends(host, items)[inside])
+    in_order = (first <= last).all() and (np.diff(first) > 0).all()
+    if items.on_device and in_order and (_overlap(host_start, last) or _queued(host, first, last, items, step)):
+        return first, np.append(first[1:], last[-1])
     return host_start, np.maximum(host_end, last)
+
+
+def _ends(host: pd.DataFrame, items: WorkItems) -> Ints:
+    """Return when each item ends. Ops of the host end after the ops inside them, which their self time leaves out."""
+    return items.end if items.on_device else items.start + host["duration_ns"].to_numpy()[items.host_row]
 
 
 def _overlap(host_start: Ints, last: Ints) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tracekit.analyzers.costs.dtypes import FLOAT32, DType, Kind
+from tracekit.analyzers.limits import MOST_ELEMENTS
 
 Shape = tuple[int, ...]
 
@@ -21,7 +22,7 @@ class Tensor:
     """None: contiguous, or not recorded."""
 
     def __post_init__(self) -> None:
-        if not all(type(size) is int and size >= 0 for size in self.shape):
+        if not all(type(size) is int and size >= 0 for size in self.shape) or self.numel > MOST_ELEMENTS:
             raise MalformedCall(f"{self.shape} is not a shape")
 
     @property

@@ -49,7 +49,7 @@ READING = (
         "impossible-values",
         "warning",
         "{count} impossible value{s} {were} left out{detail}.",
-        "They are shares above 100 %, or more work than any GPU does in the time. Record or export them again.",
+        "They are shares above 100 %, or more data or work than any GPU holds or does. Record or export them again.",
     ),
     Kind(
         "bad-utf8",

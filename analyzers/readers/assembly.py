@@ -91,12 +91,12 @@ def _paired(marks: Columns) -> tuple[Columns, int]:
 
 def _without_outliers(host: Columns, device: Columns) -> tuple[Columns, Columns, int]:
     """Keep the rows whose start is within a month of the median start, and count the others."""
-    spans = [(c["start_ns"].min(), c["start_ns"].max()) for c in (host, device) if len(c["start_ns"])]
+    spans = [(int(c["start_ns"].min()), int(c["start_ns"].max())) for c in (host, device) if len(c["start_ns"])]
     if not spans or max(last for _, last in spans) - min(first for first, _ in spans) < _MONTH_NS:
         return host, device, 0
     starts = np.concatenate([host["start_ns"], device["start_ns"]])
     middle = np.partition(starts, starts.size // 2)[starts.size // 2]
-    near = np.abs(starts - middle) < _MONTH_NS
+    near = np.abs(starts.astype(np.float64) - middle) < _MONTH_NS  # int64 could overflow
     rows = len(host["start_ns"])
     return take(host, near[:rows]), take(device, near[rows:]), int((~near).sum())
 

@@ -33,8 +33,9 @@ LARGEST_SHARE = 1.01
 Thread = tuple[int | str, int | str]
 """pid and tid, as written: thread "1" is not thread 1."""
 
-_METRICS = "metrics: "
-"""Prefix of the names of events that an XPU's profiler records around kernels with their counters."""
+_METRICS, _METRICS_KEYS, _KERNEL_KEYS = "metrics: ", (b'"kernel_id"', b'"queue"'), (b'"device"', b'"correlation"')
+"""Prefix of the names of events that an XPU's profiler records around kernels with their counters, and the arguments
+that they have and lack (pytorch/kineto, XpuptiScopeProfilerHandlers). A kernel may have any name."""
 _NOT_ON_HOST = {*DEVICE_KINDS, "unknown"}
 _LAST_INTEGER = re.compile(r"(?<![\d-])-?\d{1,9}\Z")
 _INT32_MAX = 2**31 - 1
@@ -67,7 +68,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
     """Return the columns of the events of one chunk."""
     groups = sort(events)
     host, host_dropped = _timed(modules_and_frames(groups.modules) + groups.host, _host_columns)
-    device, device_dropped = _timed([e for e in groups.device if not e.name.startswith(_METRICS)], _device_columns)
+    device, device_dropped = _timed([e for e in groups.device if not _is_metrics(e)], _device_columns)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
     lost_marks = [e for e in groups.marks if e.ph == "B" and kind_of(e.cat) in _NOT_ON_HOST]
     impossible = _leave_out_impossible(device)
@@ -83,6 +84,13 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
         peak_memory=peak_memory(groups.memory),
         python_calls=len(groups.modules),
     )
+
+
+def _is_metrics(event: Event) -> bool:
+    if not event.name.startswith(_METRICS):
+        return False
+    args = bytes(event.args)
+    return all(key in args for key in _METRICS_KEYS) and not any(key in args for key in _KERNEL_KEYS)
 
 
 def _leave_out_impossible(device: Columns) -> int:

@@ -21,7 +21,7 @@ class SortedEvents:
     not_work: list[Event] = field(default_factory=list)
     memory: list[Event] = field(default_factory=list)
     phaseless: int = 0
-    """Number of events without a known phase."""
+    """Number of events without a known phase, and of device work in a phase that has no duration."""
 
     def list_of(self, category: str) -> list[Event]:
         """Return the list for complete events of a category."""
@@ -57,6 +57,6 @@ def sort(events: Sequence[Event]) -> SortedEvents:
             groups.metadata.append(event)
         elif event.ph == "i" and event.name == MEMORY:
             groups.memory.append(event)
-        elif event.ph not in PHASES:
+        elif event.ph not in PHASES or sinks[event.cat] is groups.device:
             groups.phaseless += 1
     return groups

@@ -28,7 +28,8 @@ _NAME_A_FILE = "Name a file, a run's folder, a URL, or - for standard input."
 class Source:
     """The decompressed bytes of one input.
 
-    `head` is its beginning, from which the format is recognized; `blocks()` yields all of it, once. `path` is None for
+    `head` is its beginning after blocks of blanks, from which the format is recognized; `blocks()` yields it and all
+    that follows, once. `path` is None for
     stdin, pipes and URLs. After reading, `damage` says why the bytes ended early ("" if they did not), and
     `trailing_bytes` counts bytes after the end of the compressed data.
     """
@@ -36,7 +37,7 @@ class Source:
     def __init__(self, name: str, path: Path | None, stream: BinaryIO, max_bytes: int) -> None:
         self.name, self.path, self._end = name, path, StreamEnd()
         self._blocks = _decompressed(stream, max_bytes, self._end)
-        self.head = next(self._blocks, b"")
+        self.head = next((block for block in self._blocks if not block.isspace()), b"")
 
     def blocks(self) -> Iterator[bytes]:
         return chain([self.head], self._blocks)

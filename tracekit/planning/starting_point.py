@@ -20,7 +20,7 @@ def start_of(base: Baseline) -> PredictedBaseline:
     return PredictedBaseline(
         latency_us=base.stated_ns / 1e3,
         timed="profiled" if profiled else "modelled" if base.source.kind == "modelled" else "unprofiled",
-        profiler_share=max(0.0, 1 - base.latency_ns / base.stated_ns) if profiled else None,
+        profiler_share=max(0.0, 1 - base.latency_ns / base.stated_ns) if profiled and base.stated_ns else None,
         host_speed=base.host_speed,
         idle_share=base.idle_share,
         memory=base.memory,

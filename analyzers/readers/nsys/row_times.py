@@ -72,8 +72,8 @@ def _span(start: Ints, end: Ints) -> Ints:
 
 
 def _near(times: Ints, middle: int) -> npt.NDArray[np.bool_]:
-    """Return whether times are within a month of the middle. Floats avoid an int64 overflow."""
-    return (times != MISSING) & (np.abs(times.astype(np.float64) - middle) < _MONTH_NS)
+    """Return whether times are within a month of the middle, and far from the ends of int64. Floats do not overflow."""
+    return (times > MISSING) & (times < -MISSING) & (np.abs(times.astype(np.float64) - middle) < _MONTH_NS)
 
 
 def _take(table: Rows, rows: npt.NDArray[np.bool_]) -> Rows:

@@ -10,6 +10,7 @@ import pandas as pd
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.problems import Problem, problem
+from tracekit.analyzers.readers.lacking import impossible_shapes
 from tracekit.analyzers.readers.nsys import api_calls, device_work, nvtx, target
 from tracekit.analyzers.readers.nsys.database import Database, Rows, UnreadTable, open_database
 from tracekit.analyzers.readers.nsys.identity import Processes, thread_names
@@ -151,4 +152,5 @@ def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Problem]:
         problem("no-host-events", int(host.empty)),
         problem("duplicate-correlations", int(elsewhere.sum())),
         problem("no-shapes", int(bool(is_op.any()) and bool((host.loc[is_op, "shapes"] == "").all()))),
+        impossible_shapes(host),
     ]

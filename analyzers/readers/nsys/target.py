@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.readers.nsys.database import Database
+from tracekit.analyzers.readers.nsys.database import MISSING, Database
 from tracekit.analyzers.readers.nsys.identity import pid_of
 from tracekit.analyzers.trace import DeviceProperties
 
@@ -37,4 +37,7 @@ def gpu_of(database: Database, device: Ints, global_pid: Ints) -> Ints:
 def epoch_ns(database: Database) -> int:
     """Return the time at which the report's clock was 0, in ns since 1970; 0 if unknown."""
     rows = database.read(_SESSION, {"utcEpochNs": 0}, {"systemClockNs": 0})
-    return int(rows["utcEpochNs"][0] - rows["systemClockNs"][0]) if len(rows["utcEpochNs"]) else 0
+    if not len(rows["utcEpochNs"]):
+        return 0
+    epoch = int(rows["utcEpochNs"][0]) - int(rows["systemClockNs"][0])
+    return epoch if abs(epoch) < -MISSING else 0

@@ -50,14 +50,14 @@ def events(slices: Sequence[Slice], ends: Sequence[int], tracks: Tracks, last_ns
 
 def event(name: str, category: str, thread: Thread, start_ns: int, duration_ns: int, arguments: Raw) -> Event:
     """Return a complete event."""
-    whole, rest = divmod(start_ns, 1000)
+    sign, (whole, rest) = b"-" if start_ns < 0 else b"", divmod(abs(start_ns), 1000)
     return Event(
         ph="X",
         cat=category,
         name=name,
         pid=thread[0],
         tid=thread[1],
-        ts=Raw(b"%d.%03d" % (whole, rest)),
+        ts=Raw(b"%s%d.%03d" % (sign, whole, rest)),
         dur=duration_ns / 1000,
         args=arguments,
     )

@@ -22,7 +22,7 @@ def read(source: Source, *, is_tree: bool) -> Trace:
     if not profile.launches:
         raise InputError(
             f"{source.name} contains no kernel that Proton recorded.",
-            f"It ends early: {damage}." if damage else "None of its scopes launched a kernel.",
+            _why_empty(damage, profile.unreadable),
             "Launch kernels between proton.start() and proton.finalize().",
         )
     host, threads = host_table(profile.launches)
@@ -36,6 +36,14 @@ def read(source: Source, *, is_tree: bool) -> Trace:
     ]
     metadata = Metadata(format="proton", devices=profile.devices, threads=threads)
     return Trace(metadata, host, _device(profile), problems.table(rows))
+
+
+def _why_empty(damage: str, unreadable: int) -> str:
+    if damage:
+        return f"It ends early: {damage}."
+    if unreadable:
+        return f"The times or counts of {unreadable:,} of its entries are not such numbers."
+    return "None of its scopes launched a kernel."
 
 
 def _device(profile: Profile) -> pd.DataFrame:

@@ -1,6 +1,5 @@
 """Read a `.hatchet` file of Proton: a tree of scopes, with the sums of the kernels in each."""
 
-import math
 import re
 from typing import Any
 
@@ -11,8 +10,9 @@ from tracekit.analyzers.readers.proton.launches import ROOT, TRANSPARENT, Launch
 from tracekit.analyzers.trace import DeviceProperties
 
 _TIME, _COUNT, _DEVICE = "time (ns)", "count", "device_id"
-_MOST_ROWS = 1_000
-"""Most launches of a kernel in a scope that get one row each."""
+_MOST_ROWS, _MOST_ROWS_IN_ALL = 1_000, 1_000_000
+"""Most launches of a kernel in a scope, and of all, that get one row each."""
+_LATEST_NS, _LARGEST_DEVICE = 2**62, 2**31
 _DEEPEST = 500
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _CLOSING = {b"[": b"]", b"{": b"}"}
@@ -49,20 +49,24 @@ def tree(data: bytes) -> Profile:
         at = _add(node, scopes, at, profile)
         unnamed = node.frame.name in TRANSPARENT or (node.frame.name == ROOT and not scopes)
         below = scopes if unnamed else (*scopes, node.frame.name)
-        pending += [(child, below) for child in reversed(node.children)] if len(below) < _DEEPEST else []
+        if len(below) < _DEEPEST:
+            pending += [(child, below) for child in reversed(node.children)]
+        else:
+            profile.unreadable += len(node.children)
     return profile
 
 
 def _add(node: _Node, scopes: tuple[str, ...], at: int, profile: Profile) -> int:
     """Add the launches of a node's kernel, and return when the last of them ends."""
     total, count = _number(node.metrics.get(_TIME)), _number(node.metrics.get(_COUNT))
-    if _TIME in node.metrics and (total is None or count is None):
+    if _TIME in node.metrics and (total is None or count is None or at + total > _LATEST_NS):
         profile.unreadable += 1
+        return at
     if not total or not count:
         return at
-    rows = min(count, _MOST_ROWS)
+    rows = max(1, min(count, _MOST_ROWS, _MOST_ROWS_IN_ALL - len(profile.launches)))
     profile.summed += count if count > 1 else 0
-    device = _number(node.metrics.get(_DEVICE))
+    device = _number(node.metrics.get(_DEVICE), below=_LARGEST_DEVICE)
     for row in range(rows):
         end = at + (total * (row + 1) // rows - total * row // rows)
         profile.launches.append(Launch(scopes, node.frame.name, at, end - at, -1 if device is None else device))
@@ -70,13 +74,13 @@ def _add(node: _Node, scopes: tuple[str, ...], at: int, profile: Profile) -> int
     return at
 
 
-def _number(value: Any) -> int | None:
+def _number(value: Any, below: float = 1e18) -> int | None:
     """Return a count or a time, which may be written as text; None for any other value."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if 0 <= value < 1e18 else None
+    return int(value) if 0 <= value < below else None  # NaN is not
 
 
 def _nodes(data: bytes) -> tuple[list[_Node], str]:
