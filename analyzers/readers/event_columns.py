@@ -162,7 +162,7 @@ def _device_columns(events: list[Event]) -> Columns:
         "threads_per_block": narrowed(_products([a.block for a in args], _INT32_MAX)),
         "registers": _ids([a.registers for a in args]),
         "shared_memory_bytes": _ids([a.shared_memory for a in args]),
-        "occupancy": occupancy / 100,
+        "occupancy": np.where(occupancy == 0, np.nan, occupancy) / 100,  # Kineto writes 0 if it knows none.
         "graph": _graph_ids([a.graph for a in args]),
         "graph_node": _graph_ids([a.graph_node for a in args]),
     }

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from kineto_files import assert_same, codes, kernel, load_events, load_text, op, shared_text, shared_trace
 
+from tracekit.analyzers import analyze
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.readers import load
 from tracekit.analyzers.readers.chunking import CHUNK_BYTES
@@ -207,6 +208,13 @@ def test_arguments_of_other_types_are_absent(tmp_path):
     assert trace.device["stream"].tolist() == [7, 3]
     assert trace.device["blocks"].tolist() == [-1, -1]
     assert trace.device["threads_per_block"].tolist() == [24, -1]
+
+
+def test_an_occupancy_of_0_is_unknown(tmp_path):
+    shares = {"est. achieved occupancy %": 0}, {"est. achieved occupancy %": 50}
+    trace = load_events(tmp_path, op(), *(kernel(ts=20.0 * i, **share) for i, share in enumerate(shares, 1)))
+    assert trace.device["occupancy"].isna().tolist() == [True, False]
+    assert analyze(trace).kernels["occupancy"].tolist() == [0.5]
 
 
 def test_graph_ids(tmp_path):

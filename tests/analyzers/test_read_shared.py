@@ -88,7 +88,7 @@ def test_device_arguments(both):
         numbers = [a.get(k, -1) for k in ("device", "stream", "correlation", "External id", "bytes")]
         numbers += [math.prod(a[k]) if k in a else -1 for k in ("grid", "block")]
         numbers += [a.get(k, -1) for k in ("registers per thread", "shared memory")]
-        expected[(e["name"], *numbers, a.get("est. achieved occupancy %", -100) / 100)] += 1
+        expected[(e["name"], *numbers, (a.get("est. achieved occupancy %") or -100) / 100)] += 1
     columns = ["name", "device", "stream", "correlation", "external_id", "bytes", "blocks", "threads_per_block"]
     columns += ["registers", "shared_memory_bytes"]
     rows = zip(*(trace.device[c] for c in columns), trace.device["occupancy"].fillna(-1), strict=True)
