@@ -14,7 +14,13 @@ from tracekit.analyzers.attribution.training import trains
 from tracekit.analyzers.attribution.work_items import WorkItems, work_items
 from tracekit.analyzers.breakdown.busy_time import timeline
 from tracekit.analyzers.breakdown.compared import counter_problems, counter_source, counters_comparison
-from tracekit.analyzers.breakdown.coverage import attribution_problems, bound_problem, coverage, roof_problems
+from tracekit.analyzers.breakdown.coverage import (
+    attribution_problems,
+    bound_problem,
+    coverage,
+    outside_problem,
+    roof_problems,
+)
 from tracekit.analyzers.breakdown.gaps import find_gaps
 from tracekit.analyzers.breakdown.host_spans import host_spans_table
 from tracekit.analyzers.breakdown.idle_causes import host_causes_table, idle_causes_table
@@ -23,7 +29,7 @@ from tracekit.analyzers.breakdown.layer_tables import layer_types_table, layers_
 from tracekit.analyzers.breakdown.op_tables import kernels_table, ops_table, phases_table
 from tracekit.analyzers.breakdown.totals import Totals
 from tracekit.analyzers.breakdown.unprofiled import busy_exceeds_it, idle_scale, unprofiled_wall_ns
-from tracekit.analyzers.breakdown.whole_steps import usual_ns, whole_steps
+from tracekit.analyzers.breakdown.whole_steps import in_steps, usual_ns, whole_steps
 from tracekit.analyzers.counting.counts import counts_table
 from tracekit.analyzers.counting.places import places_table
 from tracekit.analyzers.hardware import GPU
@@ -70,8 +76,10 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     times = timeline(host, items, attributed.steps)
     scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
     work = work_table(attributed, host["name"], judged, scale)
-    totals = Totals(work, scale)
-    layers = layers_table(host, attributed.layers, attributed.placed, totals)
+    inside = in_steps(work)
+    of_steps = work if inside.all() else work[inside].reset_index(drop=True)
+    totals = Totals(of_steps, scale)
+    layers = layers_table(host, attributed, of_steps, totals)
     compared = counters_comparison(work, counted.costed)
     analysis = Analysis(
         source=_source(trace, attributed, device, work),
@@ -79,13 +87,13 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         timeline=times,
         work=work,
         layers=layers,
-        layer_types=layer_types_table(layers, attributed.placed, totals),
-        layer_ops=layer_ops_table(layers, work, totals),
-        layer_parts=layer_parts_table(layers, work, totals),
-        ops=ops_table(host, attributed.ops, work, totals),
-        kernels=kernels_table(items, work, host["name"], layers, totals),
-        phases=phases_table(attributed.phases, totals),
-        coverage=coverage(work),
+        layer_types=layer_types_table(layers, of_steps, totals),
+        layer_ops=layer_ops_table(layers, of_steps, totals),
+        layer_parts=layer_parts_table(layers, of_steps, totals),
+        ops=ops_table(host, attributed, of_steps, totals),
+        kernels=kernels_table(of_steps, items.occupancy[inside], host["name"], layers, totals),
+        phases=phases_table(attributed.phases, of_steps, totals),
+        coverage=coverage(of_steps),
         bound=_shares(metadata, items, judged, work, times),
         problems=problems.concat(
             trace.problems,
@@ -109,15 +117,18 @@ def _measured(trace: Trace, counted: Judged, items: WorkItems, gpu: GPU | None) 
 def _problems(
     trace: Trace, attributed: Attributed, device: RunDevice, judged: Judged, work: pd.DataFrame, times: Timeline
 ) -> pd.DataFrame:
+    capture = trace.metadata.capture
+    modelled = bool(capture and capture.source == "modelled")
     exceeds = busy_exceeds_it(trace.metadata.latency, times, work["device"].nunique())
     return problems.table(
         [
             *device.problems,
             *attribution_problems(trace.host, attributed.items, work, attributed.layers),
-            *roof_problems(work, judged.costed, judged.roofs, device.gpu),
+            *roof_problems(work, judged.costed, judged.roofs, device.gpu, modelled),
             bound_problem(attributed.items, judged.own_bound),
             problems.problem("busy-exceeds-latency", int(exceeds)),
             problems.problem("steps-set-apart", attributed.steps.set_apart),
+            outside_problem(work),
         ]
     )
 

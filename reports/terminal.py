@@ -143,7 +143,7 @@ def _own_time(analysis: Analysis) -> pd.DataFrame:
     it."""
     types = analysis.layer_types
     names = [f"{count} × {name}" for count, name in zip(types["layers"], types["type"], strict=True)]
-    return types.assign(name=names, share=types["self_busy_ns"] / max(1, analysis.timeline.busy_ns))
+    return types.assign(name=names, share=types["self_busy_ns"] / max(1, analysis.layers["self_busy_ns"].sum()))
 
 
 def _top(frame: pd.DataFrame) -> str:

@@ -1,7 +1,9 @@
 """`tracekit open`, with a fake browser that fetches the trace."""
 
 import contextlib
+import gzip
 import http.client
+import json
 import socket
 import threading
 import urllib.error
@@ -14,12 +16,15 @@ import pytest
 from click.testing import CliRunner
 
 from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.readers import load
+from tracekit.capture.progress import silent
 from tracekit.cli import main
 from tracekit.viewing import open_run
 from tracekit.viewing.file_server import FileServer
 from tracekit.viewing.open_run import UI, show_trace
 
-SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SAMPLE = EXAMPLES / "traces" / "h200_gpt2_prefill.json.gz"
 CONTENT = b"\x1f\x8b not really" * 1000
 
 
@@ -70,7 +75,7 @@ def answer_of(server: FileServer, path: str, method: str = "GET", **headers: str
 
 def test_perfetto_fetches_the_trace_and_the_server_ends(trace: Path) -> None:
     browsers: list[Browser] = []
-    show_trace(trace, lambda address: browsers.append(Browser(address)), port=0)
+    show_trace(trace, lambda address: browsers.append(Browser(address)), silent, port=0)
     browser = browsers[0]
     browser.join()
     assert browser.page == "https://ui.perfetto.dev"
@@ -85,7 +90,46 @@ def test_perfetto_fetches_the_trace_and_the_server_ends(trace: Path) -> None:
 def test_of_a_folder_the_trace_is_served(tmp_path: Path) -> None:
     (tmp_path / "trace.json.gz").write_bytes(CONTENT)
     browsers: list[Browser] = []
-    show_trace(tmp_path, lambda address: browsers.append(Browser(address)), port=0)
+    show_trace(tmp_path, lambda address: browsers.append(Browser(address)), silent, port=0)
+    browsers[0].join()
+    assert browsers[0].content == CONTENT
+
+
+@pytest.mark.parametrize(
+    "sample", ["traces/plain/h100_encoder.json.gz", "proton/h100_trace_shadow_eager.chrome_trace.gz"]
+)
+def test_an_imported_trace_is_served_with_findings(sample: str) -> None:
+    browsers: list[Browser] = []
+    show_trace(EXAMPLES / sample, lambda address: browsers.append(Browser(address)), silent, port=0)
+    browsers[0].join()
+    document = json.loads(gzip.decompress(browsers[0].content))
+    events = document if isinstance(document, list) else document["traceEvents"]
+    assert {"tracekit", "kernel"} <= {each.get("cat") for each in events}
+    assert (
+        sum(each.get("cat") == "kernel" for each in events)
+        == (load(EXAMPLES / sample).device["category"] == "kernel").sum()
+    )
+    assert browsers[0].url.endswith(".json.gz")
+
+
+def test_a_trace_that_cannot_be_analyzed_is_served_as_it_is(trace: Path) -> None:
+    said: list[str] = []
+    browsers: list[Browser] = []
+    show_trace(trace, lambda address: browsers.append(Browser(address)), said.append, port=0)
+    browsers[0].join()
+    assert browsers[0].content == CONTENT
+    assert "without findings" in said[0]
+
+
+def test_without_a_browser_the_trace_is_served_until_it_is_fetched(
+    trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browsers: list[Browser] = []
+    monkeypatch.setattr(open_run, "FileServer", lambda file, origin, _: FileServer(file, origin, 0))
+    monkeypatch.setattr(open_run.webbrowser, "open", lambda address: browsers.append(Browser(address)))
+    result = CliRunner().invoke(main, ["open", str(trace), "--perfetto"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
     browsers[0].join()
     assert browsers[0].content == CONTENT
 

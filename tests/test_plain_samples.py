@@ -22,7 +22,7 @@ def test_a_training_of_others_is_recognised_and_counted(name):
     assert len(analysis.steps) == 3
     assert {"backward", "forward", "optimizer"} <= set(analysis.phases["name"])
     assert analysis.coverage.cost >= COST_COVERAGE[name]
-    assert analysis.kernels["busy_ns"].sum() == analysis.timeline.busy_ns
+    assert analysis.kernels["busy_ns"].sum() == analysis.timeline.steps["busy_ns"].sum()
 
 
 @pytest.mark.parametrize("name", ["dlrm-dense", "dlrm-sparse", "gnn"])

@@ -15,7 +15,7 @@ from tracekit.analyzers.attribution.layer_tree import Label, Tree, tree_by_nesti
 from tracekit.analyzers.attribution.nesting import Nest, Rows, take
 from tracekit.analyzers.attribution.origin import Origin
 from tracekit.analyzers.attribution.program_ranges import with_program_ranges
-from tracekit.analyzers.attribution.steps import is_step_name
+from tracekit.analyzers.attribution.steps import Steps, is_step_name
 
 Ints = npt.NDArray[np.int64]
 LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"]
@@ -80,9 +80,15 @@ def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> R
     return take(layers.tree.of_row, np.where(use_forward, differentiated, call))
 
 
-def calls_and_host_time(host: pd.DataFrame, layers: Layers) -> tuple[Ints, Ints]:
-    """Return the number of calls of each layer, and the host time in them in ns. A recursive call adds no time."""
-    rows, of_row = layers.calls.rows, layers.tree.of_row
+def calls_and_host_time(host: pd.DataFrame, layers: Layers, steps: Steps) -> tuple[Ints, Ints]:
+    """Return the number of calls of each layer in steps, and the host time in them in ns. A recursive call adds none.
+
+    A layer without a call in a step was called when its graph was captured: these calls count.
+    """
+    every, of_row = layers.calls.rows, layers.tree.of_row
+    inside = steps.overlap(host, every)
+    called = np.bincount(of_row[every[inside]], minlength=len(layers.tree.paths)) > 0
+    rows = every[inside | ~called[of_row[every]]]
     above = take(of_row, layers.calls.parents()[rows])
     duration = np.where(above == of_row[rows], 0, host["duration_ns"].to_numpy()[rows])
     size = len(layers.tree.paths)

@@ -44,6 +44,13 @@ class Steps(msgspec.Struct, frozen=True):
             return np.zeros(len(time), dtype=np.int32)
         return _at(self.start, self.end, time)
 
+    def overlap(self, host: pd.DataFrame, rows: Ints | Rows) -> npt.NDArray[np.bool_]:
+        """Return which rows of the host overlap a step; all if no step contains work."""
+        if not (self.of_item >= 0).any() or not len(self.start):
+            return np.ones(len(rows), dtype=bool)
+        start, end = _spans(host, rows)
+        return np.append(self.start, np.iinfo(np.int64).max)[np.searchsorted(self.end, start, side="right")] <= end
+
 
 class _Marks(msgspec.Struct, frozen=True):
     """Host rows of the ranges that mark steps, in order."""
@@ -111,7 +118,7 @@ def _in_order(host: pd.DataFrame, rows: Ints) -> Ints:
     return rows[thread == np.bincount(thread).argmax()]
 
 
-def _spans(host: pd.DataFrame, rows: Ints) -> tuple[Ints, Ints]:
+def _spans(host: pd.DataFrame, rows: Ints | Rows) -> tuple[Ints, Ints]:
     start = host["start_ns"].to_numpy()[rows].astype(np.int64)
     return start, start + host["duration_ns"].to_numpy()[rows]
 

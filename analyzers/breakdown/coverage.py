@@ -8,6 +8,7 @@ from tracekit.analyzers import problems
 from tracekit.analyzers.attribution.collective_messages import unknown_messages
 from tracekit.analyzers.attribution.layers import Layers
 from tracekit.analyzers.attribution.work_items import WorkItems
+from tracekit.analyzers.breakdown.whole_steps import in_steps
 from tracekit.analyzers.hardware import GPU
 from tracekit.analyzers.problems import Problem
 from tracekit.analyzers.results import Coverage
@@ -49,11 +50,11 @@ def attribution_problems(host: pd.DataFrame, items: WorkItems, work: pd.DataFram
     ]
 
 
-def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | None) -> list[Problem]:
+def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | None, modelled: bool) -> list[Problem]:
     """Return the problems of work that is faster than its roof, and of estimated bytes.
 
     Work above its roof is explained if only the memory roof is exceeded, by no more than the traffic that the L2 cache
-    can hold. Otherwise it is doubtful.
+    can hold. Otherwise it is doubtful. A model of kernel times knows the L2 cache: its explanation is no finding.
     """
     above = (work["roof_fraction"] > 1).to_numpy()
     saved_s = gpu.l2_bytes / gpu.bandwidth if gpu else 0.0
@@ -62,7 +63,7 @@ def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | N
     in_l2 = above & in_device & ~(roofs.compute_s > duration_s) & (roofs.memory_s - saved_s <= duration_s)
     doubtful = above & ~in_l2
     return [
-        problems.problem("above-roof-l2", int(in_l2.sum())),
+        problems.problem("above-roof-l2", 0 if modelled else int(in_l2.sum())),
         problems.problem("above-roof", int(doubtful.sum()), _worst(work[doubtful])),
         problems.problem("estimated-bytes", int(costed.estimated.sum())),
     ]
@@ -73,6 +74,12 @@ def bound_problem(items: WorkItems, own: npt.NDArray[np.object_]) -> Problem:
     busy = items.busy if items.on_device else np.zeros(len(own))
     share = busy[own == ""].sum() / max(busy.sum(), 1)
     return problems.problem("bound-unknown", int((own == "").sum()) if share >= _NOTABLE else 0, f"{share:.0%}")
+
+
+def outside_problem(work: pd.DataFrame) -> Problem:
+    """Return the problem that work outside the steps is not in the tables."""
+    outside = ~in_steps(work)
+    return problems.problem("work-outside-steps", int(outside.sum()), f"{_share(work, outside):.1%}")
 
 
 def _share(work: pd.DataFrame, mask: Bools) -> float:

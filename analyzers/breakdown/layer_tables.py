@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.layers import Layers, calls_and_host_time
-from tracekit.analyzers.attribution.placing import Placed
+from tracekit.analyzers.attribution.attribute import Attributed
+from tracekit.analyzers.attribution.layers import calls_and_host_time
 from tracekit.analyzers.breakdown.totals import Totals, busy_ns, duration_ns, with_children
 from tracekit.analyzers.layer_result_tables import LAYER_TYPES, LAYERS
 
@@ -17,16 +17,18 @@ NO_LAYER = "(no layer)"
 _OWN = ("calls", "self_duration_ns", "self_busy_ns")
 
 
-def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Totals) -> pd.DataFrame:
-    """Return LAYERS in tree order.
+def layers_table(host: pd.DataFrame, attributed: Attributed, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
+    """Return LAYERS in tree order, for the rows of WORK that `totals` sums.
 
     Work in no layer gets a root row "(no layer)", so self_busy_ns sums to the busy time.
     """
-    stray = bool((placed.of_item < 0).any())
+    placed, of_item = attributed.placed, work["layer"].to_numpy()
+    stray = bool((of_item < 0).any())
     parents = [*placed.parents, -1] if stray else list(placed.parents)
     size = len(parents)
-    own = totals.by(np.where(placed.of_item < 0, size - 1, placed.of_item), size)
-    calls, cpu_ns = (np.resize(np.append(values, [0, 0]), size) for values in calls_and_host_time(host, layers))
+    own = totals.by(np.where(of_item < 0, size - 1, of_item), size)
+    counts = calls_and_host_time(host, attributed.layers, attributed.steps)
+    calls, cpu_ns = (np.resize(np.append(values, [0, 0]), size) for values in counts)
     return LAYERS.frame(
         {
             "path": [*placed.paths, NO_LAYER][:size],
@@ -43,12 +45,12 @@ def layers_table(host: pd.DataFrame, layers: Layers, placed: Placed, totals: Tot
     )
 
 
-def layer_types_table(layers: pd.DataFrame, placed: Placed, totals: Totals) -> pd.DataFrame:
+def layer_types_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
     """Return LAYER_TYPES for the rows of LAYERS that have a class."""
-    types = [name for name in dict.fromkeys(placed.types) if name]
+    types = [name for name in dict.fromkeys(layers["type"]) if name]
     code = np.array([types.index(name) if name else -1 for name in layers["type"]], dtype=np.int64)
     parents = layers["parent"].tolist()
-    inside = with_children(totals.by(placed.of_item, len(layers)), parents)
+    inside = with_children(totals.by(work["layer"].to_numpy(), len(layers)), parents)
     outermost = np.where(_inside_own_type(code.tolist(), parents), -1, code)
     columns = totals.columns(_sum_rows(inside, outermost, len(types)), roof=False)
     columns.pop("kernels")

@@ -1,9 +1,17 @@
-"""Selects the steps whose wall time is that of a whole step, and returns their usual time."""
+"""Selects the work of steps, and the steps whose wall time is that of a whole step, and returns their usual time."""
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 _CUT_OFF = 0.5
 """A last step with less than this fraction of the time of every other one was cut off."""
+
+
+def in_steps(work: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which rows of WORK are inside steps; all rows if no step contains any."""
+    inside = (work["step"] >= 0).to_numpy()
+    return inside if inside.any() else ~inside
 
 
 def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:

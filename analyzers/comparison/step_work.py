@@ -6,6 +6,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribution.kernel_names import is_communication
 from tracekit.analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
+from tracekit.analyzers.breakdown.whole_steps import in_steps
 from tracekit.analyzers.costs.generated import generated
 from tracekit.analyzers.results import Analysis
 
@@ -21,7 +22,7 @@ def step_work(analysis: Analysis) -> pd.DataFrame:
     a generated kernel is the ops that it fuses. layer is the row in the layers, -1 for none. signature is the FLOPs of
     the whole op, 0 if unknown.
     """
-    work = analysis.work[in_steps(analysis)]
+    work = analysis.work[in_steps(analysis.work)]
     parts = 1.0 / (steps_of(analysis) * devices_of(analysis))
     return pd.DataFrame(
         {
@@ -38,11 +39,6 @@ def step_work(analysis: Analysis) -> pd.DataFrame:
             "signature": _signatures(work),
         }
     )
-
-
-def in_steps(analysis: Analysis) -> npt.NDArray[np.bool_]:
-    inside = (analysis.work["step"] >= 0).to_numpy()
-    return inside if inside.any() else ~inside
 
 
 def steps_of(analysis: Analysis) -> int:

@@ -8,8 +8,9 @@ import numpy.typing as npt
 import pandas as pd
 from msgspec import Struct
 
+from tracekit.analyzers.breakdown.whole_steps import in_steps
 from tracekit.analyzers.capture_info import Latency
-from tracekit.analyzers.comparison.step_work import devices_of, in_steps
+from tracekit.analyzers.comparison.step_work import devices_of
 from tracekit.analyzers.results import Analysis
 
 Floats = npt.NDArray[np.float64]
@@ -50,7 +51,7 @@ def run_times(analysis: Analysis) -> RunTimes:
 
 
 def _parts(analysis: Analysis) -> Parts:
-    work = analysis.work[in_steps(analysis)]
+    work = analysis.work[in_steps(analysis.work)]
     step = np.maximum(work["step"].to_numpy(), 0)
     paths = np.append(analysis.layers["path"].to_numpy(dtype=object), "")
     names = {

@@ -119,7 +119,13 @@ ANALYZING = (
         "steps-set-apart",
         "info",
         "{count} step{s} without work, or cut off by the edge of the recording, {is|are} left out.",
-        "Means and shares are those of the other steps. Kernels, ops and layers hold the work of these steps, too.",
+        "Means, shares and tables are those of the other steps.",
+    ),
+    Kind(
+        "work-outside-steps",
+        "info",
+        "{count} work item{s}, {detail} of the busy time, ran outside the steps.",
+        "Bounds, shares and the tables of layers, ops and kernels are those of the steps.",
     ),
     Kind(
         "step-not-reproduced",

@@ -11,6 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.breakdown.layer_tables import NO_LAYER
 from tracekit.analyzers.breakdown.op_tables import NO_OP, OF_GRAPH
+from tracekit.analyzers.breakdown.whole_steps import in_steps
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.figures.style import BOUND_NAMES, Figure
 from tracekit.reports.names import inside, printable, shortened
@@ -28,7 +29,7 @@ def icicle(analysis: Analysis) -> tuple[Figure, str]:
     ops, kernels = (_named(kept[name], table) for name, table in (("op", analysis.ops), ("kernel", analysis.kernels)))
     phase, phases = pd.factorize(kept["phase"])
     data = {
-        "total": analysis.timeline.busy_ns,
+        "total": int(leaves["ns"].sum()),
         "bounds": [name or "unknown" for name in BOUND_NAMES],
         "phases": [_text(str(name)) for name in phases],
         "layers": _layers(analysis.layers),
@@ -70,9 +71,9 @@ def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _leaves(analysis: Analysis) -> pd.DataFrame:
-    """Return busy time (ns) by row of the layer (-1: none), op, kernel ("" on a CPU, where the ops are the work), phase
-    and bound."""
-    work = analysis.work
+    """Return busy time (ns) in steps by row of the layer (-1: none), op, kernel ("" on a CPU, where ops are the work),
+    phase and bound."""
+    work = analysis.work[in_steps(analysis.work)]
     stray = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)
     op = work["op_name"].astype(object).to_numpy()
     layer = work["layer"].to_numpy()

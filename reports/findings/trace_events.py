@@ -83,7 +83,7 @@ def _layers(analysis: Analysis, process: int, work: pd.DataFrame) -> Iterator[Ev
     types = [printable(kind) for kind in analysis.layers["type"]]
     rows = zip(*(part.tolist() for part in (spans.layer, spans.start_ns, spans.end_ns, spans.kernels)), strict=True)
     for layer, start, end, kernels in rows:
-        place = {"pid": process, "tid": _LAYERS, "ts": _moment(analysis, start), "dur": _microseconds(end - start)}
+        place = {"pid": process, "tid": _LAYERS, "ts": _moment(analysis, start), "dur": exact_microseconds(end - start)}
         args = {"type": types[layer], "kernels": kernels}
         yield {"ph": "X", "cat": CATEGORY, "name": paths[layer], **place, "args": args}
 
@@ -96,9 +96,10 @@ def _metadata(
 
 def _moment(analysis: Analysis, nanoseconds: int) -> msgspec.Raw:
     """Return a time in µs of the trace's clock, exact to the nanosecond."""
-    return _microseconds(analysis.source.zero_ns + nanoseconds)
+    return exact_microseconds(analysis.source.zero_ns + nanoseconds)
 
 
-def _microseconds(nanoseconds: int) -> msgspec.Raw:
+def exact_microseconds(nanoseconds: int) -> msgspec.Raw:
+    """Return a time in µs for JSON, which holds more digits than a float."""
     sign, nanoseconds = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)
     return msgspec.Raw(f"{sign}{nanoseconds // 1000}.{nanoseconds % 1000:03d}".encode())

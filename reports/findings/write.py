@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from isal import igzip
@@ -14,13 +15,16 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers.chunking import open_events
 from tracekit.analyzers.readers.source import MAX_BYTES, open_source
 from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import Trace
 from tracekit.reports.files import written
+from tracekit.reports.findings.recorded_events import recorded_events
 from tracekit.reports.findings.removal import Removed, public_events, public_header
 from tracekit.reports.findings.trace_events import BEGIN, END, events
 
 _BATCH = 4096
 _BLOCK_BYTES = 1 << 20
 _OPENING, _CLOSING = (f'{{"ph":"M","cat":"{category}"'.encode() for category in (BEGIN, END))
+_LAST = b'{"ph":"M","name":"process_sort_index","pid":1,"args":{"sort_index":0}}\n]\n'
 _END_OF_LAST = re.compile(rb"[^}]*\}\},\n")
 
 
@@ -56,7 +60,7 @@ def annotate(
             if not keep_metadata:
                 head, recorded = _public(head, recorded, removed)
             opening = head + b'"traceEvents":[' if head else b"["
-            for block in _even(chain([opening], _findings(analysis, mark), recorded)):
+            for block in _even(chain([opening], _encoded(events(analysis, mark)), recorded)):
                 out.write(block)
     return removed
 
@@ -66,6 +70,20 @@ def check_read_twice(trace: str) -> None:
     if trace == "-" or Path(trace).is_fifo():
         what = "Standard input" if trace == "-" else trace
         raise InputError(f"{what} cannot be annotated.", "A pipe can be read only once.", "Name a file.")
+
+
+def has_findings(trace: Path, *, max_bytes: int = MAX_BYTES) -> bool:
+    """Return whether the file is a JSON trace of torch.profiler to which `annotate` has added findings."""
+    with open_source(trace, max_bytes) as source:
+        _, first, opened = open_events(source.blocks())
+        return opened and first.lstrip().startswith(_OPENING)
+
+
+def write_timeline(trace: Trace, target: Path, analysis: Analysis) -> None:
+    """Write a trace of any format as compressed JSON for Perfetto, with the findings of its analysis."""
+    with written(target) as beside, _compressed(beside) as out:
+        for block in _even(chain([b"["], _encoded(chain(events(analysis), recorded_events(trace))), [_LAST])):
+            out.write(block)
 
 
 def public_copy(trace: str | Path, target: Path, *, max_bytes: int = MAX_BYTES) -> Removed:
@@ -102,9 +120,8 @@ def _compressed(path: Path) -> Iterator[igzip.IGzipFile]:
         yield out
 
 
-def _findings(analysis: Analysis, mark: str) -> Iterator[bytes]:
+def _encoded(rest: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     encode = msgspec.json.Encoder().encode
-    rest = events(analysis, mark)
     while batch := list(islice(rest, _BATCH)):
         yield b"\n" + b",\n".join(map(encode, batch)) + b","
     yield b"\n"

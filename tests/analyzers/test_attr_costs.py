@@ -17,7 +17,8 @@ FLOPS = 2 * 64 * 256 * 512
 
 
 def capture(**values):
-    return CaptureInfo(version="0", source="measured", device="cuda", gpu="h200", device_name="NVIDIA H200", **values)
+    known = {"source": "measured", "device": "cuda", "gpu": "h200", "device_name": "NVIDIA H200"}
+    return CaptureInfo(version="0", **{**known, **values})
 
 
 def codes(analysis):
@@ -119,16 +120,19 @@ def test_roof_fraction_is_the_larger_roof_time_over_the_measured_time():
 
 
 def test_above_the_memory_roof_is_explained_by_the_l2_or_doubted():
-    def run(rows, duration_us):
+    def run(rows, duration_us, **made_by):
         shapes = {"shapes": f"[[{rows},1024]]", "dtypes": '["float"]', "values": '[""]'}
         made = Handmade().host("op", "aten::neg", 0, 50, **shapes).launched("k", 5, 60, duration_us)
-        return analyze(made.trace())
+        return analyze(made.trace(**made_by))
 
     small, large = run(1024, 1), run(1024 * 1024, 500)
     assert small.work.roof_fraction[0] > 1
     assert large.work.roof_fraction[0] > 1
     assert codes(small) == {"no-layers": 1, "above-roof-l2": 1}
     assert codes(large) == {"no-layers": 1, "above-roof": 1}
+    modelled = {"capture": capture(source="modelled")}
+    assert codes(run(1024, 1, **modelled)) == {"no-layers": 1}
+    assert codes(run(1024 * 1024, 500, **modelled)) == {"no-layers": 1, "above-roof": 1}
 
 
 def test_above_the_compute_roof_is_never_explained_by_the_l2():

@@ -7,6 +7,7 @@ import pytest
 from handmade import Handmade, addmm
 
 from tracekit.analyzers import analyze
+from tracekit.analyzers.ranges import step
 from tracekit.analyzers.readers import load
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_compile-and-graph.json.gz"
@@ -164,3 +165,14 @@ def test_a_captured_net_of_torch_2_11_on_an_h200():
     by_op = eager.groupby("op")["flops"].sum()
     replayed = work[work["family"] == "gemm"].groupby(["launch", "op"])["flops"].sum()
     assert len(replayed) == 6 and np.allclose(replayed, by_op.max())
+
+
+def test_captured_ops_and_layers_of_replayed_steps_keep_the_calls_of_their_capture():
+    made = Handmade()
+    capture(made, 0, CALLS)
+    for i in (2, 3):
+        made.host("range", step(i - 2), 100 * i, 90)
+        replay(made, 100 * i, i, KERNELS)
+    analysis = analyze(made.trace())
+    assert analysis.ops[["calls", "kernels"]].to_numpy().tolist() == [[1, 2]] * 3
+    assert analysis.layers[["calls", "kernels"]].to_numpy().tolist() == [[1, 2]] * 3

@@ -117,7 +117,7 @@ def test_an_empty_last_step_is_set_apart():
     assert "steps-set-apart" in codes(analysis)
 
 
-def test_a_cut_first_step_is_set_apart_and_its_work_stays():
+def test_a_cut_first_step_is_set_apart_and_its_work_is_counted():
     made = Handmade()
     for i in range(3):
         made.host("range", f"ProfilerStep#{i}", 100 * i, 90)
@@ -126,8 +126,24 @@ def test_a_cut_first_step_is_set_apart_and_its_work_stays():
     analysis = analyze(made.trace())
     assert analysis.timeline.steps["kernels"].tolist() == [4, 4]
     assert analysis.work["step"].tolist() == [-1] + [0] * 4 + [1] * 4
-    assert analysis.kernels["calls"].tolist() == [9]
-    assert analysis.problems.set_index("code")["count"]["steps-set-apart"] == 1
+    assert analysis.kernels["calls"].tolist() == [8]
+    assert analysis.problems.set_index("code")["count"][["steps-set-apart", "work-outside-steps"]].tolist() == [1, 1]
+
+
+def test_tables_hold_the_work_of_the_steps():
+    made = Handmade().host("op", "aten::copy_", 0, 40)
+    made.launched("Memcpy HtoD", 5, 10, 80, call="cudaMemcpyAsync", category="memcpy", bytes=100)
+    for i in range(1, 3):
+        made.host("range", step(i), 100 * i, 90).host("op", "aten::neg", 100 * i + 1, 8)
+        made.launched("neg", 100 * i + 2, 100 * i + 10, 20)
+    made.host("op", "aten::neg", 300, 5)
+    analysis = analyze(made.trace())
+    assert analysis.kernels[["name", "calls", "share"]].to_numpy().tolist() == [["neg", 2, 1.0]]
+    assert analysis.ops[["name", "calls", "cpu_ns"]].to_numpy().tolist() == [["aten::neg", 2, 16_000]]
+    assert analysis.layers["busy_ns"].tolist() == [40_000]
+    assert analysis.work["name"].tolist() == ["Memcpy HtoD", "neg", "neg"]
+    outside = analysis.problems.set_index("code").loc["work-outside-steps"]
+    assert (outside["count"], "66.7%" in outside["message"]) == (1, True)
 
 
 def test_a_batch_of_a_loader_is_a_step_and_what_follows_the_last_update_is_none():

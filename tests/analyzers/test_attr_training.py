@@ -40,7 +40,7 @@ def test_phases_are_told_by_ops(analysis):
         "forward": 9_000,
         "backward": 30_000,
         "optimizer": 6_000,
-        "(no phase)": 3_000,
+        "(no phase)": 2_000,
     }
     assert phases["calls"].to_dict() == {"forward": 3, "backward": 3, "optimizer": 3, "(no phase)": 0}
     assert phases["wall_ns"]["backward"] == 3 * 9_000

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from tracekit.analyzers.errors import TracekitError
+from tracekit.commands._output import say
 from tracekit.commands._reading import Reading
 
 
@@ -15,8 +17,9 @@ from tracekit.commands._reading import Reading
 def command(run: Path, perfetto: bool, no_browser: bool) -> None:
     """Open the report of RUN (a run's folder, a trace, or a page) in the browser.
 
-    A missing report is written first. With --perfetto, the trace is served on port 9001 of this machine, only to
-    ui.perfetto.dev and only until it has been fetched; it is not uploaded.
+    A missing report is written first. With --perfetto, the trace is served with the findings on port 9001 of this
+    machine, only to ui.perfetto.dev and only until it has been fetched; it is not uploaded. A trace of another format
+    than torch.profiler's is converted. Without a browser, the address is printed.
     """
     from tracekit.viewing.open_run import browse, report_of, show_trace
 
@@ -24,6 +27,13 @@ def command(run: Path, perfetto: bool, no_browser: bool) -> None:
     if not perfetto:
         show(report_of(run).absolute().as_uri())
         return
-    click.echo("Serving the trace until Perfetto has fetched it. Ctrl-C ends it.", err=True)
+
+    def show_or_print(address: str) -> None:
+        say("serving the trace until Perfetto has fetched it; Ctrl-C ends it")
+        try:
+            show(address)
+        except TracekitError:
+            click.echo(address)
+
     with suppress(KeyboardInterrupt):
-        show_trace(run, show)
+        show_trace(run, show_or_print, say)

@@ -3,6 +3,7 @@
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from tracekit.analyzers.errors import InputError, TracekitError
@@ -33,15 +34,36 @@ def report_of(run: Path) -> Path:
     return page
 
 
-def show_trace(run: Path, show: Show, port: int = PORT) -> None:
+def show_trace(run: Path, show: Show, say: Show, port: int = PORT) -> None:
     """Serve the trace on loopback, `show` the address of Perfetto's UI that loads it, and return once it is fetched.
 
-    Perfetto's UI may fetch only from port 9001 of this machine.
+    A trace without findings is served as a copy with them. Perfetto's UI may fetch only from port 9001 of this machine.
     """
     trace = _existing(run / TRACE if run.is_dir() else run)
-    with FileServer(trace, UI, port) as server:
-        show(f"{UI}/#!/?url=http://{HOST}:{server.port}/{quote(trace.name)}")
-        server.serve()
+    with TemporaryDirectory() as folder:
+        try:
+            served = _with_findings(trace, Path(folder))
+        except TracekitError as error:
+            say(f"The trace is served without findings. {error}")
+            served = trace
+        with FileServer(served, UI, port) as server:
+            show(f"{UI}/#!/?url=http://{HOST}:{server.port}/{quote(served.name)}")
+            server.serve()
+
+
+def _with_findings(trace: Path, folder: Path) -> Path:
+    from tracekit.analyzers import cache
+    from tracekit.answers.full_analysis import analyze
+    from tracekit.reports.findings.write import annotate, has_findings, write_timeline
+
+    if has_findings(trace):
+        return trace
+    analysis, copy = analyze(trace), folder / f"{trace.name.split('.')[0]}.json.gz"
+    if analysis.source.format == "kineto":
+        annotate(trace, copy, analysis, keep_metadata=True)
+    else:
+        write_timeline(cache.load(trace), copy, analysis)
+    return copy
 
 
 def _existing(path: Path) -> Path:
