@@ -31,8 +31,8 @@ def recorded_events(trace: Trace) -> Iterator[dict[str, Any]]:
 def _spans(rows: pd.DataFrame, process: "pd.Series[int]", thread: "pd.Series[int]", zero_ns: int) -> Iterator[Any]:
     names = [printable(str(name)) for name in rows["name"].cat.categories]
     categories = [_CATEGORIES.get(str(name), str(name)) for name in rows["category"].cat.categories]
-    columns = (rows["name"].cat.codes, rows["category"].cat.codes, process, thread, rows["start_ns"])
-    columns = (*columns, rows["duration_ns"], rows["correlation"])
+    numbers = (rows[name] for name in ("start_ns", "duration_ns", "correlation"))
+    columns = (rows["name"].cat.codes, rows["category"].cat.codes, process, thread, *numbers)
     for name, category, pid, tid, start, duration, correlation in zip(
         *(each.tolist() for each in columns), strict=True
     ):
