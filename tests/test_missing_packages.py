@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,7 +13,8 @@ from typing import NamedTuple
 import pytest
 from tiny_trace import write_tiny_trace
 
-from tracekit.capture.packages import EXTRAS, require
+from tracekit.analyzers.packages import REQUIREMENTS
+from tracekit.capture.packages import require
 from tracekit.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -99,6 +101,11 @@ def without(packages: Iterable[str], codes: Iterable[str], folder: Path) -> list
     return each_without([(list(packages), code) for code in codes], folder)
 
 
+def quoted(package: str) -> str:
+    """Return the requirements of a package as a hint names them."""
+    return " ".join(f"'{each}'" for each in REQUIREMENTS[package])
+
+
 def command(words: list[str]) -> str:
     return f"from tracekit.cli import main\nmain({words!r})"
 
@@ -115,13 +122,13 @@ def test_commands_that_run_a_model_say_what_to_install(tmp_path, package, verbs)
     for verb, done in zip(verbs, every, strict=True):
         assert done.status == 1, verb
         assert f"{package} is not installed." in done.stderr, (verb, done.stderr)
-        assert "pip install 'tracekit[capture]'" in done.stderr
+        assert f"pip install {quoted(package)}" in done.stderr
         assert "bug" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_other_commands_need_no_extra(tmp_path):
     codes = [command(words) for words in NEED_NO_TORCH.values()]
-    every = without([*EXTRAS, "fsspec", "ncu_report", "perfetto"], codes, write_inputs(tmp_path))
+    every = without(REQUIREMENTS, codes, write_inputs(tmp_path))
     for verb, done in zip(NEED_NO_TORCH, every, strict=True):
         assert done.status == 0, (verb, done.stderr)
 
@@ -136,39 +143,50 @@ def test_python_functions_say_what_to_install(tmp_path):
     for done in without(["torch"], [f"import tracekit\n{call}" for call in calls], tmp_path):
         last = done.stderr.strip().splitlines()[-1]
         assert last.startswith("tracekit.analyzers.errors.MissingPackageError: torch is not installed."), done.stderr
-        assert "pip install 'tracekit[capture]'" in last
+        assert f"pip install {quoted('torch')}" in last
 
 
 EXTRA_OF = {
-    "fsspec": (command(["analyze", "https://example.org/trace.json"]), "remote"),
-    "s3fs": (command(["analyze", "s3://bucket/trace.json"]), "remote"),
-    "ncu_report": (command(["analyze", "kernels.ncu-rep"]), "ncu"),
+    "fsspec": (command(["analyze", "https://example.org/trace.json"]), "fsspec"),
+    "s3fs": (command(["analyze", "s3://bucket/trace.json"]), "fsspec"),
+    "ncu_report": (command(["analyze", "kernels.ncu-rep"]), "ncu_report"),
     "perfetto": (command(["analyze", "trace.pftrace"]), "perfetto"),
     "mcp": (command(NEED_THEIR_EXTRA["mcp"]), "mcp"),
-    "IPython": ("import tracekit\ntracekit.load_ipython_extension", "notebook"),
+    "IPython": ("import tracekit\ntracekit.load_ipython_extension", "IPython"),
 }
 
 
 def test_readers_and_the_notebook_say_what_to_install(tmp_path):
     cases = [([package], code) for package, (code, _) in EXTRA_OF.items()]
     every = each_without(cases, write_inputs(tmp_path))
-    for (package, (_, extra)), done in zip(EXTRA_OF.items(), every, strict=True):
+    for (package, (_, name)), done in zip(EXTRA_OF.items(), every, strict=True):
         assert done.status == 1, package
-        assert f"pip install 'tracekit[{extra}]'" in done.stderr, done.stderr
+        assert f"pip install {quoted(name)}" in done.stderr, done.stderr
 
 
-def test_an_extra_is_named_for_every_package_and_module(tmp_path):
-    names = [package + module for package in EXTRAS for module in ("", ".some.module")]
+def test_the_command_is_named_for_every_package_and_module(tmp_path):
+    names = [package + module for package in REQUIREMENTS for module in ("", ".some.module")]
     codes = [f"from tracekit.capture.packages import require\nrequire({name!r})" for name in names]
-    for name, done in zip(names, without(EXTRAS, codes, tmp_path), strict=True):
+    for name, done in zip(names, without(REQUIREMENTS, codes, tmp_path), strict=True):
         package = name.partition(".")[0]
         assert f"{package} is not installed." in done.stderr
-        assert f"pip install 'tracekit[{EXTRAS[package]}]'" in done.stderr
+        assert f"pip install {quoted(package)}" in done.stderr
 
 
-def test_extras_are_those_of_the_project():
+def test_requirements_are_those_of_the_project():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(EXTRAS.values()) <= set(extras)
+    stated = {each.partition(";")[0] for extra in extras.values() for each in extra}
+    assert {each for needed in REQUIREMENTS.values() for each in needed} <= stated
+
+
+def test_nothing_is_installed_from_the_other_project_of_this_name():
+    """On PyPI, the name tracekit is another project's."""
+    suffixes = {".py", ".md", ".toml", ".yml", ".txt", ".j2"}
+    folders = ("analyzers", "reports", "tracekit", "docs", "examples", "benchmarks", ".github")
+    pages = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    pages += [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "pyproject.toml")]
+    said = re.compile(r"(?<!torch-)tracekit\[[a-z]|pip install (-\S+ )*'?tracekit\b")
+    assert len(pages) > 500 and not [str(path) for path in pages if said.search(path.read_text("utf-8"))]
 
 
 LOADING_FAILS = {

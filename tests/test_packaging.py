@@ -51,7 +51,7 @@ def run(arguments, folder, installed):
 
 def test_a_wheel_holds_one_package_with_its_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {name.split("/")[0] for name in names} == {"tracekit", f"tracekit-{tracekit.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"tracekit", f"torch_tracekit-{tracekit.__version__}.dist-info"}
     assert names >= MODULES
     assert {
         "tracekit/py.typed",
@@ -63,7 +63,7 @@ def test_a_wheel_holds_one_package_with_its_types(wheel):
 def test_an_sdist_builds_the_same_wheel(wheel, tmp_path):
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         archive.extractall(tmp_path, filter="data")
-    unpacked = tmp_path / f"tracekit-{tracekit.__version__}"
+    unpacked = tmp_path / f"torch_tracekit-{tracekit.__version__}"
     assert not (unpacked / "reports").exists()
     again = build("wheel", unpacked, tmp_path / "wheel")
     assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.packages import installing
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SECRET = re.compile(r"(?<=//)[^/@]*@|[?#].*\Z", re.DOTALL)
@@ -55,8 +56,7 @@ def _opened(url: str) -> Any:
 
 
 def _missing(url: str, why: str) -> MissingPackageError:
-    hint = "Install it with: pip install 'tracekit[remote]'"
-    return MissingPackageError(f"{shown(url)} needs an optional package.", why, hint)
+    return MissingPackageError(f"{shown(url)} needs an optional package.", why, installing("fsspec"))
 
 
 def _unreadable(url: str, error: Exception) -> InputError:

@@ -107,5 +107,5 @@ def test_without_the_module_it_says_what_to_install(tmp_path, monkeypatch):
     path.write_bytes(MAGIC)
     with pytest.raises(MissingPackageError) as caught:
         load(path)
-    assert "pip install 'tracekit[ncu]'" in caught.value.hint
+    assert "pip install 'ncu-report>=2025.3'" in caught.value.hint
     assert "--page raw" in caught.value.hint

@@ -65,7 +65,7 @@ def test_without_fsspec_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingPackageError) as error:
         load("s3://bucket/trace.json")
-    assert "tracekit[remote]" in error.value.hint
+    assert "fsspec[http,s3]" in error.value.hint
 
 
 def test_secrets_of_a_url_are_not_shown():

@@ -4,34 +4,16 @@ from importlib import import_module
 from typing import Any
 
 from tracekit.analyzers.errors import MissingPackageError
-
-EXTRAS = {
-    "torch": "capture",
-    "transformers": "capture",
-    "huggingface_hub": "capture",
-    "safetensors": "capture",
-    "nvtx": "capture",
-    "torchao": "quantize",
-    "bitsandbytes": "bitsandbytes",
-    "diffusers": "diffusion",
-    "liger_kernel": "fused",
-    "triton": "fuse",
-    "peft": "adapters",
-    "pynvml": "measure",
-    "pyarrow": "measure",
-    "IPython": "notebook",
-    "mcp": "mcp",
-    "mcp_types": "mcp",
-}
-"""The extra of tracekit that installs a package, by import name."""
+from tracekit.analyzers.packages import installing
 
 _NEEDED_FOR = {
-    "capture": "Running a model needs it.",
-    "diffusion": "Diffusion models are built with it.",
-    "measure": "Readings of the GPU and Parquet files need it.",
-    "notebook": "The notebook magics need it.",
-    "mcp": "The server for programs needs it.",
-    "fuse": "Kernels are written in Triton, and proved by its interpreter if there is no GPU.",
+    "Running a model needs it.": ("torch", "transformers", "huggingface_hub", "safetensors", "nvtx"),
+    "Diffusion models are built with it.": ("diffusers",),
+    "Readings of the GPU need it.": ("pynvml",),
+    "Parquet files need it.": ("pyarrow",),
+    "The notebook magics need it.": ("IPython",),
+    "The server for programs needs it.": ("mcp", "mcp_types"),
+    "Kernels are written in Triton, and proved by its interpreter if there is no GPU.": ("triton",),
 }
 _OPTIMIZATION = "This optimization is applied with it."
 
@@ -56,25 +38,20 @@ def require(module: str) -> Any:
 
 
 def _missing(package: str) -> MissingPackageError:
-    why = _NEEDED_FOR.get(EXTRAS[package], _OPTIMIZATION)
-    return MissingPackageError(f"{package} is not installed.", why, _install(package))
+    why = next((why for why, packages in _NEEDED_FOR.items() if package in packages), _OPTIMIZATION)
+    return MissingPackageError(f"{package} is not installed.", why, installing(package))
 
 
 def _without_module(package: str, module: str) -> MissingPackageError:
     return MissingPackageError(
-        f"{package} {_version(package)} has no module {module}.", "tracekit needs another version.", _install(package)
+        f"{package} {_version(package)} has no module {module}.", "tracekit needs another version.", installing(package)
     )
 
 
 def _broken(package: str, error: Exception) -> MissingPackageError:
     lines = str(error).strip().splitlines()
     why = lines[0] if lines else type(error).__name__
-    return MissingPackageError(f"{package} cannot be imported.", why, _install(package, again=True))
-
-
-def _install(package: str, *, again: bool = False) -> str:
-    verb = "Install it again" if again else "Install it"
-    return f"{verb} with: pip install 'tracekit[{EXTRAS[package]}]'"
+    return MissingPackageError(f"{package} cannot be imported.", why, installing(package, again=True))
 
 
 def _version(package: str) -> str:

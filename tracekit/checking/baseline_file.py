@@ -2,7 +2,6 @@
 
 import re
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 from msgspec import Struct
 
+from tracekit import __version__
 from tracekit.analyzers import hardware
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.comparison.mean_step import StepSummary, condensed
@@ -89,7 +89,7 @@ def save(measured: Recorded, name: str, folder: Path, commit: str) -> Path:
     path = path_of(name, folder)
     held = Baseline(
         tracekit_baseline=FORMAT,
-        tracekit=version("tracekit"),
+        tracekit=__version__,
         name=name,
         saved=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=commit,

@@ -44,10 +44,10 @@ def command(run: Path, top: int, apply: str, device: str, max_seconds: float, dr
 
     \b
     Some optimizations need:
-      pip install 'tracekit[quantize]'      int8, int4 and fp8 (torchao)
-      pip install 'tracekit[bitsandbytes]'  NF4, LLM.int8
-      pip install 'tracekit[fused]'         fused kernels (liger-kernel)
-      pip install 'tracekit[fuse]'          fused:all, fused:N: the kernels that `fuse` writes (Triton)
+      pip install torchao                   int8, int4 and fp8
+      pip install bitsandbytes accelerate   NF4, LLM.int8
+      pip install liger-kernel              fused kernels
+      pip install 'triton>=3.6'             fused:all, fused:N: the kernels that `fuse` writes
 
     With --draft, whole generations with and without the draft model are timed (greedy, so that both give the same
     text), and its acceptance is measured.

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.packages import installing
 from tracekit.analyzers.readers.freed_memory import release_freed
 from tracekit.analyzers.readers.pool import ALONE
 from tracekit.jobs.summary_worker import Answer, packed, summary_of, unpacked
@@ -51,7 +52,7 @@ def _client(cluster: str) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         what, why = "--cluster needs an optional package.", "distributed is not installed."
-        raise MissingPackageError(what, why, "Install it with: pip install 'tracekit[cluster]'") from error
+        raise MissingPackageError(what, why, installing("distributed")) from error
     if not cluster.startswith(LOCAL):
         with _connected(Client, cluster) as client:
             yield client

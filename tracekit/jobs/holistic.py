@@ -10,6 +10,7 @@ import pandas as pd
 
 from tracekit.analyzers import cache
 from tracekit.analyzers.errors import MissingPackageError
+from tracekit.analyzers.packages import installing
 from tracekit.analyzers.trace import Trace
 from tracekit.jobs.sources import rank_files, rank_numbers
 
@@ -41,7 +42,7 @@ def hta(where: str | Path | Sequence[str | Path], *, include_last_profiler_step:
         from hta.trace_analysis import TraceAnalysis
     except ImportError as error:
         what, why = "tracekit.hta needs an optional package.", "traceinsight is not installed."
-        raise MissingPackageError(what, why, "Install it with: pip install 'tracekit[hta]'") from error
+        raise MissingPackageError(what, why, installing("hta")) from error
     files = rank_files(where)
     traces = [cache.load(path) for path in files]
     numbers, _ = rank_numbers([trace.metadata.rank for trace in traces], files)

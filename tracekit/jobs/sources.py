@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.packages import installing
 from tracekit.analyzers.readers.remote import is_url, shown
 from tracekit.analyzers.readers.source import RUN_TRACE
 
@@ -62,9 +63,7 @@ def _remote(url: str) -> list[str]:
         import fsspec
     except ImportError as error:
         why = "fsspec is not installed."
-        raise MissingPackageError(
-            f"{shown(url)} needs an optional package.", why, "Install it with: pip install 'tracekit[remote]'"
-        ) from error
+        raise MissingPackageError(f"{shown(url)} needs an optional package.", why, installing("fsspec")) from error
     try:
         system, path = fsspec.core.url_to_fs(url)
         names = system.glob(path) if _WILD.search(path) else _within(system, path)

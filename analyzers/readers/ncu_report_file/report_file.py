@@ -15,6 +15,7 @@ from tracekit.analyzers.counters.counted_launches import Launches
 from tracekit.analyzers.counters.metrics import wanted
 from tracekit.analyzers.counters.units import scale
 from tracekit.analyzers.errors import InputError, MissingPackageError
+from tracekit.analyzers.packages import installing
 from tracekit.analyzers.readers.ncu import csv_report
 from tracekit.analyzers.readers.source import Source
 from tracekit.analyzers.trace import Trace
@@ -50,8 +51,7 @@ def _module() -> ModuleType:
         raise MissingPackageError(
             "A .ncu-rep file needs NVIDIA's Python module to be read.",
             "The package ncu-report is not installed.",
-            "Install it with: pip install 'tracekit[ncu]'. "
-            "Or export the report: ncu --import FILE --csv --page raw > FILE.csv",
+            f"{installing('ncu_report')}. Or export the report: ncu --import FILE --csv --page raw > FILE.csv",
         ) from error
 
 

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from tracekit.analyzers.errors import MissingPackageError
+from tracekit.analyzers.packages import installing
 
 
 def messages() -> Any:
@@ -14,7 +15,7 @@ def messages() -> Any:
         raise MissingPackageError(
             "A Perfetto trace needs Perfetto's Python package to be read.",
             f"{'The package perfetto is not installed' if error.name == 'perfetto' else error}.",
-            "Install it with: pip install 'tracekit[perfetto]'. Or export JSON: export_chrome_trace('trace.json.gz').",
+            f"{installing('perfetto')}. Or export JSON: export_chrome_trace('trace.json.gz').",
         ) from error
 
 
