@@ -153,6 +153,18 @@ ANALYZING = (
         "Export them again. The results are those of the other traces.",
     ),
     Kind(
+        "rank-copied",
+        "warning",
+        "{count} trace{s} {were} left out: {detail}.",
+        "A rank counts once. Remove the copies from the folder.",
+    ),
+    Kind(
+        "rank-foreign",
+        "error",
+        "{count} trace{s} of another job {were} left out: {detail}.",
+        "Name the traces of one job. The results are those of the other traces.",
+    ),
+    Kind(
         "ranks-by-order",
         "warning",
         "Neither the traces nor their names state their ranks; they are numbered in the order of their names.",
@@ -161,7 +173,7 @@ ANALYZING = (
     Kind(
         "collective-missing",
         "error",
-        "{count} collective{s} {were} not called on every rank of the group: {detail} lacks them.",
+        "{count} collective{s} {were} not called on every rank of the group; missing on {detail}.",
         "A job whose ranks make different calls hangs or exchanges wrong data. Look at what these ranks skip; if their "
         "recording was cut off, record the same steps on all ranks.",
     ),

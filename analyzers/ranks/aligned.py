@@ -57,14 +57,24 @@ class AlignedRanks:
 
     @property
     def step_ns(self) -> "np.ndarray":
-        """Recorded time of each step on its last rank, from the end of the previous step to its own end."""
+        """Recorded time of each step on its last rank, from the end of the previous step to its own end; if clocks have
+        nothing in common, the longest time that a rank recorded."""
+        if self._clock_parts != 1:
+            each = np.concatenate([self.windows.start[:, np.newaxis], self.windows.end], axis=1)
+            return np.diff(each, axis=1).max(axis=0)
         return np.diff(self.windows.end.max(axis=0), prepend=self.windows.start.min())
+
+    @property
+    def _clock_parts(self) -> int:
+        """Number of sets of ranks that share collectives; a rank without any is a set."""
+        component = self.clocks.component
+        return len(np.unique(component[component >= 0])) + int((component < 0).sum())
 
     @property
     def clocks_refused(self) -> str:
         """Why the clocks cannot be compared; "" if they can."""
-        parts = len(np.unique(self.clocks.component))
-        if parts > 1 or (self.clocks.component < 0).any():
+        parts = self._clock_parts
+        if parts != 1:
             return f"{parts} sets of ranks share fewer than two collectives with each other"
         step, error = float(np.median(self.step_ns)) if self.steps else 0.0, self.clocks.error_ns
         if not error <= _MOST_ERROR * step:

@@ -57,7 +57,7 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
         stragglers=stragglers,
         slower_hosts=tuple((job.numbers[rank], pace) for rank, pace in cost.slower_hosts),
         slow_link=link,
-        what_ifs=what_ifs(job, cost, collectives, faster if link else None),
+        what_ifs=() if len(job.matched.missing) else what_ifs(job, cost, collectives, faster if link else None),
         shown_ranks=shown,
         ranks=ranks_table(job, cost),
         by_step=rank_by_step_table(job),

@@ -149,6 +149,6 @@ def group_waits_table(job: AlignedRanks) -> pd.DataFrame:
 
 def listed(ranks: Sequence[int]) -> str:
     """Return ranks as text: 0–7 for consecutive ones, 0, 8, 16, ... for others."""
-    if len(ranks) > 2 and np.all(np.diff(ranks) == 1):
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
         return f"{ranks[0]}–{ranks[-1]}"
     return ", ".join(map(str, ranks[:_LISTED])) + (", ..." if len(ranks) > _LISTED else "")

@@ -22,7 +22,7 @@ class Group:
     or make its calls."""
 
     name: str
-    ranks: tuple[int, ...]
+    ranks: Sequence[int]
     traced: tuple[int, ...]
 
 
@@ -81,21 +81,22 @@ def _ways(calls: pd.DataFrame, numbers: Sequence[int]) -> dict[str, Ints]:
     return {name: np.where(known, way, -1) for name, way in ways.items()}
 
 
-def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dict[str, tuple[int, ...]]]:
-    """Return, for each rank, the members of its groups by name."""
+def _groups_of(ranks: Sequence[RankSummary], numbers: Sequence[int]) -> list[dict[str, Sequence[int]]]:
+    """Return, for each rank, the members of its groups by name. All ranks are a range: the number of ranks that a trace
+    states is not trusted."""
     known = [{group.name: group.ranks for group in rank.groups if group.ranks} for rank in ranks]
     world = max([rank.world_size or 0 for rank in ranks] + [0])
-    everyone = tuple(range(world)) if world > max(numbers, default=0) else tuple(sorted(numbers))
+    everyone = range(world) if world > max(numbers, default=0) else tuple(sorted(numbers))
     return [{**groups, WORLD: everyone} for groups in known]
 
 
 def _group_numbers(
-    calls: pd.DataFrame, known: list[dict[str, tuple[int, ...]]], numbers: Sequence[int]
+    calls: pd.DataFrame, known: list[dict[str, Sequence[int]]], numbers: Sequence[int]
 ) -> tuple[Ints, tuple[Group, ...]]:
     """Return the group number of each call, and the groups. A call without a group name belongs to the only group, or
     else to a group of all ranks."""
     keys = calls.groupby(["rank", "group"], sort=False).ngroup().to_numpy()
-    number_of: dict[tuple[str, tuple[int, ...]], int] = {}
+    number_of: dict[tuple[str, Sequence[int]], int] = {}
     of_pair = []
     for rank, group in calls[["rank", "group"]].drop_duplicates().itertuples(index=False):
         named = [name for name in known[rank] if name != WORLD]
@@ -106,7 +107,8 @@ def _group_numbers(
     made = pd.Series(calls["rank"].to_numpy()).groupby(number).agg(set)
     groups = []
     for at, (name, members) in enumerate(number_of):
-        traced = made[at] | {place[rank] for rank in members if rank in place}
+        inside = members if isinstance(members, range) else {*members}
+        traced = made[at] | {position for rank, position in place.items() if rank in inside}
         groups.append(Group(name, members, tuple(sorted(traced))))
     return number, tuple(groups)
 

@@ -51,6 +51,7 @@ class Job:
     """Ranks that are not named because their hosts are slower everywhere, with the factor."""
     slow_link: SlowLink | None
     what_ifs: tuple[WhatIf, ...]
+    """None if a rank lacks a call: the others' wait for it would count as transfer."""
     shown_ranks: dict[str, int]
     """Ranks to look at: the slow, the fast and, with three or more ranks, the median one."""
     ranks: pd.DataFrame = field(repr=False)

@@ -31,7 +31,7 @@ def to_dict(job: Job) -> dict[str, Any]:
         "simulated_share": number(job.simulated_share, 4),
         "summary": [
             words.opening(job),
-            *(words.named(each) for each in job.stragglers),
+            *words.headlines(job),
             words.communication(job),
         ],
         "stragglers": [_straggler(each) for each in job.stragglers],

@@ -41,7 +41,7 @@ def render(
     return environment().get_template("ranks.html.j2").render(
         of=mark,
         title=printable(words.opening(job)),
-        said=[words.named(each) for each in job.stragglers] or [words.none_named(job)],
+        said=[printable(each) for each in words.headlines(job)],
         lines=[line for line in words.explained(job) if line],
         advice=[words.gain(each) for each in words.advice(job)],
         limits=[words.gain(each) for each in job.what_ifs if each.change == "free-transfers"],

@@ -23,7 +23,7 @@ def full(job: Job, *, width: int | None = None, colour: bool | None = None) -> s
 
 
 def _parts(job: Job, width: int) -> RenderableType:
-    sentences = [words.named(each) for each in job.stragglers] or [words.none_named(job)]
+    sentences = [printable(each) for each in words.headlines(job)]
     lines = [
         Text(words.opening(job)),
         *(Text(paragraph(line, width).plain, style="bold") for line in sentences),

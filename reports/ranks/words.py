@@ -160,6 +160,12 @@ def _again(regathered: float) -> str:
     return "again in the backward pass (reshard_after_forward=True)"
 
 
+def headlines(job: Job) -> list[str]:
+    """Return the answer: which calls ranks lack, and which ranks delay the others."""
+    lacking = [str(row.message) for row in rows_of(job.problems) if row.code == "collective-missing"]
+    return [*lacking, *map(named, job.stragglers)] or [none_named(job)]
+
+
 def none_named(job: Job) -> str:
     """Return the sentence for a job in which no rank is named."""
     if "clocks-not-aligned" in set(job.problems["code"]):

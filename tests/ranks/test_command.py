@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -154,6 +156,63 @@ def test_files_a_pattern_and_a_folder_of_runs_are_the_same(tmp_path):
         (tmp_path / f"run-{number}" / "trace.json.gz").write_bytes(Path(file).read_bytes())
     assert rank_files(files) == rank_files(SLOW) == rank_files(str(SLOW / "*.gz")) == files
     assert [Path(path).parent.name for path in rank_files(tmp_path)] == ["run-0", "run-1"]
+
+
+def test_a_copy_of_a_rank_is_left_out_and_hides_no_straggler(tmp_path):
+    for number in range(2):
+        shutil.copy(SLOW / f"rank-{number}.json.gz", tmp_path)
+    shutil.copy(SLOW / "rank-1.json.gz", tmp_path / "rank-1 (copy).json.gz")
+    job = tracekit.ranks(tmp_path)
+    assert [each.rank for each in job.stragglers] == [1]
+    message = job.problems.set_index("code").at["rank-copied", "message"]
+    assert "rank-1.json.gz" in message and "rank-1 (copy).json.gz" in message
+
+
+@pytest.mark.parametrize("field", ["baseTimeNanoseconds", "world_size"])
+def test_a_trace_of_another_job_is_left_out(tmp_path, field):
+    four = JOBS / "sleep-4"
+    for number in range(4):
+        shutil.copy(four / f"rank-{number}.json.gz", tmp_path)
+    text = gzip.decompress((four / "rank-0.json.gz").read_bytes()).decode()
+    other = {"baseTimeNanoseconds": "1700000000000000000", "world_size": "8"}[field]
+    (tmp_path / "other.json").write_text(re.sub(f'"{field}":\\d+', f'"{field}":{other}', text))
+    job = tracekit.ranks(tmp_path)
+    assert [each.rank for each in job.stragglers] == [3]
+    assert job.step_ns < 1e9
+    assert "other.json" in job.problems.set_index("code").at["rank-foreign", "message"]
+
+
+def test_ranks_of_two_jobs_have_no_common_step(tmp_path):
+    """Neither is the foreign one, and the time between the two recordings is no step."""
+    shutil.copy(JOBS / "sleep-2" / "rank-0.json.gz", tmp_path)
+    shutil.copy(JOBS / "h200-ddp-healthy-2" / "rank-1.json.gz", tmp_path)
+    job = tracekit.ranks(tmp_path)
+    assert "clocks-not-aligned" in set(job.problems["code"])
+    assert job.step_ns < 1e9
+
+
+def test_a_rank_that_misses_a_call_is_the_headline(tmp_path):
+    missing = str(JOBS / "missing-call-4")
+    text = CliRunner().invoke(main, ["ranks", missing, "-o", f"{tmp_path}/"])
+    assert text.exit_code == 0
+    second = text.stdout.splitlines()[1]
+    assert second.startswith("1 collective was not called on every rank of the group; missing on rank 3")
+    assert "No rank delays" not in text.stdout and "×" not in text.stdout.split("error:")[0]
+    data = json.loads((tmp_path / "ranks.json").read_text())
+    assert "missing on rank 3" in data["summary"][1]
+    assert "missing on rank 3" in (tmp_path / "ranks.html").read_text()
+
+
+def test_a_stated_number_of_ranks_sizes_nothing(tmp_path):
+    for number in range(2):
+        text = gzip.decompress((SLOW / f"rank-{number}.json.gz").read_bytes()).decode()
+        text = re.sub('"world_size":2', f'"world_size":{2**40}', text)
+        text = re.sub('"pg_config":\\[.*?\\]\\}\\]', '"pg_config":[]', text)
+        (tmp_path / f"rank-{number}.json").write_text(text)
+    job = tracekit.ranks(tmp_path)
+    assert job.world_size == 2**40 and len(job.ranks) == 2
+    assert job.groups["ranks"].iloc[0] == f"0–{2**40 - 1}"
+    assert [each.rank for each in job.stragglers] == [1]
 
 
 def test_ranks_by_number_not_by_name(tmp_path):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from tracekit.analyzers import problems
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.ranks.belonging import copies, foreign
 from tracekit.analyzers.ranks.job import analyze_ranks
 from tracekit.analyzers.ranks.result import Job
+from tracekit.analyzers.ranks.summary import RankSummary
 from tracekit.jobs.cluster import summaries_of_cluster
 from tracekit.jobs.sources import rank_files, rank_numbers
 from tracekit.jobs.summaries import summaries
@@ -53,18 +55,25 @@ def ranks_and_files(
     answers = _answers(rank_files(where), workers, cluster, use_cache)
     read = [(answer.summary, answer.path) for answer in answers if answer.summary is not None]
     lost = [f"{Path(answer.path).name} ({answer.why})" for answer in answers if answer.summary is None]
+    copied = copies([summary for summary, _ in read])
+    again = [f"{_name(read[at])} (a copy of {_name(read[of])})" for at, of in copied.items()]
+    read = [each for at, each in enumerate(read) if at not in copied]
+    strange = foreign([summary for summary, _ in read])
+    other = [f"{_name(read[at])} ({why})" for at, why in strange.items()]
+    read = [each for at, each in enumerate(read) if at not in strange]
     if len(read) < 2:
         raise InputError(
-            f"{len(read)} of {len(answers)} traces could be read.",
-            lost[0] if lost else "A single rank waits for no other.",
+            f"{len(read)} of {len(answers)} traces could be read as a rank of the job.",
+            next(iter([*lost, *again, *other]), "A single rank waits for no other."),
             "Name the traces of at least two ranks; tracekit analyze looks at one.",
         )
     numbers, guessed = rank_numbers([summary.rank for summary, _ in read], [path for _, path in read])
     order = sorted(range(len(read)), key=numbers.__getitem__)
-    more = ", ..." if len(lost) > _LISTED else ""
     notes = problems.table(
         [
-            problems.problem("rank-unreadable", len(lost), ", ".join(lost[:_LISTED]) + more),
+            problems.problem("rank-unreadable", len(lost), _listed(lost)),
+            problems.problem("rank-copied", len(again), _listed(again)),
+            problems.problem("rank-foreign", len(other), _listed(other)),
             problems.problem("ranks-by-order", int(guessed)),
         ]
     )
@@ -72,6 +81,14 @@ def ranks_and_files(
     return RankFiles(
         analyze_ranks(summed, [numbers[at] for at in order], notes), {numbers[at]: read[at][1] for at in order}
     )
+
+
+def _name(read: tuple[RankSummary, str]) -> str:
+    return Path(read[1]).name
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
 
 
 def _answers(files: list[str], workers: int | None, cluster: str | None, use_cache: bool) -> list[Answer]:
