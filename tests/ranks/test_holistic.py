@@ -1,11 +1,13 @@
 """Compares HolisticTraceAnalysis on traces read by tracekit with its own reader, and with our times."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import tracekit
+from tracekit.analyzers.errors import MissingPackageError
 
 pytestmark = [
     pytest.mark.slow,
@@ -76,3 +78,18 @@ def test_a_sample_of_two_gpus_gives_what_its_own_reader_gives():
     assert ours[times].to_numpy() == pytest.approx(theirs[times].to_numpy(), abs=2)
     ours, theirs = (each.get_comm_comp_overlap(visualize=False).set_index("rank") for each in both)
     assert ours.to_numpy() == pytest.approx(theirs.to_numpy(), abs=0.01)
+
+
+def test_a_version_without_types_of_devices(monkeypatch):
+    """HolisticTraceAnalysis 0.5.0 has no `infer_gpu_type`."""
+    from hta.common import trace_parser
+
+    monkeypatch.delattr(trace_parser, "infer_gpu_type", raising=False)
+    job = Path(__file__).parents[2] / "examples" / "ranks" / "h200-ddp-slow-loader-2"
+    assert len(tracekit.hta(job).get_temporal_breakdown(visualize=False)) == 2
+
+
+def test_a_package_that_cannot_be_imported_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hta.trace_analysis", None)
+    with pytest.raises(MissingPackageError, match=r"The hta that is installed cannot be imported: .* pip install"):
+        tracekit.hta("traces")

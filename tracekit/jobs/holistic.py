@@ -35,14 +35,15 @@ def hta(where: str | Path | Sequence[str | Path], *, include_last_profiler_step:
     """Return HolisticTraceAnalysis's `TraceAnalysis` of the traces of a job's ranks, read by tracekit.
 
     `where` is the same as for `tracekit.ranks`. Times are whole microseconds, rounded as HolisticTraceAnalysis rounds
-    them. Of the arguments, only those that tracekit reads are present; input shapes and types are text. Needs the extra
-    `hta`.
+    them. Of the arguments, only those that tracekit reads are present; input shapes and types are text. Needs
+    traceinsight (0.6) or HolisticTraceAnalysis (0.5). Raises MissingPackageError if it cannot be imported.
     """
     try:
         from hta.trace_analysis import TraceAnalysis
     except ImportError as error:
-        what, why = "tracekit.hta needs an optional package.", "traceinsight is not installed."
-        raise MissingPackageError(what, why, installing("hta")) from error
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "hta"
+        why = "traceinsight is not installed." if absent else f"The hta that is installed cannot be imported: {error}."
+        raise MissingPackageError("tracekit.hta needs an optional package.", why, installing("hta")) from error
     files = rank_files(where)
     traces = [cache.load(path) for path in files]
     numbers, _ = rank_numbers([trace.metadata.rank for trace in traces], files)
@@ -71,14 +72,15 @@ def _filled(traces: dict[int, Trace], include_last: bool) -> Any:
 
 
 def _metadata(trace: Trace, symbols: dict[str, int]) -> dict[str, Any]:
-    from hta.common.trace_parser import infer_gpu_type
+    from hta.common import trace_parser
 
     metadata = trace.metadata
-    return {
+    known = {
         "baseTimeNanoseconds": metadata.base_ns,
         "distributedInfo": {"rank": metadata.rank, "world_size": metadata.world_size},
-        "device_type": infer_gpu_type(None, symbols),
     }
+    infer = getattr(trace_parser, "infer_gpu_type", None)  # HolisticTraceAnalysis 0.5 has no type of device.
+    return known | ({"device_type": infer(None, symbols)} if infer else {})
 
 
 def _events(trace: Trace) -> pd.DataFrame:
