@@ -95,6 +95,19 @@ READING = (
         "The report was changed, or is of an unknown version of nsys. Export it again: nsys export --type sqlite.",
     ),
     Kind(
+        "lacking-columns",
+        "warning",
+        "The report lacks {count} column{s}: {detail}.",
+        "What they hold is unknown: devices, streams, launches or names. The report was changed, or is of an unknown "
+        "version of nsys. Export it again: nsys export --type sqlite.",
+    ),
+    Kind(
+        "mistyped-values",
+        "warning",
+        "{count} value{s} of another type than {its|their} column's {were} left out: {detail}.",
+        "The report was changed, or is of an unknown version of nsys. Export it again: nsys export --type sqlite.",
+    ),
+    Kind(
         "unnamed-events",
         "warning",
         "{count} kernel{s} or call{s} {were} read without a name, which the report lacks.",

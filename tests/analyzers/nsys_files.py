@@ -1,4 +1,4 @@
-"""Small exports of Nsight Systems: tables with only the columns that a test names, times in nanoseconds."""
+"""Small exports of Nsight Systems, times in nanoseconds."""
 
 import sqlite3
 from pathlib import Path
@@ -11,6 +11,21 @@ PUSH_POP, START_END, DOMAIN = 59, 60, 75
 RUNTIME, KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH_TRACE, NVTX = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX_EVENTS"
+_WORK = ("deviceId", "streamId", "correlationId", "globalPid")
+ALWAYS = {
+    RUNTIME: ("globalTid", "correlationId", "nameId"),
+    KERNEL: (
+        *(*_WORK, "demangledName", "shortName", "mangledName", "registersPerThread"),
+        *(f"{size}{axis}" for size in ("grid", "block") for axis in "XYZ"),
+        *("staticSharedMemory", "dynamicSharedMemory"),
+    ),
+    MEMCPY: (*_WORK, "copyKind", "srcKind", "dstKind", "bytes"),
+    MEMSET: (*_WORK, "memKind", "bytes"),
+    GRAPH_TRACE: (*_WORK, "graphId"),
+    NVTX: ("end", "eventType", "globalTid", "text", "textId", "domainId"),
+    "TARGET_INFO_GPU": ("id", "name", "smCount", "totalMemory", "computeMajor", "computeMinor"),
+}
+"""The columns that nsys writes whether or not it has values for them."""
 SAMPLES = ["a100_saxpy-mpi", "h100x2_emit-nvtx"]
 
 
@@ -20,7 +35,7 @@ def gid(pid: int = 7, tid: int = 0) -> int:
 
 
 class Export:
-    """Collects rows, and writes them as an SQLite file; columns are those of any row of the table."""
+    """Collects rows, and writes them as an SQLite file with the columns of any row and those nsys always writes."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[dict[str, Any]]] = {}
@@ -55,7 +70,7 @@ class Export:
         texts = [{"id": number, "value": text} for text, number in self.strings.items()]
         connection = sqlite3.connect(path)
         for table, rows in {**self.tables, "StringIds": texts or [{"id": 0, "value": ""}]}.items():
-            columns = list(dict.fromkeys(name for row in rows for name in row))
+            columns = list(dict.fromkeys([*(name for row in rows for name in row), *ALWAYS.get(table, ())]))
             connection.execute(f'CREATE TABLE "{table}" ({", ".join(columns)})'.replace(" end", ' "end"'))
             values = [[row.get(name) for name in columns] for row in rows]
             connection.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(columns))})', values)

@@ -331,6 +331,36 @@ def test_a_table_that_lacks_a_column_is_reported_with_its_rows(tmp_path, table, 
     assert table in message and column in message
 
 
+_USED = [
+    *((KERNEL, name) for name in ("deviceId", "streamId", "correlationId", "globalPid", "demangledName", "gridX")),
+    *((RUNTIME, name) for name in ("globalTid", "correlationId")),
+    *((NVTX, name) for name in ("text", "textId", "domainId", "end")),
+]
+
+
+@pytest.mark.parametrize(("table", "column"), _USED)
+def test_a_used_column_that_is_missing_is_reported(tmp_path, table, column):
+    trace = changed(sound(tmp_path), f'ALTER TABLE {table} RENAME COLUMN "{column}" TO other')
+    message = trace.problems.set_index("code")["message"]["lacking-columns"]
+    assert message == f"The report lacks 1 column: {table}.{column}."
+
+
+@pytest.mark.parametrize(("table", "column"), [*_USED, (KERNEL, "start"), (NVTX, "eventType"), ("StringIds", "value")])
+def test_values_of_another_type_are_reported(tmp_path, table, column):
+    wrong = "x'7a'" if column in ("text", "value") else "7.5"
+    trace = changed(sound(tmp_path), f'UPDATE {table} SET "{column}" = {wrong}')
+    found = trace.problems.set_index("code").loc["mistyped-values"]
+    assert f"{table}.{column}" in found["message"]
+    assert found["count"] == (2 if table == "StringIds" else 1)
+
+
+@pytest.mark.parametrize("end", [-(2**63), 2**63 - 1])
+def test_times_at_the_ends_of_int64_are_left_out(tmp_path, end):
+    """The difference of such a start and an end would overflow."""
+    trace = changed(sound(tmp_path), f"UPDATE {KERNEL} SET start = {end}", f'UPDATE {KERNEL} SET "end" = {-end - 1}')
+    assert trace.device.empty and codes(trace)["implausible-time"] == 1
+
+
 @pytest.mark.parametrize("column", ["id", "value"])
 def test_strings_that_are_lost_are_reported(tmp_path, column):
     trace = changed(sound(tmp_path), f"ALTER TABLE StringIds RENAME COLUMN {column} TO other")

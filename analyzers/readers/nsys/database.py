@@ -17,6 +17,8 @@ from tracekit.analyzers.readers.source import Source
 
 MISSING = -(1 << 62)
 """Sentinel for an absent integer where -1 may be a value."""
+_MISTYPED = MISSING - 1
+"""Sentinel for a value of another type; no time or id is that small."""
 
 Columns = dict[str, np.ndarray]
 Rows = dict[str, Any]
@@ -47,7 +49,8 @@ class Database:
     """The tables and views of a file, with the names of their columns.
 
     `damage` says what could not be read, "" if nothing. `unread` lists the tables whose rows were lost because columns
-    are missing. Raises sqlite3.DatabaseError if the schema cannot be read.
+    are missing, `lacking` other missing columns (TABLE.column) that nsys always writes, and `mistyped` the number of
+    values of another type in a column. Raises sqlite3.DatabaseError if the schema cannot be read.
     """
 
     def __init__(self, connection: sqlite3.Connection, size_bytes: int) -> None:
@@ -55,6 +58,8 @@ class Database:
         self._names = {str(name).lower(): str(name) for (name,) in connection.execute(_TABLES).fetchall()}
         self._columns = {table: self._columns_of(name) for table, name in self._names.items()}
         self.unread: dict[str, UnreadTable] = {}
+        self.lacking: set[str] = set()
+        self.mistyped: dict[str, int] = {}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -67,17 +72,20 @@ class Database:
         self,
         table: str,
         required: Mapping[str, int],
-        optional: Mapping[str, int] | None = None,
+        expected: Mapping[str, int] | None = None,
         texts: tuple = (),
         required_texts: tuple = (),
+        varying: Mapping[str, int] | None = None,
     ) -> Columns:
         """Read columns as int64, with a default for values that are absent or not integers; texts as object, "" if
         absent.
 
         Without the table, or without a required column, there are no rows. A table without a required column is added
-        to `unread`.
+        to `unread`, an expected column that is missing to `lacking`. Some versions of nsys do not write the `varying`
+        ones.
         """
-        absent, texts = {**required, **(optional or {})}, (*texts, *required_texts)
+        always = (*required, *(expected or {}), *texts)
+        absent, texts = {**required, **(expected or {}), **(varying or {})}, (*texts, *required_texts)
         missing = [name for name in (*required, *required_texts) if name.lower() not in self._columns_named(table)]
         if missing:
             self._note_unread(table, missing)
@@ -88,6 +96,10 @@ class Database:
         parts = list(self._chunks(f"SELECT {', '.join(queried.values())} FROM {_quoted(table)}"))
         columns = {name: _joined([part[i] for part in parts], name in texts) for i, name in enumerate(queried)}
         rows = len(next(iter(columns.values())))
+        for name, values in columns.items():
+            self._settle(f"{table}.{name}", values, absent.get(name, ""))
+        if rows:
+            self.lacking |= {f"{table}.{name}" for name in always if name not in columns}
         return {**_filled(absent, rows), **_filled(dict.fromkeys(texts, ""), rows), **columns}
 
     def count(self, table: str, where: str = "1", damaged: int = 0) -> int:
@@ -109,6 +121,13 @@ class Database:
         except sqlite3.OperationalError:
             return ()
         return tuple(str(row[1]).lower() for row in rows)
+
+    def _settle(self, column: str, values: np.ndarray, absent: int | str) -> None:
+        """Replace values of another type in place, and count them."""
+        wrong = values == (None if values.dtype == object else _MISTYPED)
+        if count := int(np.count_nonzero(wrong)):
+            self.mistyped[column] = count
+            values[wrong] = absent
 
     def _note_unread(self, table: str, missing: list[str]) -> None:
         if self.has(table) and table not in self.unread:
@@ -199,11 +218,13 @@ def _quoted(name: str) -> str:
 
 
 def _integer(column: str, absent: int) -> str:
-    return f"CASE typeof({_quoted(column)}) WHEN 'integer' THEN {_quoted(column)} ELSE {absent} END"
+    name = _quoted(column)
+    return f"CASE typeof({name}) WHEN 'integer' THEN {name} WHEN 'null' THEN {absent} ELSE {_MISTYPED} END"
 
 
 def _text(column: str) -> str:
-    return f"CASE typeof({_quoted(column)}) WHEN 'text' THEN substr({_quoted(column)}, 1, {_LONGEST_TEXT}) ELSE '' END"
+    name = _quoted(column)
+    return f"CASE typeof({name}) WHEN 'text' THEN substr({name}, 1, {_LONGEST_TEXT}) WHEN 'null' THEN '' ELSE NULL END"
 
 
 def _joined(parts: list[tuple], is_text: bool) -> np.ndarray:

@@ -38,11 +38,11 @@ def kernels(database: Database, strings: Strings) -> Rows:
         _TIMES,
         {
             **_WHERE,
-            **_IN_GRAPH,
             **dict.fromkeys(("demangledName", "shortName", "mangledName", "registersPerThread"), -1),
             **dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"), -1),
             **dict.fromkeys(("staticSharedMemory", "dynamicSharedMemory"), -1),
         },
+        varying=_IN_GRAPH,
     )
     shared = (rows["staticSharedMemory"], rows["dynamicSharedMemory"])
     return {
@@ -61,13 +61,13 @@ def kernels(database: Database, strings: Strings) -> Rows:
 def copies(database: Database) -> Rows:
     """Return copies with the names that Kineto gives them: Memcpy HtoD (Pinned -> Device)."""
     kinds = dict.fromkeys(("copyKind", "srcKind", "dstKind"), -1)
-    rows = database.read(COPIES, _TIMES, {**_WHERE, **_IN_GRAPH, **kinds, "bytes": -1})
+    rows = database.read(COPIES, _TIMES, {**_WHERE, **kinds, "bytes": -1}, varying=_IN_GRAPH)
     names = _distinct_names([rows[kind] for kind in kinds], _copy_name)
     return {**_common(rows, "memcpy"), "name": names, "bytes": rows["bytes"], **_graph(rows)}
 
 
 def sets(database: Database) -> Rows:
-    rows = database.read(SETS, _TIMES, {**_WHERE, **_IN_GRAPH, "memKind": -1, "bytes": -1})
+    rows = database.read(SETS, _TIMES, {**_WHERE, "memKind": -1, "bytes": -1}, varying=_IN_GRAPH)
     names = _distinct_names([rows["memKind"]], lambda kind: f"Memset ({_MEMORY_KINDS.get(kind, 'Unknown')})")
     return {**_common(rows, "memset"), "name": names, "bytes": rows["bytes"], **_graph(rows)}
 

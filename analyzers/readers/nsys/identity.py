@@ -52,7 +52,7 @@ class Processes:
 
 def thread_names(database: Database, strings: Strings, global_tids: Ints, processes: int) -> tuple[str, ...]:
     """Return thread names for display: id and name, and the process if the report has several."""
-    rows = database.read("ThreadNames", {"nameId": -1, "globalTid": -1}, {"priority": 0})
+    rows = database.read("ThreadNames", {"nameId": -1, "globalTid": -1}, varying={"priority": 0})
     order = np.argsort(rows["priority"], kind="stable")
     named = dict(zip(rows["globalTid"][order].tolist(), strings.of(rows["nameId"][order]), strict=True))
     ids = zip(pid_of(global_tids).tolist(), tid_of(global_tids).tolist(), global_tids.tolist(), strict=True)

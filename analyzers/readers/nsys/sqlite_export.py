@@ -120,6 +120,8 @@ def _losses(database: Database, source: Source, times: Timed, unknown_ranges: in
     return [
         problem("truncated", int(bool(cut_off)), cut_off),
         *(problem("unread-table", lost.rows, _unread(lost)) for lost in database.unread.values()),
+        problem("lacking-columns", len(database.lacking), ", ".join(sorted(database.lacking))),
+        problem("mistyped-values", sum(database.mistyped.values()), ", ".join(sorted(database.mistyped))),
         problem("skipped-events", unknown_ranges),
         *times.problems,
     ]

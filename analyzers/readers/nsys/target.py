@@ -36,7 +36,7 @@ def gpu_of(database: Database, device: Ints, global_pid: Ints) -> Ints:
 
 def epoch_ns(database: Database) -> int:
     """Return the time at which the report's clock was 0, in ns since 1970; 0 if unknown."""
-    rows = database.read(_SESSION, {"utcEpochNs": 0}, {"systemClockNs": 0})
+    rows = database.read(_SESSION, {"utcEpochNs": 0}, varying={"systemClockNs": 0})
     if not len(rows["utcEpochNs"]):
         return 0
     epoch = int(rows["utcEpochNs"][0]) - int(rows["systemClockNs"][0])
