@@ -177,3 +177,29 @@ def test_subjects_do_not_change(subject):
     plain = subject("gpt2")
     assert replace(plain) == plain
     assert Path(plain.settings.model).is_dir()
+
+
+def test_mixed_precision_casts_the_forward_pass_of_training_and_keeps_the_weights(subject):
+    plain = subject("llama", workload="train")
+    mixed = parse("mixed-precision").apply(plain)
+    seen: set[torch.dtype] = set()
+    mixed.model.lm_head.register_forward_hook(lambda *call: seen.add(call[-1].dtype))
+    torch.testing.assert_close(output(mixed), output(plain), atol=0.05, rtol=0.05)
+    assert seen == {torch.bfloat16}
+    assert {weight.dtype for weight in mixed.model.parameters()} == {torch.float32}
+    for other in (subject("llama"), plain.with_dtype("bf16")):
+        with pytest.raises(TracekitError, match="cannot be applied"):
+            parse("mixed-precision").apply(other)
+
+
+def test_gradients_are_scaled_for_autocast_to_fp16_only(subject):
+    largest = {}
+    for autocast in ("bf16", "fp16"):
+        training = replace(subject("llama", workload="train"), autocast=autocast)
+        weight, gradients = training.model.lm_head.weight, []
+        before = weight.detach().clone()
+        weight.register_hook(gradients.append)
+        output(training)
+        largest[autocast] = gradients[0].abs().max().item()
+        assert not torch.equal(weight, before) and weight.isfinite().all()
+    assert largest["fp16"] > 1000 * largest["bf16"]

@@ -6,14 +6,16 @@ device.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.analyzers.errors import InputError
 from tracekit.capture.annotate import Emitter, phase
 from tracekit.capture.inputs import label_inputs, prompt_inputs
 from tracekit.capture.kv_cache import continuation, fill_cache, last_logits_only, unshared
 from tracekit.capture.model_kinds import WITHOUT_TOKENS, Kind, kind_of, longest_sequence
+from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Settings, WorkloadName
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 Step = Callable[[Emitter], Any]
+Autocast = Literal["", "fp16", "bf16"]
+"""The type of autocast around a forward pass; "" for none."""
 
 DEFAULT_SEQ_LEN = 512
 _STATE_SEQ_LEN = 32
@@ -133,19 +137,28 @@ def adamw(model: "nn.Module", settings: Settings) -> Any:
     return require("torch").optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
 
 
-def training_step(model: "nn.Module", settings: Settings, optimizer: Any, *, called: "nn.Module | None" = None) -> Step:
+def training_step(
+    model: "nn.Module",
+    settings: Settings,
+    optimizer: Any,
+    *,
+    called: "nn.Module | None" = None,
+    autocast: Autocast = "",
+) -> Step:
     """Return a step of forward pass with loss, backward pass and optimizer. `called` is a module that wraps the
-    model."""
-    inputs = label_inputs(model, settings)
+    model. Gradients are scaled if `autocast` is fp16."""
+    inputs, device, amp = label_inputs(model, settings), settings.torch_device, require("torch.amp")
     called = called or model
+    scaler = amp.GradScaler(device, enabled=autocast == "fp16")
 
     def step(emitter: Emitter) -> Any:
-        with phase("forward", emitter):
+        with phase("forward", emitter), amp.autocast(device, torch_dtype(autocast)) if autocast else nullcontext():
             loss = called(**inputs).loss
         with phase("backward", emitter):
-            loss.backward()
+            scaler.scale(loss).backward()
         with phase("optimizer", emitter):
-            optimizer.step()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad()
         return loss.detach()
 

@@ -48,7 +48,7 @@ class MixedPrecision(Optimization):
 
     *Hurts* small, host-bound models, because casts are additional launches.
 
-    `tracekit verify` does not measure it, because autocast belongs into the user's training loop.
+    `tracekit verify` measures it in its own training loop, and around the forward pass of a script's model.
     """
 
     id = "mixed-precision"
@@ -103,7 +103,9 @@ class MixedPrecision(Optimization):
         return replace(before, activations=kept + before.weights // 2)
 
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "Autocast belongs around the forward pass of the training loop: add it there.")
+        if not subject.training or subject.settings.dtype not in _WIDE:
+            raise refused(self, "It is for training with weights in 32 bits.")
+        return replace(subject, autocast=subject.half_type).with_own_weights()
 
 
 def _wide_products(base: Baseline) -> Rows:

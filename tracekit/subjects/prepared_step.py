@@ -42,7 +42,8 @@ def _workload(subject: Subject, model: "nn.Module", optimizer: Any) -> Step:
     if subject.checked:
         return workloads.checking_step(model, subject.settings, subject.checked)
     if subject.training:
-        return workloads.training_step(model, subject.settings, optimizer or optimizer_of(subject, model))
+        trained = optimizer or optimizer_of(subject, model)
+        return workloads.training_step(model, subject.settings, trained, autocast=subject.autocast)
     return workloads.prepare(model, subject.settings)
 
 

@@ -9,6 +9,7 @@ from tracekit.capture.attention_kernels import Backend, backend_of
 from tracekit.capture.numerics import numerics, torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.settings import Dtype, Settings
+from tracekit.capture.workloads import Autocast
 from tracekit.subjects.weight_copies import converted, twin
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Subject:
     """Whether the step is captured in a CUDA graph once and replayed."""
     static_cache: bool = False
     fused_optimizer: bool = False
+    autocast: Autocast = ""
+    """The 16-bit type of autocast around the forward pass of training."""
     named_backend: Backend = ""
     """The only backend that fused attention may use; "" for the one that the settings imply."""
     checked: int = 0
