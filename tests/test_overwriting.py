@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from tiny_trace import write_tiny_trace
 
 from tracekit.analyzers.errors import TracekitError
@@ -14,7 +15,8 @@ from tracekit.bench.held_rows import held_rows
 from tracekit.bench.row import Row, to_csv
 from tracekit.capture.settings import Settings
 from tracekit.cli import main
-from tracekit.runs.held_run import check_folder, check_script_folder
+from tracekit.runs.held_run import check_folder, check_replaced, unused_folder
+from tracekit.runs.run_file import Run, of_script, read, write
 
 
 @pytest.fixture
@@ -162,15 +164,84 @@ def test_profile_refuses_a_folder_that_it_did_not_write(run: Path, text: str) ->
         check_folder(settings(run), False, print)
 
 
-def test_run_replaces_the_run_of_the_same_script_only(run: Path) -> None:
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("print(1)\n")
+    return path
+
+
+def test_a_script_replaces_only_its_own_run(run: Path, script: Path) -> None:
+    ours = of_script(script, ["--epochs", "1"])
     with pytest.raises(TracekitError, match="gpt2 decode t4"):
-        check_script_folder(Path("train.py"), run, False)
-    (run / "run.json").write_text('{"script": "train.py"}')
-    check_script_folder(Path("other/train.py"), run, False)
-    with pytest.raises(TracekitError, match=r"train\.py"):
-        check_script_folder(Path("infer.py"), run, False)
-    check_script_folder(Path("infer.py"), run, True)
-    check_script_folder(Path("infer.py"), run / "new", False)
+        check_replaced(ours, run, False)
+    write(ours, run)
+    check_replaced(ours, run, False)
+    others = [of_script(script, []), replace(ours, gpu="t4"), replace(ours, device="model"), Run(module="Net")]
+    script.write_text("print(2)\n")
+    for other in (*others, of_script(script, ["--epochs", "1"]), of_script(script, ["--epochs", "1"], block=True)):
+        with pytest.raises(TracekitError, match=r"train\.py --epochs 1.\n?") as raised:
+            check_replaced(other, run, False)
+        assert "--force" in raised.value.hint
+        check_replaced(other, run, True)
+        check_replaced(other, run / "new", False)
+
+
+def test_a_block_replaces_what_the_same_script_recorded_before(tmp_path: Path, script: Path) -> None:
+    write(of_script(script, ["1"], block=True), tmp_path)
+    script.write_text("print(3)\n")
+    check_replaced(of_script(script, [], block=True), tmp_path, False)
+    with pytest.raises(TracekitError, match=r"blocks of .*train\.py"):
+        check_replaced(Run(block=True), tmp_path, False)
+
+
+def test_the_default_folder_of_another_run_gets_a_number(tmp_path: Path, script: Path) -> None:
+    runs = [replace(of_script(script, []), gpu=gpu) for gpu in ("", "t4", "h200")]
+    folders = [tmp_path / name for name in ("mine", "mine-2", "mine-3")]
+    for each, folder in zip(runs, folders, strict=True):
+        assert unused_folder(each, tmp_path / "mine") == folder
+        write(each, folder)
+    assert [unused_folder(each, tmp_path / "mine") for each in runs] == folders
+
+
+SCRIPT = "import torch\ntorch.nn.Linear(4, 4)(torch.ones(2, 4))\n"
+
+
+@pytest.mark.parametrize("first", [["--gpu", "t4"], []])
+def test_runs_of_one_script_on_several_gpus_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(SCRIPT)
+    assert call("run", *first, "mine.py")[0] == 0
+    for other in ([], ["--gpu", "t4"]):
+        assert call("run", *other, "mine.py")[0] == 0
+    assert call("run", "mine.py", "--more")[0] == 0
+    about = {path.name: read(path) for path in Path("runs").iterdir()}
+    assert {name: (each.gpu, each.arguments, each.batch_size) for name, each in about.items()} == {
+        "mine": ("", [], 2),
+        "mine-t4": ("t4", [], 2),
+        "mine-2": ("", ["--more"], 2),
+    }
+    assert {each.device for each in about.values()} == {"cpu", "model"}
+    assert all(each.script == "mine.py" and each.dtype == "fp32" and each.versions for each in about.values())
+    code, said = call("run", "-o", "runs/mine", "--gpu", "t4", "mine.py")
+    assert code == 1 and "runs/mine contains a run of mine.py." in said and "--force" in said
+
+
+def test_options_after_the_script_are_said_to_be_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(SCRIPT)
+    code, said = call("run", "mine.py", "-o", "there", "--lr", "1", "--gpu=t4")
+    assert code == 0 and "-o, --gpu=t4 after mine.py is an argument of the script" in said
+    assert "after mine.py" not in call("run", "mine.py", "--lr", "1")[1]
+
+
+def test_arguments_that_look_like_secrets_are_not_kept(script: Path) -> None:
+    given = ["--hub-token", "abc", "--api_key=abc", "--tokens", "512", "hf_0123456789abcdefgh", "--env", "CartPole"]
+    kept = of_script(script, given)
+    assert kept.arguments == ["--hub-token", "(secret)", "(secret)", "--tokens", "512", "(secret)", "--env", "CartPole"]
+    assert not kept.seal and of_script(script, given[3:5]).seal
 
 
 def row(**changes: object) -> Row:

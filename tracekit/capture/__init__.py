@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 class _CallablePackage(ModuleType):
     def __call__(
-        self, folder: str | Path, *, gpu: str = "", gpu_file: str | Path = "", device: "Device" = "auto"
+        self,
+        folder: str | Path,
+        *,
+        gpu: str = "",
+        gpu_file: str | Path = "",
+        device: "Device" = "auto",
+        force: bool = False,
     ) -> "Capture | ModelledCapture":
         from tracekit.capture.session import session
 
-        return session(Path(folder), gpu=gpu, gpu_file=gpu_file, device=device)
+        return session(Path(folder), gpu=gpu, gpu_file=gpu_file, device=device, force=force)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

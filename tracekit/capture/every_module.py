@@ -1,25 +1,20 @@
 """Emits ranges for every module of a user's code, which is named at its first call."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tracekit.capture.annotate import Annotation, Emitter, ModuleRange, has_forward, is_annotated, range_name
+from tracekit.capture.called_modules import Called
 from tracekit.capture.packages import require
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def _nothing(_: "nn.Module") -> None: ...
-
-
-def annotate_every_module(emitter: Emitter, on_root: "Callable[[nn.Module], None]" = _nothing) -> Annotation:
-    """Hook every module call of the process. Modules with the ranges of `annotate` keep them.
-
-    `on_root` is called with each module that belongs to no module called before, just before it runs.
-    """
-    modules, spans = require("torch.nn.modules.module"), _Spans(emitter, on_root)
+def annotate_every_module(emitter: Emitter, called: Called | None = None) -> Annotation:
+    """Hook every module call of the process, and count the modules in `called`. Modules with the ranges of `annotate`
+    keep them."""
+    modules, spans = require("torch.nn.modules.module"), _Spans(emitter, called or Called())
     return Annotation(
         [
             modules.register_module_forward_pre_hook(spans.before),
@@ -34,15 +29,16 @@ class _Spans:
     Paths are relative to the first root. Those inside another root, such as a loss, begin with its class.
     """
 
-    def __init__(self, emitter: Emitter, on_root: "Callable[[nn.Module], None]") -> None:
-        self._emitter, self._on_root = emitter, on_root
+    def __init__(self, emitter: Emitter, called: Called) -> None:
+        self._emitter, self._called = emitter, called
         self._is_compiling = require("torch.compiler").is_compiling
         self._spans: WeakKeyDictionary[nn.Module, ModuleRange | None] = WeakKeyDictionary()
         self._roots: dict[str, int] = {}
 
-    def before(self, module: "nn.Module", *_: Any) -> None:
+    def before(self, module: "nn.Module", arguments: tuple[Any, ...] = (), *_: Any) -> None:
         if self._is_compiling():
             return
+        self._called.see(arguments)
         if module not in self._spans:
             self._add_root(module)
         span = self._spans[module]
@@ -57,7 +53,7 @@ class _Spans:
             span.after()
 
     def _add_root(self, root: "nn.Module") -> None:
-        self._on_root(root)
+        self._called.add(root)
         prefix = self._prefix(type(root).__name__)
         for path, module in root.named_modules():
             name = range_name(f"{prefix}.{path}" if prefix else path, module)

@@ -1,6 +1,5 @@
 """Runs torch code on the CPU, and models the same work on a GPU that is not present."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -10,15 +9,15 @@ from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
 from tracekit.capture import annotate
 from tracekit.capture.annotate import Emitter
+from tracekit.capture.called_modules import Called
 from tracekit.capture.every_module import annotate_every_module
 from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
 from tracekit.reports.files import check_writable
 from tracekit.runs.folders import TRACE
+from tracekit.runs.run_file import Run, write
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from tracekit.capture.cpu_recorder import Placement
 
 
@@ -29,8 +28,8 @@ class ModelledCapture:
     would run it, and the whole recording is timed with models of the GPU's kernels and of its host.
     """
 
-    def __init__(self, folder: Path, gpu: GPU, say: Say = silent) -> None:
-        self.path = folder / TRACE
+    def __init__(self, folder: Path, gpu: GPU, say: Say = silent, run: Run | None = None) -> None:
+        self.path, self._run = folder / TRACE, run
         check_writable(self.path)
         require("torch")
         self._gpu, self._say, self._steps = gpu, say, 0
@@ -47,14 +46,14 @@ class ModelledCapture:
 
         attention, placement = AttentionChoice(self._gpu, flash=False, dtype=require("torch").float32), Placement()
         self._recorder = CpuRecorder(attention, placement)
-        self._builder, self._held = self._recorder.start(), _Held(self._recorder.hold)
+        self._builder, self._called = self._recorder.start(), Called(self._recorder.hold)
         self._entered = ExitStack()
         emitter = _InModules(self._builder, placement)
         for context in (
             as_on_a_gpu(self._recorder.emitter, self._gpu.name),
             CpuFunctions(attention, placement, self._recorder),
             self._recorder,
-            annotate_every_module(emitter, self._held.add),
+            annotate_every_module(emitter, self._called),
         ):
             self._entered.enter_context(context)
         return self
@@ -77,11 +76,13 @@ class ModelledCapture:
         from tracekit.capture.fake_run import FakeRun
         from tracekit.capture.model_trace import Modelled, write_run
 
-        recording, held = self._builder.recording, self._held
+        recording, held = self._builder.recording, self._called
         run = FakeRun(recording, held.parameters, held.weight_bytes, held.buffer_bytes)
         about = {"steps": self._steps, "workload": "train" if recording.nodes else "", "dtype": held.dtype}
         gpu, host = calibrated_gpu(self._gpu)
         write_run(Modelled(run, about, gpu, host, steps=0, recorded="cpu"), self.path, self._say)
+        if self._run:
+            write(held.completed(self._run), self.path.parent)
 
 
 class _InModules:
@@ -97,34 +98,3 @@ class _InModules:
     def pop(self) -> None:
         self._emitter.pop()
         self._placement.leave_module()
-
-
-class _Held:
-    """The weights of the modules that were called."""
-
-    def __init__(self, hold: Callable[[list[Any]], None]) -> None:
-        self._hold, self._seen = hold, set[int]()
-        self.parameters = self.weight_bytes = self.buffer_bytes = 0
-        self._bytes_of: dict[Any, int] = {}
-
-    def add(self, root: "nn.Module") -> None:
-        weights, buffers = self._new(root.parameters()), self._new(root.buffers())
-        self._hold([*weights, *buffers])
-        self.parameters += sum(each.numel() for each in weights)
-        self.weight_bytes += sum(each.nbytes for each in weights)
-        self.buffer_bytes += sum(each.nbytes for each in buffers)
-        for each in weights:
-            self._bytes_of[each.dtype] = self._bytes_of.get(each.dtype, 0) + each.nbytes
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of most weights, as the settings of a run name it; "" without weights or for other dtypes."""
-        torch = require("torch")
-        exact = torch.get_float32_matmul_precision() == "highest"
-        names = {torch.float32: "fp32" if exact else "tf32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-        return names.get(max(self._bytes_of, key=self._bytes_of.__getitem__, default=None), "")
-
-    def _new(self, tensors: Any) -> list[Any]:
-        new = [each for each in tensors if id(each) not in self._seen]
-        self._seen.update(map(id, new))
-        return new

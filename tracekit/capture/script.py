@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from tracekit.analyzers.errors import reading
 from tracekit.capture.modelled_session import ModelledCapture
 from tracekit.capture.session import Capture
 
@@ -15,11 +14,8 @@ from tracekit.capture.session import Capture
 def profile_script(script: Path, args: Sequence[str], capture: Capture | ModelledCapture) -> BaseException | None:
     """Run the script as __main__ inside the capture.
 
-    Returns the exception that ended the script (SystemExit only with a failure status), or None. Raises InputError if
-    it cannot be read.
+    Returns the exception that ended the script (SystemExit only with a failure status), or None.
     """
-    with reading(f"{script} cannot be run.", "Name a Python script."):
-        script.open().close()
     with _as_main(script, args):
         capture.__enter__()
         ended = _run(script)

@@ -1,17 +1,22 @@
-"""Profiles any torch code in `with tracekit.capture("run/") as capture:`, and writes a trace into the folder."""
+"""Profiles any torch code in `with tracekit.capture("run/") as capture:`, and writes a run into the folder."""
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracekit import __version__
 from tracekit.analyzers import hardware
 from tracekit.analyzers.capture_info import CaptureInfo
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.hardware.gpu_catalogue import resolve
 from tracekit.capture import annotate, environment
 from tracekit.capture.annotate import ProfilerRanges
+from tracekit.capture.called_modules import Called
 from tracekit.capture.distributed import write_place
 from tracekit.capture.every_module import annotate_every_module
 from tracekit.capture.modelled_session import ModelledCapture
@@ -23,26 +28,60 @@ from tracekit.capture.settings import Device
 from tracekit.reports.files import check_writable
 from tracekit.reports.names import with_article
 from tracekit.runs.folders import TRACE
+from tracekit.runs.held_run import check_replaced, unused_folder
+from tracekit.runs.run_file import Run, of_script
+from tracekit.runs.run_file import write as write_run
 
 
 def session(
-    folder: Path, *, gpu: str = "", gpu_file: str | Path = "", device: Device = "auto", say: Say = silent
+    folder: Path,
+    run: Run | None = None,
+    *,
+    gpu: str = "",
+    gpu_file: str | Path = "",
+    device: Device = "auto",
+    force: bool = False,
+    numbered: bool = False,
+    say: Say = silent,
 ) -> "Capture | ModelledCapture":
-    """Return a context manager that captures a block of torch code.
+    """Return a context manager that captures a block of torch code, and writes the trace and run.json.
 
-    `gpu` names the GPU to project to. Without a GPU, or with device="model", the block runs on the CPU and is modelled
-    for that GPU. `gpu_file` describes GPUs that tracekit does not know. Raises InputError if the GPU is unknown, or
-    there is no device to run on.
+    `run` says what runs; None: a block of this program. `gpu` names the GPU to project to. Without a GPU, or with
+    device="model", the block runs on the CPU and is modelled for that GPU. `gpu_file` describes GPUs that tracekit does
+    not know. If the folder contains another run, FOLDER-2 and so on are used with `numbered`. Raises InputError if the
+    GPU is unknown, or there is no device to run on, and TracekitError for another run, unless `force`.
     """
     gpu_asked = modelled_or_projected(gpu, gpu_file, device)
-    if gpu_asked and runs_nothing(device):
-        return ModelledCapture(folder, gpu_asked, say)
-    return Capture(folder, gpu_asked)
+    place = device_of(gpu_asked, device)
+    known = gpu_asked or gpu_here(place)
+    run = replace(run or this_program(), gpu=known.id if known else "", device=place)
+    if numbered and not force:
+        folder = unused_folder(run, folder)
+    check_replaced(run, folder, force)
+    if gpu_asked and place == "model":
+        return ModelledCapture(folder, gpu_asked, say, run)
+    return Capture(folder, gpu_asked, run=run)
 
 
-def runs_nothing(device: Device) -> bool:
-    """Return whether a run for a named GPU is modelled: on request, or because there is no GPU."""
-    return device == "model" or not require("torch.cuda").is_available()
+def this_program() -> Run:
+    """Return a block of this program as a run; without its script if there is none, as in a notebook."""
+    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+    return of_script(script, sys.argv[1:], block=True) if script.is_file() else Run(block=True)
+
+
+def device_of(target: GPU | None, device: Device) -> Device:
+    """Return where a run happens: model if it is for a named GPU, on request or because there is no GPU; else cuda or
+    cpu."""
+    if device in ("model", "cpu"):
+        return device
+    if require("torch.cuda").is_available():
+        return "cuda"
+    return "model" if target else "cpu"
+
+
+def gpu_here(device: Device) -> GPU | None:
+    """Return the GPU of a run on this device; None for a CPU, or for a GPU that tracekit does not know."""
+    return resolve(environment.cuda_state().name) if device == "cuda" else None
 
 
 def modelled_or_projected(gpu: str, gpu_file: str | Path, device: Device) -> GPU | None:
@@ -61,11 +100,13 @@ class Capture:
     """A recording in progress. Every module call gets a range; `step()` marks the steps.
 
     The trace is written at the end of the block, even if it raises. `gpu` is the GPU to project to; `about` contains
-    fields of CaptureInfo.
+    fields of CaptureInfo. With `run`, run.json is written, too.
     """
 
-    def __init__(self, folder: Path, gpu: GPU | None = None, about: dict[str, Any] | None = None) -> None:
-        self.path = folder / TRACE
+    def __init__(
+        self, folder: Path, gpu: GPU | None = None, about: dict[str, Any] | None = None, run: Run | None = None
+    ) -> None:
+        self.path, self._run, self._called = folder / TRACE, run, Called()
         check_writable(self.path)
         self._gpu, self._about = gpu, about or {}
         self._emitter = ProfilerRanges()
@@ -78,7 +119,7 @@ class Capture:
 
     def __enter__(self) -> "Capture":
         self._profiler = new_profiler()
-        self._modules = annotate_every_module(self._emitter)
+        self._modules = annotate_every_module(self._emitter, self._called)
         self._entered = ExitStack()
         self._entered.enter_context(nvtx_ranges(self._emitter))
         self._profiler.prepare_trace()
@@ -96,6 +137,8 @@ class Capture:
             self._modules.remove()
             self._entered.close()
         export(self._profiler, self.path, self._info())
+        if self._run:
+            write_run(self._called.completed(self._run), self.path.parent)
         if self._gpu and error is None and not require("torch.cuda").is_initialized():
             raise InputError(
                 f"The run cannot be projected to {with_article(self._gpu.name)}.",

@@ -7,7 +7,7 @@ from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Settings
 from tracekit.measurement import jobs
 from tracekit.measurement.worker import Worker, checked
-from tracekit.runs.settings_file import settings_of
+from tracekit.runs.run_file import settings_of
 
 Blocks = tuple[tuple[float, float], ...]
 """Median latency of each block in µs, before and after."""

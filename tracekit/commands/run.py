@@ -2,15 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.errors import TracekitError, reading
 from tracekit.capture.settings import DEVICES, Device
 from tracekit.commands._output import FORCE, folder_option, say, show_outputs
 from tracekit.commands._reading import GPU_FILE
-from tracekit.runs.folders import TRACE
 
 if TYPE_CHECKING:
     from tracekit.capture.distributed import Place
@@ -33,7 +32,7 @@ _INTERRUPTED = 130
     show_default=True,
     help="model: the script runs on the CPU, and its ops are modelled for --gpu.",
 )
-@folder_option("Output folder.  [default: runs/SCRIPT]")
+@folder_option("Output folder.  [default: runs/SCRIPT or runs/SCRIPT-GPU, with a number if another run is there]")
 @FORCE
 @click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -42,9 +41,9 @@ def command(
 ) -> None:
     """Profile a Python script without changing it.
 
-    SCRIPT ARGS... runs as with `python SCRIPT ARGS...`. The trace names every torch module that the script calls. The
-    whole run is recorded, so keep it to a few steps. If the script fails, its error and exit status are passed on,
-    and the trace is kept.
+    SCRIPT ARGS... runs as with `python SCRIPT ARGS...`: what follows SCRIPT is passed to it, so options of tracekit
+    come before it. The trace names every torch module that the script calls. The whole run is recorded, so keep it to a
+    few steps. If the script fails, its error and exit status are passed on, and the trace is kept.
 
     With --gpu, the run is measured here and projected to that GPU. Without a GPU, or with --device model, the script
     runs on the CPU, which "cuda" in the script then refers to, and its ops are modelled for the GPU.
@@ -57,37 +56,49 @@ def command(
       torchrun --nproc-per-node 8 -m tracekit run -o runs/mine train.py
       tracekit run --gpu t4 my_gpt2.py
     """
+    from tracekit.analyzers import hardware
     from tracekit.capture.distributed import place
     from tracekit.capture.session import session
-    from tracekit.runs.held_run import check_script_folder
     from tracekit.runs.outputs import write_outputs
+    from tracekit.runs.run_file import of_script
 
-    job, here = output or Path("runs") / script.stem, place()
+    _say_misplaced(script, args)
+    with reading(f"{script} cannot be run.", "Name a Python script."):
+        run = of_script(script, args)
+    target, here = hardware.selected(gpu, gpu_file), place()
+    job = output or Path("runs") / (f"{script.stem}-{target.id}" if target else script.stem)
     folder = job / f"rank-{here.rank}" if here else job
-    check_script_folder(script, folder, force)
-    _record(session(folder, gpu=gpu, gpu_file=gpu_file, device=device, say=say), script, args, folder)
+    options: dict[str, Any] = {"gpu": gpu, "gpu_file": gpu_file, "device": device, "force": force, "say": say}
+    capture = session(folder, run, numbered=not (output or here), **options)
+    _record(capture, script, args)
     if here:
         _say_rank(here, job, folder)
         return
     say("analyzing")
-    show_outputs(write_outputs(folder), folder)
+    show_outputs(write_outputs(capture.path.parent), capture.path.parent)
 
 
-def _record(capture: "Capture | ModelledCapture", script: Path, args: tuple[str, ...], folder: Path) -> None:
+def _say_misplaced(script: Path, args: tuple[str, ...]) -> None:
+    """Say which of the script's arguments would be options of this command before SCRIPT."""
+    own = {name for each in command.params for name in each.opts if name.startswith("-")}
+    misplaced = [each for each in args if each.partition("=")[0] in own]
+    if misplaced:
+        say(f"{', '.join(misplaced)} after {script} is an argument of the script; options of tracekit come before it")
+
+
+def _record(capture: "Capture | ModelledCapture", script: Path, args: tuple[str, ...]) -> None:
     """Run the script while `capture` records it. If the script fails, the process ends with its error."""
     from tracekit.capture.script import profile_script
-    from tracekit.runs.outputs import write_script_run
 
     say(f"profiling {script}")
     failure = profile_script(script, args, capture)
-    write_script_run(script, folder)
     if failure:
-        say(f"the script failed; its trace is {folder / TRACE}")
+        say(f"the script failed; its trace is {capture.path}")
         _pass_on(failure)
 
 
 def _say_rank(here: "Place", job: Path, folder: Path) -> None:
-    say(f"rank {here.rank} of {here.world_size} wrote {folder / TRACE}")
+    say(f"rank {here.rank} of {here.world_size} wrote its trace into {folder}")
     if here.rank == 0:
         say(f"when all ranks have: tracekit ranks {job} -o {job}")
 

@@ -17,7 +17,7 @@ from tracekit.capture.settings import Settings
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import GRAPH
 from tracekit.runs.outputs import write_analysis
-from tracekit.runs.settings_file import gpu_of_module, settings_of
+from tracekit.runs.run_file import read, settings_of
 
 
 def keep(recording: Recording, folder: Path) -> None:
@@ -71,8 +71,8 @@ def graph_of_module(own: OwnModel, gpu: GPU) -> Graph:
 
 def gpu_of(folder: Path) -> GPU:
     """Return the GPU that a run was measured on, modelled for or projected to."""
-    named = gpu_of_module(folder)
-    settings = Settings(model="", gpu=named) if named else settings_of(folder)
+    run = read(folder)
+    settings = settings_of(folder) if run.settings else Settings(model="", gpu=run.gpu)
     gpu = hardware.selected(settings.gpu, settings.gpu_file)
     if gpu is None:
         raise InputError(

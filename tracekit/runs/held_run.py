@@ -1,13 +1,13 @@
-"""Refuses to write a run into a folder that contains a run of something else."""
+"""Keeps a run from replacing a run of something else: chooses a folder, or refuses the one that was named."""
 
-import json
+from itertools import count
 from pathlib import Path
-from typing import Any
 
-from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.capture.progress import Say
 from tracekit.capture.settings import Settings
 from tracekit.runs.folders import RUN, TRACE
+from tracekit.runs.run_file import Run, read
 
 _IDENTITY = ("model", "workload", "gpu", "device")
 """Settings that identify a run. Other settings are its parameters."""
@@ -22,53 +22,59 @@ def check_folder(settings: Settings, force: bool, say: Say) -> None:
     existing = _stored_run(settings.folder)
     if existing is None or force:
         return
-    stored, new = existing.get("settings"), settings.as_dict()
-    if not isinstance(stored, dict):
-        raise _refused(settings.folder, _described(existing))
-    if any(stored.get(name, new[name]) != new[name] for name in _IDENTITY):
-        raise _refused(settings.folder, f"a run of {_described(existing)}")
+    stored, new = existing.settings, settings.as_dict()
+    if not stored or any(stored.get(name, new[name]) != new[name] for name in _IDENTITY):
+        raise _refused(settings.folder, existing)
     changed = [f"{name} {stored[name]}" for name in _PARAMETERS if stored.get(name, new[name]) != new[name]]
     if changed:
         say(f"replacing the run in {settings.folder} ({', '.join(changed)})")
 
 
-def check_script_folder(script: Path, folder: Path, force: bool) -> None:
-    """Raise TracekitError if the folder contains a run of anything else than this script, unless `force`."""
+def check_replaced(run: Run, folder: Path, force: bool) -> None:
+    """Raise TracekitError if the folder contains another run than this script, block or module, unless `force`."""
     existing = _stored_run(folder)
-    if existing is not None and not force and existing.get("script") != script.name:
-        raise _refused(folder, f"a run of {_described(existing)}")
+    if existing is not None and not force and not _is_same(existing, run):
+        raise _refused(folder, existing)
 
 
-def check_module_folder(name: str, folder: Path, force: bool) -> None:
-    """Raise TracekitError if the folder contains a run of anything else than a module of this class, unless `force`."""
-    existing = _stored_run(folder)
-    if existing is not None and not force and existing.get("module") != name:
-        raise _refused(folder, f"a run of {_described(existing)}")
+def unused_folder(run: Run, folder: Path) -> Path:
+    """Return the folder if it is free or contains this run, else the first such folder among FOLDER-2, FOLDER-3, ..."""
+    for number in count(1):
+        numbered = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        existing = _stored_run(numbered)
+        if existing is None or _is_same(existing, run):
+            return numbered
+    raise AssertionError
 
 
-def _stored_run(folder: Path) -> dict[str, Any] | None:
-    """Return the content of run.json in the folder; empty if there is only a trace, None if there is neither."""
-    path = folder / RUN
-    if not path.is_file():
-        return {} if (folder / TRACE).exists() else None
+def _is_same(existing: Run, run: Run) -> bool:
+    """Return whether both are the same run, so that one may replace the other.
+
+    A script that has changed, or gets other arguments, is another run. A block is named by its code, and so replaces
+    what the same script recorded there before.
+    """
+    if run.block:
+        return existing.block and existing.script == run.script
+    return not existing.settings and not existing.bench and _identity(existing) == _identity(run)
+
+
+def _identity(run: Run) -> tuple[object, ...]:
+    return run.module, run.script, run.arguments, run.digest, run.block, run.gpu, run.device, run.workload
+
+
+def _stored_run(folder: Path) -> Run | None:
+    """Return the run in the folder; an empty one if it is unknown, None if there is neither run.json nor a trace."""
+    if not (folder / RUN).is_file():
+        return Run() if (folder / TRACE).exists() else None
     try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
+        return read(folder)
+    except InputError:
+        return Run()
 
 
-def _described(run: dict[str, Any]) -> str:
-    settings = run.get("settings")
-    if isinstance(settings, dict):
-        words = [settings.get("name") or settings.get("model"), settings.get("workload"), settings.get("gpu")]
-        return " ".join(str(word) for word in words if word)
-    return str(run.get("script") or run.get("module") or "something unknown")
-
-
-def _refused(folder: Path, what: str) -> TracekitError:
+def _refused(folder: Path, existing: Run) -> TracekitError:
     return TracekitError(
-        f"{folder} contains {what}.",
+        f"{folder} contains a run of {existing.described}.",
         "It would be overwritten.",
-        "Name another folder with -o, or add --force to replace it.",
+        "Name another folder with -o (output=...), or replace it with --force (force=True).",
     )

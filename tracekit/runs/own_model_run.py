@@ -4,22 +4,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyzers.hardware.gpu_catalogue import resolve
 from tracekit.analyzers.results import Analysis
-from tracekit.capture import environment
 from tracekit.capture.annotate import NoRanges, ProfilerRanges
 from tracekit.capture.latency import WARM_UP_STEPS, clock_of, time_step
 from tracekit.capture.own_model import Loss, OwnModel, weights_of
 from tracekit.capture.packages import require
 from tracekit.capture.profiler import synchronize
 from tracekit.capture.progress import Say, silent
-from tracekit.capture.session import Capture, modelled_or_projected, runs_nothing
+from tracekit.capture.session import Capture, device_of, gpu_here, modelled_or_projected
 from tracekit.capture.settings import Device
 from tracekit.fusion import run_graph
 from tracekit.reports.files import check_writable
 from tracekit.runs.folders import TRACE
-from tracekit.runs.held_run import check_module_folder
-from tracekit.runs.outputs import write_module_run, write_outputs
+from tracekit.runs.held_run import check_replaced
+from tracekit.runs.outputs import write_outputs
+from tracekit.runs.run_file import Run, write
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,22 +49,32 @@ def profile_own(
     target = modelled_or_projected(gpu, gpu_file, device)
     folder = Path(output or f"runs/{own.name}-{target.id if target else device}")
     check_writable(folder / TRACE)
-    check_module_folder(own.name, folder, force)
+    place = device_of(target, device)
+    known = target or gpu_here(place)
+    run = _run(own, known, place)
+    check_replaced(run, folder, force)
     run_graph.forget(folder)
-    if target and runs_nothing(device):
+    if target and place == "model":
         _model(own, target, folder, steps, say)
-        return _written(own, target, folder)
-    here = _measure(own, target, device, folder, steps)
-    target = target or here
-    analysis = _written(own, target, folder)
-    if target is None:
+    else:
+        _measure(own, target, place, folder, steps)
+    write(run, folder)
+    analysis = write_outputs(folder)
+    if known is None or place == "model":
         return analysis
-    return run_graph.added(analysis, folder, partial(run_graph.graph_of_module, own, target), say)
+    return run_graph.added(analysis, folder, partial(run_graph.graph_of_module, own, known), say)
 
 
-def _written(own: OwnModel, gpu: "GPU | None", folder: Path) -> Analysis:
-    write_module_run(own.name, folder, gpu.id if gpu else "")
-    return write_outputs(folder)
+def _run(own: OwnModel, gpu: "GPU | None", place: Device) -> Run:
+    about = own.described()
+    return Run(
+        module=own.name,
+        gpu=gpu.id if gpu else "",
+        device=place,
+        workload=about["workload"],
+        dtype=about["dtype"],
+        batch_size=about["batch_size"],
+    )
 
 
 def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> None:
@@ -80,10 +89,9 @@ def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> Non
     write_run(Modelled(run, about, as_measured, host, steps, recorded), folder / TRACE, say)
 
 
-def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, steps: int) -> "GPU | None":
-    """Measure the module, and return the GPU that it ran on; None for the CPU or an unknown GPU."""
+def _measure(own: OwnModel, gpu: "GPU | None", place: Device, folder: Path, steps: int) -> None:
+    """Measure the module on cuda or cpu."""
     torch = require("torch")
-    place: Device = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     there = own.on(place)
     step = there.step(torch.optim.AdamW(there.model.parameters()) if own.train else None)
     for _ in range(WARM_UP_STEPS):
@@ -96,4 +104,3 @@ def _measure(own: OwnModel, gpu: "GPU | None", device: Device, folder: Path, ste
             with capture.step():
                 step(ProfilerRanges())
                 synchronize()
-    return resolve(environment.cuda_state().name) if place == "cuda" else None

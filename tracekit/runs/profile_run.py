@@ -13,7 +13,8 @@ from tracekit.fusion import run_graph
 from tracekit.reports.files import check_writable
 from tracekit.runs.folders import TRACE
 from tracekit.runs.held_run import check_folder
-from tracekit.runs.outputs import write_outputs, write_run
+from tracekit.runs.outputs import write_outputs
+from tracekit.runs.run_file import of_settings, write
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +46,7 @@ def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analys
     check_folder(settings, force, say)
     run_graph.forget(settings.folder)
     capture(settings, say)
-    write_run(settings, settings.folder)
+    write(of_settings(settings), settings.folder)
     say("analyzing")
     analysis = write_outputs(folder)
     gpu = hardware.selected(settings.gpu, settings.gpu_file)

@@ -22,7 +22,7 @@ from tracekit.planning.search import WORTHWHILE
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import TRACE, VERIFY
 from tracekit.runs.outputs import write_outputs
-from tracekit.runs.settings_file import settings_of
+from tracekit.runs.run_file import settings_of
 from tracekit.runs.verification_file import joined, to_json, verification_of
 from tracekit.verification import trial
 from tracekit.verification.drafting import Draft
