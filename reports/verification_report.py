@@ -67,7 +67,8 @@ def _text(verification: Verification, width: int) -> RenderableType:
 
 def _heading(verification: Verification) -> str:
     run = verification.settings
-    what = f"{run['name'] or run['model']}, {run['workload']}, batch {run['batch_size']}, {run['dtype']}"
+    batch = f"batch {run['batch_size']}" if run["batch_size"] else ""
+    what = ", ".join(filter(None, (run["name"] or run["model"], run["workload"], batch, run["dtype"])))
     return f"{what}, on {verification.device_name}; seed {verification.seed}"
 
 

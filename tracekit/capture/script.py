@@ -16,17 +16,17 @@ def profile_script(script: Path, args: Sequence[str], capture: Capture | Modelle
 
     Returns the exception that ended the script (SystemExit only with a failure status), or None.
     """
-    with _as_main(script, args):
-        capture.__enter__()
-        ended = _run(script)
-        capture.__exit__(type(ended) if ended else None, ended, None)
+    capture.__enter__()
+    ended = run_script(script, args)
+    capture.__exit__(type(ended) if ended else None, ended, None)
     return ended
 
 
-def _run(script: Path) -> BaseException | None:
-    """Run the script as __main__, and return the exception that ended it."""
+def run_script(script: Path, args: Sequence[str]) -> BaseException | None:
+    """Run the script as __main__, and return the exception that ended it, as `profile_script` does."""
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        with _as_main(script, args):
+            runpy.run_path(str(script), run_name="__main__")
     except SystemExit as error:
         return error if error.code not in (None, 0) else None
     except BaseException as error:

@@ -16,6 +16,7 @@ from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.prediction.outside import Outside
 from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome, remembered
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
@@ -112,6 +113,13 @@ class Optimization(ABC):
         Raises TracekitError if that is not possible here.
         """
 
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        """Return the changes around a script, whose code stays as it is, with the optimization.
+
+        Raises TracekitError if it cannot be applied from outside.
+        """
+        raise refused(self, "It changes the code inside the script.", by_hand=True)
+
     def evidence(self, base: Baseline) -> Statements:
         """Return the evidence for it in the trace."""
         return ()
@@ -196,7 +204,8 @@ def run_after(optimization: Optimization, base: Baseline, outcome: Outcome) -> B
     return optimization.applied(base, outcome)
 
 
-def refused(optimization: Optimization, why: str) -> TracekitError:
-    """Return the error that `apply` raises. A fix of a script's mistake is measured by two traces of the script."""
-    hint = _BY_HAND if optimization.fixes_mistake else ""
+def refused(optimization: Optimization, why: str, *, by_hand: bool = False) -> TracekitError:
+    """Return the error that `apply` and `change_script` raise. What is done by hand, as every fix of a script's
+    mistake, is measured by two traces of the script."""
+    hint = _BY_HAND if by_hand or optimization.fixes_mistake else ""
     return TracekitError(f"{optimization.title} cannot be applied here.", why, hint)

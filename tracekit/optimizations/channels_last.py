@@ -20,6 +20,7 @@ from tracekit.analyzers.transforms.retime import retimed
 from tracekit.capture.packages import require
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import largest, say, share_of
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 from tracekit.subjects.weight_copies import twin
 
@@ -74,6 +75,9 @@ class ChannelsLast(Optimization):
         return (
             "model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)"
         )
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        return replace(changes, channels_last=True)
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda:

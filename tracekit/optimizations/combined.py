@@ -9,6 +9,7 @@ from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.op_columns import OpList
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.base import Optimization, run_after
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 
@@ -51,6 +52,11 @@ class Combined(Optimization):
     def how_to(self, base: Baseline) -> str:
         lines = (line for step, before in self.stages(base) for line in step.how(before).split("\n"))
         return "\n".join(dict.fromkeys(lines))
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        for step in self.steps:
+            changes = step.change_script(changes)
+        return changes
 
     def apply(self, subject: Subject) -> Subject:
         for step in self.steps:

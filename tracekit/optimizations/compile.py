@@ -34,6 +34,7 @@ from tracekit.optimizations.shared.guards import ENTERED, guards_ns
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.shared.reasons import idle, launches, of_step, say
 from tracekit.optimizations.static_cache import WRITTEN, appended
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 LAUNCH = Interval(3.3, 2.65, 2.1)
@@ -140,6 +141,9 @@ class Compile(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return "model = torch.compile(model)" + _BEFORE_DDP * base.trains
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        return replace(changes, compile_mode="default")
 
     def apply(self, subject: Subject) -> Subject:
         return replace(subject, compile_mode="default").with_own_weights()

@@ -23,6 +23,7 @@ from tracekit.optimizations.shared.host_work import named_causes
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.shared.reasons import busy, idle, latency, launches, of_step, say
 from tracekit.optimizations.static_cache import on_static_cache
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 REPLAY_NS = Interval(80_000, 30_000, 12_000)
@@ -146,6 +147,11 @@ class CUDAGraphs(Graphed):
 
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        if not changes.on_cuda:
+            raise refused(self, "Graphs need a CUDA device.")
+        return replace(changes, graphs=True)
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda or subject.training:

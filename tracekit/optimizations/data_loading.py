@@ -8,6 +8,7 @@ from tracekit.analyzers.prediction.values import Costs
 from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.optimizations.pinned_copies import PinnedCopies
 from tracekit.optimizations.shared.host_work import LessHostWork
+from tracekit.subjects.script_changes import ScriptChanges
 
 WORKERS = {"low": 2, "expected": 8, "high": 1_000_000}
 """Number of workers that share the loading: at least two; at best enough that no time remains."""
@@ -45,6 +46,9 @@ class DataLoading(LessHostWork):
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Pin the batches that the loader makes."""
         return base.ops if _PINNED.objection(base) else _PINNED.transform(base, outcome)
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        return replace(changes, loader_workers=True, pinned=True)
 
     def how_to(self, base: Baseline) -> str:
         workers = "2 * num_workers" if _loader(base, _WITH_WORKERS) else "8"

@@ -19,6 +19,7 @@ from tracekit.analyzers.transforms.by_cost import Rows, in_phase, where, which
 from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import largest, launches, of_step, say, share_of
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 HOST_KEPT = Interval(0.9, 0.6, 0.4)
@@ -104,6 +105,9 @@ class FusedOptimizer(Optimization):
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, temporaries=0)
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        return replace(changes, fused_optimizer=True)
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.training:

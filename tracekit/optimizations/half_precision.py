@@ -32,6 +32,7 @@ from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.fused_attention_fallback import fused_in_half
 from tracekit.optimizations.shared.attention_backends import preferred
 from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 HOST_FACTOR = Interval(1.05, 1.0, 0.95)
@@ -123,6 +124,9 @@ class HalfPrecision(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return f"model = model.to(torch.{TORCH_NAMES[self.type_on(base.gpu)]})"
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        return replace(changes, weights=self.dtype or changes.half_type)
 
     def apply(self, subject: Subject) -> Subject:
         if subject.settings.dtype not in WIDE:

@@ -17,6 +17,7 @@ from tracekit.optimizations.compile import Compile
 from tracekit.optimizations.cuda_graphs import CUDAGraphs, Graphed
 from tracekit.optimizations.shared.mask_advice import advice as mask_advice
 from tracekit.optimizations.shared.reasons import say, share_of
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 PRODUCT = Interval(1.0, 0.97, 0.88)
@@ -73,6 +74,9 @@ class MaxAutotune(Graphed):
 
     def how_to(self, base: Baseline) -> str:
         return 'model.forward = torch.compile(model.forward, mode="max-autotune", fullgraph=True)'
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        return replace(changes, compile_mode="max-autotune")
 
     def apply(self, subject: Subject) -> Subject:
         changed = replace(subject, compile_mode="max-autotune").with_own_weights()

@@ -19,6 +19,7 @@ from tracekit.capture.numerics import TORCH_NAMES
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.half_precision import half_type
 from tracekit.optimizations.shared.reasons import largest, of_step, say, share_of
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 _PRODUCTS = ("gemm", "convolution", "attention")
@@ -32,6 +33,7 @@ _FURTHER = Interval(2.0, 1.5, 1.0)
 computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such GEMMs."""
 _BIAS = 16_384
 """Bytes of a bias of usual width, whose cast takes as long as its launch."""
+_UNSCALED = "Gradients were not scaled: the gain is measured, and the loss may underflow without a GradScaler."
 _KEPT = Interval(0.8, 0.65, 0.5)
 """Activations kept, relative to training in 32 bits: inputs of GEMMs are halved, those of norms and losses are not."""
 
@@ -101,6 +103,10 @@ class MixedPrecision(Optimization):
         """Add a 16-bit copy of the weights during the step, and shrink the activations."""
         kept = round(before.activations * pick(_KEPT, "expected"))
         return replace(before, activations=kept + before.weights // 2)
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        unscaled = (_UNSCALED,) if changes.half_type == "fp16" else ()
+        return replace(changes, autocast=changes.half_type, caveats=(*changes.caveats, *unscaled))
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.training or subject.settings.dtype not in _WIDE:

@@ -1,6 +1,7 @@
 """Copies from page-locked host memory, which are faster and do not block the host."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tracekit.analyzers.evidence import Statements, of_step, say
 from tracekit.analyzers.interval import Interval
@@ -13,6 +14,7 @@ from tracekit.analyzers.transforms.outcome import Outcome, pick
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.host_device_copies import copied_bytes, copies, gains, pinned_ns, together
 from tracekit.optimizations.shared.reasons import share_of
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 HIDDEN = Interval(0.0, 0.0, 1.0)
@@ -21,6 +23,9 @@ _MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 
 _OFFLOADED = {"offload-overlap": "it pins the memory that it prefetches."}
+
+
+_BLOCKING = "The DataLoader pins its batches; copies with non_blocking=True are a change of the script."
 
 
 class PinnedCopies(Optimization):
@@ -67,6 +72,11 @@ class PinnedCopies(Optimization):
             "loader = DataLoader(dataset, pin_memory=True)  # or tensor.pin_memory(), once\n"
             'batch = batch.to("cuda", non_blocking=True)'
         )
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        if not changes.on_cuda:
+            raise refused(self, "Only copies to a GPU need pinned memory.")
+        return replace(changes, pinned=True, caveats=(*changes.caveats, _BLOCKING))
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It is a change of the code that makes the inputs.")

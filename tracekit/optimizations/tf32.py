@@ -13,6 +13,7 @@ from tracekit.analyzers.transforms.outcome import Outcome
 from tracekit.analyzers.transforms.retime import retimed
 from tracekit.optimizations.base import Optimization, refused
 from tracekit.optimizations.shared.reasons import largest, say, share_of
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 
@@ -49,6 +50,11 @@ class TF32(Optimization):
 
     def how_to(self, base: Baseline) -> str:
         return 'torch.set_float32_matmul_precision("high")'
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        if not changes.on_cuda:
+            raise refused(self, "It applies only to GEMMs on tensor cores.")
+        return replace(changes, tf32=True)
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda or subject.settings.dtype != "fp32":

@@ -12,6 +12,7 @@ from tracekit import __version__
 from tracekit.analyzers.errors import InputError, reading
 from tracekit.analyzers.readers.secrets import is_secret_key, looks_secret
 from tracekit.capture import environment
+from tracekit.capture.distributed import place
 from tracekit.capture.settings import Settings
 from tracekit.reports.files import write_atomically
 from tracekit.runs import seal
@@ -42,6 +43,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Shows that this user's tracekit wrote script, arguments and digest; "" if an argument was not kept."""
     block: bool = False
     """Whether only blocks of the script were recorded."""
+    ranks: int = 1
+    """Processes of the job that it is one rank of."""
     bench: list[str] = []
     """Folders of the runs that a bench was predicted from, relative to its own."""
     gpu: str = ""
@@ -86,7 +89,15 @@ def of_script(script: Path, arguments: Sequence[str], *, block: bool = False) ->
     kept = [_KEPT_SECRET if _is_secret(arguments, at) else each for at, each in enumerate(arguments)]
     name, digest = os.path.relpath(script), sha256(script.read_bytes()).hexdigest()
     signed = seal.of(name, kept, digest) if _KEPT_SECRET not in kept else ""
-    return Run(script=name, arguments=kept, digest=digest, seal=signed, block=block)
+    here = place()
+    return Run(
+        script=name,
+        arguments=kept,
+        digest=digest,
+        seal=signed,
+        block=block,
+        ranks=here.world_size if here else 1,
+    )
 
 
 def _is_secret(arguments: Sequence[str], at: int) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from tracekit.analyzers.errors import InputError
@@ -12,7 +13,7 @@ from tracekit.calibration import measured_predictions
 from tracekit.capture.complete_settings import complete
 from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
-from tracekit.capture.settings import Device, Settings
+from tracekit.capture.settings import DEVICES, Device, Settings
 from tracekit.measurement import jobs
 from tracekit.measurement.interleaved import WALL_S
 from tracekit.measurement.worker import Failure, Worker, checked
@@ -22,11 +23,12 @@ from tracekit.planning.search import WORTHWHILE
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import TRACE, VERIFY
 from tracekit.runs.outputs import write_outputs
-from tracekit.runs.run_file import settings_of
+from tracekit.runs.run_file import read, settings_of
 from tracekit.runs.verification_file import joined, to_json, verification_of
-from tracekit.verification import trial
+from tracekit.verification import trial, verify_script
 from tracekit.verification.drafting import Draft
 from tracekit.verification.expectations import Expectations, Expected
+from tracekit.verification.verify_script import ScriptRun
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
 """Optimizations to measure on a CPU, for which there are no predictions."""
@@ -55,22 +57,38 @@ def verify_run(
     Raises TracekitError if a name is unknown, or the run cannot be repeated.
     """
     wanted = _wanted(apply, draft)
-    stored = settings_of(folder)
-    settings = complete(replace(stored, device=_device(stored, device), name=""))
-    same = settings.device == stored.device and settings.gpu == stored.gpu
-    names = wanted or recommended(folder, settings, top)
-    expectations = Expectations(folder / TRACE) if same else None
+    run = read(folder)
+    if run.script:
+        if draft:
+            what = f"{folder} is the run of a script."
+            raise InputError(what, "A draft model is measured with a model.", "Leave out --draft.")
+        again = verify_script.script_run_of(run, folder, _device(run.device, device))
+        settings, stored_device, names = again.settings, run.device, wanted or _around_script(folder, again, top)
+        measuring = partial(verify_script.measured, again)
+    else:
+        stored = settings_of(folder)
+        settings = complete(replace(stored, device=_device(stored.device, device), name=""))
+        stored_device = stored.device if settings.gpu == stored.gpu else ""
+        names, measuring = wanted or recommended(folder, settings, top), partial(_measured, settings, draft=draft)
+    expectations = Expectations(folder / TRACE) if settings.device == stored_device else None
     predict = expectations.predict if expectations else _other_device
     predictions = [predict(name) for name in names]  # Predict before anything is measured.
     earlier = verification_of(folder)
-    for measured in _measured(settings, names, predictions, wall_s, say, draft=draft, verbose=verbose):
+    for measured in measuring(names, predictions, wall_s, say, verbose=verbose):
         verification = _beside_acceptance(measured, predict)
-        if expectations:
+        if expectations and not run.script:
             verification = _at_its_pace(verification, expectations.latency_us, folder / TRACE)
         write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
-        _remember(verification.results[-1], verification.versions, settings)
+        if not run.script:
+            _remember(verification.results[-1], verification.versions, settings)
     write_outputs(folder)
     return verification
+
+
+def _around_script(folder: Path, again: ScriptRun, top: int) -> list[str]:
+    """Return the optimizations to measure of a script: on a CPU, those that can be applied around it."""
+    names = recommended(folder, again.settings, top)
+    return names if again.command.on_cuda else verify_script.applicable(names)
 
 
 def _wanted(apply: Sequence[str], draft: Draft | None) -> list[str]:
@@ -161,9 +179,9 @@ def _measured(
             yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))
 
 
-def _device(stored: Settings, device: Device) -> Device:
+def _device(stored: str, device: Device) -> Device:
     """Return the device that repeats the run: for "auto", the device of the run."""
-    chosen = stored.device if device == "auto" else device
+    chosen = DEVICES[DEVICES.index(stored)] if device == "auto" and stored in DEVICES else device
     if chosen != "model":
         return chosen
     if require("torch.cuda").is_available():
