@@ -6,9 +6,9 @@ Called in a new worker process for each run: scripts leave settings, threads and
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.errors import InputError, TracekitError
 from tracekit.capture import environment
-from tracekit.capture.annotate import Annotation
 from tracekit.capture.latency import WARM_UP_STEPS, clock_of
 from tracekit.capture.model_errors import first_line
 from tracekit.capture.packages import require
@@ -61,8 +60,8 @@ def main_module(command: Command) -> Main:
 
     Raises InputError if none is called FEWEST_CALLS times, and TracekitError if the script fails.
     """
-    seen = _Outermost()
-    with seen.hooks(), _marked_blocks(_Steps()):
+    seen = _Called()
+    with _outermost_calls(seen.count), _marked_blocks(_Steps()):
         _run(command)
     called = [each for each in seen.modules if each.calls >= FEWEST_CALLS]
     if not called:
@@ -80,25 +79,29 @@ def main_module(command: Command) -> Main:
 
 def timed(command: Command, main: Main, changes: ScriptChanges) -> StepTimes:
     """Run the script with the changes, and return the times of its steps. Raises TracekitError if it fails."""
-    made, steps, seen = changes.make(), _Steps(), _Outermost(main.place)
-    seen.found = lambda module: _change(module, changes, steps)
-    with seen.hooks(), _marked_blocks(steps):
+    made, steps, seen, watching = changes.make(), _Steps(), _Called(), ExitStack()
+
+    def find(module: "nn.Module") -> None:
+        if seen.count(module) == main.place:
+            watching.close()
+            _change(module, changes, steps)
+
+    watching.enter_context(_outermost_calls(find))
+    with watching, _marked_blocks(steps):
         _run(command)
     made.check()
     return StepTimes(steps.samples_us(), peak_memory.peak_so_far())
 
 
 def _change(model: "nn.Module", changes: ScriptChanges, steps: "_Steps") -> None:
-    """Replace the forward pass of a model from its next call on; each call begins a step."""
+    """Replace the forward pass of a model; each call begins a step."""
     plain: Any = model.forward
-    changed: list[Any] = []
+    changed = changes.forward(model, plain)
 
     @wraps(plain)
     def forward(*args: Any, **named: Any) -> Any:
-        if not changed:
-            changed.append(changes.forward(model, plain))
         steps.begin()
-        return changed[0](*args, **named)
+        return changed(*args, **named)
 
     model.forward = forward
 
@@ -153,50 +156,46 @@ class _Module:
     calls: int = 0
 
 
-@dataclass
-class _Outermost:
+@contextmanager
+def _outermost_calls(at_call: Callable[["nn.Module"], None]) -> Iterator[None]:
+    """Call `at_call` before each call of a module that the script makes itself, in its main thread."""
+    kind, is_compiling = require("torch.nn").Module, require("torch.compiler").is_compiling
+    plain, depth = kind.__call__, [0]
+
+    def call(module: "nn.Module", *args: Any, **named: Any) -> Any:
+        if is_compiling() or threading.current_thread() is not threading.main_thread():
+            return plain(module, *args, **named)
+        depth[0] += 1
+        try:
+            if depth[0] == 1:
+                at_call(module)
+            return plain(module, *args, **named)
+        finally:
+            depth[0] -= 1
+
+    kind.__call__ = call
+    try:
+        yield
+    finally:
+        kind.__call__ = plain
+
+
+class _Called:
     """The modules that the script calls itself, in the order of their first call."""
 
-    wanted: int | None = None
-    """The place of the module to find, after which no more calls are looked at; None: all are counted."""
-    found: Any = None
-    modules: list[_Module] = field(default_factory=list)
-    _places: dict[int, tuple[int, Any]] = field(default_factory=dict)
-    _depth: int = 0
+    def __init__(self) -> None:
+        self.modules: list[_Module] = []
+        self._places: dict[int, tuple[int, Any]] = {}
 
-    def hooks(self) -> Annotation:
-        modules = require("torch.nn.modules.module")
-        self._is_compiling = require("torch.compiler").is_compiling
-        self._annotation = Annotation(
-            [
-                modules.register_module_forward_pre_hook(self._before),
-                modules.register_module_forward_hook(self._after, always_call=True),
-            ]
-        )
-        return self._annotation
-
-    def _before(self, module: "nn.Module", *_: Any) -> None:
-        if self._is_compiling() or threading.current_thread() is not threading.main_thread():
-            return
-        self._depth += 1
-        if self._depth == 1:
-            self._count(module)
-
-    def _after(self, *_: Any) -> None:
-        if not self._is_compiling() and threading.current_thread() is threading.main_thread():
-            self._depth = max(0, self._depth - 1)
-
-    def _count(self, module: "nn.Module") -> None:
-        new = id(module) not in self._places
-        if new:  # The module is kept, so that no other gets its id.
+    def count(self, module: "nn.Module") -> int:
+        """Count a call, and return the module's place. It is kept, so that no other gets its id."""
+        if id(module) not in self._places:
             self._places[id(module)] = len(self.modules), module
             weights = sum(each.numel() for each in module.parameters())
             self.modules.append(_Module(type(module).__name__, weights))
         place, _ = self._places[id(module)]
         self.modules[place].calls += 1
-        if new and place == self.wanted:
-            self._annotation.remove()
-            self.found(module)
+        return place
 
 
 @contextmanager

@@ -13,10 +13,14 @@ from tracekit.optimizations.base import refused
 from tracekit.optimizations.compile import entering_ns
 from tracekit.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.optimizations.shared.reasons import idle
+from tracekit.subjects.script_changes import ScriptChanges
 from tracekit.subjects.subject import Subject
 
 LEFT = Interval(0.3, 0.0, 0.0)
 """Fraction of the time for recording graphs that remains, because a few shapes are still new."""
+
+
+_TENSORS = "It is a change of the tensors that the graph reads and writes."
 
 
 class GraphNotReplaying(CUDAGraphs):
@@ -79,5 +83,8 @@ class GraphNotReplaying(CUDAGraphs):
             "torch.compiler.cudagraph_mark_step_begin()  # before each step"
         )
 
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        raise refused(self, _TENSORS)
+
     def apply(self, subject: Subject) -> Subject:
-        raise refused(self, "It is a change of the tensors that the graph reads and writes.")
+        raise refused(self, _TENSORS)

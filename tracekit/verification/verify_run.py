@@ -1,7 +1,7 @@
 """Applies the recommendations for a run, measures them, and saves the result in the run's folder."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,12 +23,11 @@ from tracekit.planning.search import WORTHWHILE
 from tracekit.reports.files import write_atomically
 from tracekit.runs.folders import TRACE, VERIFY
 from tracekit.runs.outputs import write_outputs
-from tracekit.runs.run_file import read, settings_of
+from tracekit.runs.run_file import Run, read, settings_of
 from tracekit.runs.verification_file import joined, to_json, verification_of
 from tracekit.verification import trial, verify_script
 from tracekit.verification.drafting import Draft
 from tracekit.verification.expectations import Expectations, Expected
-from tracekit.verification.verify_script import ScriptRun
 
 ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
 """Optimizations to measure on a CPU, for which there are no predictions."""
@@ -58,37 +57,56 @@ def verify_run(
     """
     wanted = _wanted(apply, draft)
     run = read(folder)
-    if run.script:
-        if draft:
-            what = f"{folder} is the run of a script."
-            raise InputError(what, "A draft model is measured with a model.", "Leave out --draft.")
-        again = verify_script.script_run_of(run, folder, _device(run.device, device))
-        settings, stored_device, names = again.settings, run.device, wanted or _around_script(folder, again, top)
-        measuring = partial(verify_script.measured, again)
-    else:
-        stored = settings_of(folder)
-        settings = complete(replace(stored, device=_device(stored.device, device), name=""))
-        stored_device = stored.device if settings.gpu == stored.gpu else ""
-        names, measuring = wanted or recommended(folder, settings, top), partial(_measured, settings, draft=draft)
-    expectations = Expectations(folder / TRACE) if settings.device == stored_device else None
+    again = _script(run, folder, device, draft) if run.script else _model(folder, device, draft)
+    names = wanted or again.recommended(folder, again.settings, top)
+    expectations = Expectations(folder / TRACE) if again.same_device else None
     predict = expectations.predict if expectations else _other_device
     predictions = [predict(name) for name in names]  # Predict before anything is measured.
     earlier = verification_of(folder)
-    for measured in measuring(names, predictions, wall_s, say, verbose=verbose):
+    for measured in again.measured(names, predictions, wall_s, say, verbose=verbose):
         verification = _beside_acceptance(measured, predict)
-        if expectations and not run.script:
+        if expectations and again.of_model:
             verification = _at_its_pace(verification, expectations.latency_us, folder / TRACE)
         write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
-        if not run.script:
-            _remember(verification.results[-1], verification.versions, settings)
+        if again.of_model:
+            _remember(verification.results[-1], verification.versions, again.settings)
     write_outputs(folder)
     return verification
 
 
-def _around_script(folder: Path, again: ScriptRun, top: int) -> list[str]:
+@dataclass(frozen=True)
+class _Again:
+    """How a run is repeated."""
+
+    settings: Settings
+    same_device: bool
+    """Whether it is repeated on the device and the GPU that predictions start from."""
+    measured: Callable[..., Iterator[Verification]]
+    recommended: Callable[[Path, Settings, int], list[str]]
+    of_model: bool
+    """Whether its step is built and timed alone, as predictions of it are; else it is timed at a script's pace."""
+
+
+def _model(folder: Path, device: Device, draft: Draft | None) -> _Again:
+    stored = settings_of(folder)
+    settings = complete(replace(stored, device=_device(stored.device, device), name=""))
+    same = settings.device == stored.device and settings.gpu == stored.gpu
+    return _Again(settings, same, partial(_measured, settings, draft=draft), recommended, True)
+
+
+def _script(run: Run, folder: Path, device: Device, draft: Draft | None) -> _Again:
+    if draft:
+        what, why = f"{folder} is the run of a script.", "A draft model is measured beside a model."
+        raise InputError(what, why, "Leave out --draft.")
+    again = verify_script.script_run_of(run, folder, _device(run.device, device))
+    settings, measured = again.settings, partial(verify_script.measured, again)
+    return _Again(settings, settings.device == run.device, measured, _around_script, False)
+
+
+def _around_script(folder: Path, settings: Settings, top: int) -> list[str]:
     """Return the optimizations to measure of a script: on a CPU, those that can be applied around it."""
-    names = recommended(folder, again.settings, top)
-    return names if again.command.on_cuda else verify_script.applicable(names)
+    names = recommended(folder, settings, top)
+    return verify_script.applicable(names) if settings.device == "cpu" else names
 
 
 def _wanted(apply: Sequence[str], draft: Draft | None) -> list[str]:
