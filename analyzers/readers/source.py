@@ -108,12 +108,21 @@ def _resolve(path: Path) -> Path:
             f"For the ranks of a job: tracekit ranks {path}",
         )
     if path.is_dir():
-        raise InputError(f"{path} is a folder without a {RUN_TRACE}.", "", "Name a trace file, or a folder of a run.")
+        raise InputError(f"{path} is a folder without a {RUN_TRACE}.", *_runs_within(path))
     raise InputError(
         f"{path} does not exist.",
         "No file or folder has this name.",
         "Check the path, or record a trace: tracekit profile --help.",
     )
+
+
+def _runs_within(folder: Path) -> tuple[str, str]:
+    """Say which runs the folder contains, and what to name instead."""
+    runs = [trace.parent for levels in ("*", "*/*") for trace in sorted(folder.glob(f"{levels}/{RUN_TRACE}"))]
+    if not runs:
+        return "", "Name a trace file, or a folder of a run; tracekit profile, run and capture write one."
+    ranks = f", or compare all: tracekit ranks {folder}" if runs[0].name.startswith("rank-") else ""
+    return f"It contains {len(runs)} runs.", f"Name one of them, such as {runs[0]}{ranks}."
 
 
 def _checked(source: Source) -> Source:

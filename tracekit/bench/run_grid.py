@@ -24,9 +24,11 @@ from tracekit.measurement.worker import Failure, Worker, checked
 from tracekit.reports.bench_report import to_html
 from tracekit.reports.files import check_writable, write_atomically
 from tracekit.reports.numbers import quantity
+from tracekit.runs import run_file
+from tracekit.runs.folders import TRACE
 from tracekit.verification.expectations import Expectations
 
-CSV, PARQUET, PAGE, PANELS, TRACES = "bench.csv", "bench.parquet", "bench.html", "panels.svg", "traces"
+CSV, PARQUET, PAGE, PANELS, RUNS = "bench.csv", "bench.parquet", "bench.html", "panels.svg", "runs"
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ def bench(grid: Grid, folder: Path, say: Say = silent, *, verbose: bool = False,
     check_writable(folder / CSV)
     stored = held_rows(folder / CSV, grid.runs(), wanted, force)
     done = {row.key: row for row in stored if not row.error}
+    shared = grid.settings
+    about = run_file.Run(bench=list(grid.models), gpu=shared.gpu, device=shared.device, workload=shared.workload)
+    run_file.write(about, folder)
     rows: list[Row] = []
     making = _Making(folder, text, text_of(grid.calibration), grid.largest_batch, grid.wall_s, done, say, verbose)
     for settings in grid.runs():
@@ -163,7 +168,7 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
         return None
     row = _row(settings, first, first)
     name = "-".join(str(part) for part in row.key[:4]).replace("/", "-")
-    trace = making.folder / TRACES / f"{name}.json.gz"
+    trace = making.folder / RUNS / name / TRACE
     if not trace.is_file():
         making.say(f"profiling {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
         trace.parent.mkdir(parents=True, exist_ok=True)
@@ -171,6 +176,7 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
             answer = worker.call(jobs.profile, settings, trace)
         if isinstance(answer, Failure):
             return None
+        run_file.write(run_file.of_settings(settings), trace.parent)
     return Expectations(trace)
 
 

@@ -157,7 +157,7 @@ class _Module:
 
 
 @contextmanager
-def _outermost_calls(at_call: Callable[["nn.Module"], None]) -> Iterator[None]:
+def _outermost_calls(at_call: Callable[["nn.Module"], object]) -> Iterator[None]:
     """Call `at_call` before each call of a module that the script makes itself, in its main thread."""
     kind, is_compiling = require("torch.nn").Module, require("torch.compiler").is_compiling
     plain, depth = kind.__call__, [0]

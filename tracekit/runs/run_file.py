@@ -21,6 +21,7 @@ from tracekit.runs.folders import RUN
 _KINDS = {**get_type_hints(Settings), "output": str}
 _HINT = "Name a run's folder, which tracekit profile --model NAME writes."
 _IN_PYTHON = "Measure it in Python: tracekit.verify(model, inputs, apply=[...])."
+_PROFILE = "tracekit profile --model NAME -o DIRECTORY."
 _KEPT_SECRET = "(secret)"
 
 
@@ -46,7 +47,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ranks: int = 1
     """Processes of the job that it is one rank of."""
     bench: list[str] = []
-    """Folders of the runs that a bench was predicted from, relative to its own."""
+    """Models of a bench, whose folder contains the runs that its predictions start from."""
     gpu: str = ""
     """Id of the GPU that it was measured on, modelled for or projected to; "" if there is none or it is unknown."""
     device: str = ""
@@ -142,7 +143,9 @@ def _not_a_model(run: Run, folder: Path) -> tuple[str, str]:
     if run.module:
         return f"It is a run of the module {run.module}, which only your code can build.", _IN_PYTHON
     if run.bench:
-        return "It is the folder of a bench.", f"Name one of its runs: {folder / run.bench[0]}"
+        held = next(folder.glob(f"*/*/{RUN}"), None)
+        named = f"Name one of its runs, such as {held.parent}." if held else f"Record one: {_PROFILE}"
+        return f"It is the folder of a bench of {', '.join(run.bench)}.", named
     if run.script:
         return f"It is a run of {run.described}.", f"Apply optimizations with: tracekit verify {folder}"
     return "It is a block of code that no script contains.", _IN_PYTHON

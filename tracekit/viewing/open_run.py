@@ -22,10 +22,16 @@ def browse(url: str) -> None:
 
 
 def report_of(run: Path) -> Path:
-    """Return the report of a run's folder or a trace, which is written if it is missing. A page is returned as is."""
+    """Return the report of a run's folder or a trace, which is written if it is missing.
+
+    A page is returned as is, and so is the only page of a folder without a trace, as that of a bench.
+    """
     if run.suffix == ".html":
         return _existing(run)
     page = page_of(run if run.is_dir() else _existing(run))
+    pages = list(run.glob("*.html")) if run.is_dir() and not (run / TRACE).is_file() else []
+    if len(pages) == 1:
+        return pages[0]
     if not page.is_file():
         from tracekit.answers.full_analysis import analyze
         from tracekit.runs.outputs import write_report
