@@ -38,6 +38,9 @@ from tracekit.commands._output import say, verbose
 def command(run: Path, top: int, apply: str, device: str, max_seconds: float, draft: str, prompt: Path | None) -> None:
     """Apply the recommendations for RUN (a run's folder), and measure their effect.
 
+    The run of a script is repeated by running the script again, several times, with and without what can be applied
+    around it; what it writes is written each time.
+
     The model is built twice with the same weights and inputs, with and without the optimization. Both are timed in
     alternating blocks, without a profiler, and their outputs are compared. The result is printed beside the prediction
     and saved in RUN: verify.json (after each optimization), report.html and analysis.json.
