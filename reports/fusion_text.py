@@ -68,5 +68,6 @@ def results_text(results: Iterable[Any]) -> str:
             compiled = f"; torch.compile {duration(each.timed.compiled_ns / 1e3)}" if each.timed.compiled_ns else ""
             roof = f", {percent(each.timed.roof_fraction)} of the roof" if each.timed.roof_fraction else ""
             times = f", {before} → {after} measured{roof}{compiled}"
-        lines.append(f"{name}: {each.path.name}, {each.checks} comparisons passed{times}.")
+        proved = f"not proved here: {each.unproved}" if each.unproved else f"{each.checks} comparisons passed"
+        lines.append(f"{name}: {each.path.name}, {proved}{times}.")
     return "\n".join(lines) + "\n"

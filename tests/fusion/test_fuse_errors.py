@@ -15,7 +15,8 @@ from tracekit.analyzers.errors import TracekitError
 from tracekit.analyzers.fusion.beside_compile import beside_compile
 from tracekit.analyzers.fusion.planned_kernels import plan
 from tracekit.cli import main
-from tracekit.fusion import proof, run_kernels
+from tracekit.fusion import proof
+from tracekit.fusion.refusals import obstacle
 from tracekit.fusion.writing import Written, load, text
 from tracekit.reports.fusion_text import plan_text
 
@@ -32,7 +33,7 @@ def test_without_triton_it_says_what_to_install(tmp_path, monkeypatch):
     path = tmp_path / "norm.py"
     path.write_text(text(Written("norm")))
     monkeypatch.setitem(sys.modules, "triton", None)
-    with pytest.raises(TracekitError, match=r"tracekit\[fuse\]"):
+    with pytest.raises(TracekitError, match="pip install 'triton"):
         load(path, "without_triton")
 
 
@@ -48,17 +49,17 @@ def test_triton_that_was_imported_for_a_gpu_cannot_interpret(monkeypatch):
 
 
 def test_other_types_and_old_gpus_are_refused_with_advice(planned):
-    assert run_kernels.obstacle(planned, H100) == ""
-    assert "bf16, fp16 or fp32" in run_kernels.obstacle(replace(planned, dtype="double"), H100)
-    assert "--dtype fp16" in run_kernels.obstacle(planned, hardware.find("t4"))
+    assert obstacle(planned, H100) == ""
+    assert "bf16, fp16 or fp32" in obstacle(replace(planned, dtype="double"), H100)
+    assert "--dtype fp16" in obstacle(planned, hardware.find("t4"))
     pascal = replace(H100, name="P100", compute_capability=(6, 0))
-    assert "another --gpu" in run_kernels.obstacle(replace(planned, dtype="float"), pascal)
-    assert "NVIDIA" in run_kernels.obstacle(planned, hardware.find("mi300x"))
-    refused = run_kernels.obstacle(replace(planned, template="", library=""), H100)
+    assert "another --gpu" in obstacle(replace(planned, dtype="float"), pascal)
+    assert "NVIDIA" in obstacle(planned, hardware.find("mi300x"))
+    refused = obstacle(replace(planned, template="", library=""), H100)
     assert "layers that are x + a(norm(x))" in refused
     assert "torch.compile" in refused
     chain = replace(planned, template="", library="", pattern="pointwise chain", ops="add, atan2")
-    assert "code is not generated for atan2" in run_kernels.obstacle(chain, H100)
+    assert "code is not generated for atan2" in obstacle(chain, H100)
 
 
 def test_what_cannot_be_written_is_said_before_anything_is_proved(run, tmp_path):
@@ -83,6 +84,28 @@ def test_a_group_that_was_asked_for_and_has_no_kernel_ends_with_status_1(run, ll
     told = fuse(run, "--group", number, "-o", tmp_path)
     assert told.exit_code == 1
     assert "no template fits this group: " in told.output
+
+
+def test_what_did_not_run_is_not_proved(tmp_path):
+    """GPT-2's GELU epilogue needs a GPU: its file is written, and says so."""
+    pytest.importorskip("triton")
+    if __import__("torch").cuda.is_available():
+        pytest.skip("the epilogue runs here")
+    told = fuse(_gpt2(tmp_path), "--all", "--gpu", "h100")
+    assert told.exit_code == 0, told.output
+    (line,) = (line for line in told.output.splitlines() if line.startswith(" ") and "_gelu_product.py" in line)
+    assert "not proved here: without its GPU it returns its reference" in line
+    (path,) = (tmp_path / "run/kernels").glob("*_gelu_product.py")
+    assert "Not proved where it was written" in path.read_text()
+
+
+def _gpt2(folder):
+    import tracekit
+
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 1, "n_head": 2}
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 64, "bos_token_id": 0, "eos_token_id": 0}))
+    tracekit.profile(str(folder), output=folder / "run", gpu="h100", device="model", seq_len=16, workload="prefill")
+    return folder / "run"
 
 
 def test_a_broken_triton_is_no_bug_of_tracekit(tmp_path, monkeypatch):

@@ -50,8 +50,8 @@ def command(
     Each file contains the kernel, a reference in PyTorch, and apply(model) and remove(model), with the backward pass if
     the run trains. A kernel is first compared with its reference: in fp32 and in the dtype of the run, at odd sizes, in
     other layouts, with infinities, and by its gradients. This runs on the GPU, or without one in Triton's interpreter.
-    A kernel that fails is reported and not written. On the GPU of the run, each kernel is timed beside the ops that it
-    replaces; `verify --apply fused:all` measures the model with all of them.
+    A kernel that fails is not written; one that did not run is not proved here. On the GPU of the run, each kernel is
+    timed beside the ops that it replaces; `verify --apply fused:all` measures the model with all of them.
 
     Example: tracekit fuse runs/llama-3.2-1b-h100-sxm-prefill --all -o kernels/
 

@@ -17,7 +17,7 @@ class Template:
     gradients: tuple[int, ...] = ()
     """Positions of the inputs with gradients; (): the kernel has no backward pass."""
     activations: tuple[int, ...] = (0,)
-    """Positions of the inputs that may have any layout and any values."""
+    """Positions of the inputs that may have any values."""
     small: Sizes | None = None
     """Sizes for `gradcheck`, which calls the kernel once per element."""
     reduced: str = "columns"
@@ -36,7 +36,7 @@ TEMPLATES: dict[str, Template] = {
     ),
     "norm": Template(
         "norm",
-        ({"rows": 1, "heads": 3, "size": 17}, {"rows": 5, "heads": 2, "size": 128}),
+        ({"rows": 1, "heads": 3, "size": 17}, {"rows": 5, "heads": 2, "size": 128, "batch": 2}),
         gradients=(0, 1),
         small={"rows": 2, "heads": 2, "size": 3},
         reduced="size",
@@ -53,7 +53,7 @@ TEMPLATES: dict[str, Template] = {
     ),
     "rotary": Template(
         "rotary embedding",
-        ({"rows": 1, "heads": (3, 1), "size": 6}, {"rows": 5, "heads": (4, 2), "size": 64}),
+        ({"rows": 1, "heads": (3, 1), "size": 6}, {"rows": 5, "heads": (4, 2), "size": 64, "batch": 2}),
         gradients=(0, 1),
         activations=(0, 1),
         small={"rows": 2, "heads": (1, 1), "size": 4},
@@ -61,7 +61,7 @@ TEMPLATES: dict[str, Template] = {
     ),
     "rotary_of_one": Template(
         "rotary embedding",
-        ({"rows": 1, "heads": 3, "size": 6}, {"rows": 5, "heads": 4, "size": 64}),
+        ({"rows": 1, "heads": 3, "size": 6}, {"rows": 5, "heads": 4, "size": 64, "batch": 2}),
         gradients=(0,),
         small={"rows": 2, "heads": 1, "size": 4},
         reduced="size",
@@ -75,7 +75,7 @@ TEMPLATES: dict[str, Template] = {
     ),
     "masked_softmax": Template(
         "softmax with mask",
-        ({"rows": 1, "heads": 1, "keys": 3}, {"rows": 5, "heads": 3, "keys": 130}),
+        ({"rows": 1, "heads": 1, "keys": 3}, {"rows": 5, "heads": 3, "keys": 130, "batch": 2}),
         gradients=(0,),
         small={"rows": 2, "heads": 1, "keys": 3},
         reduced="keys",

@@ -1,8 +1,16 @@
-"""Why a group of a plan has no kernel: what the template of its pattern needs."""
+"""Why no kernel is written for a group of a plan: its ops, its type, or the GPU."""
 
 from tracekit.analyzers.fusion.kernel import GENERATED
 from tracekit.analyzers.fusion.planned_kernels import Planned
+from tracekit.analyzers.hardware import GPU
+from tracekit.capture.settings import Dtype
 
+DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
+"""Types of which kernels are written, as the profiler and the settings name them."""
+_OLDEST = (7, 0)
+"""Lowest compute capability at which Triton's kernels run."""
+_SINCE = {"bf16": (8, 0)}
+"""The same for types that need a later capability."""
 _NEEDS = {
     "residual + norm": "the template is put into layers that are x + a(norm(x)), then x + mlp(norm(x)), and nothing "
     "else, with a layer norm or an RMS norm by its plain weight",
@@ -18,7 +26,24 @@ _NEEDS = {
 _UNKNOWN = "no template fits this group"
 
 
-def refusal(planned: Planned) -> str:
+def obstacle(planned: Planned, gpu: GPU) -> str:
+    """Return why no kernel can be written for a row; "": one can."""
+    if not planned.template:
+        return f"{_unfit(planned)} ({planned.elsewhere})" if planned.elsewhere else _unfit(planned)
+    dtype = DTYPES.get(planned.dtype)
+    if dtype is None:
+        return f"its type, {planned.dtype or 'unknown'}, is not supported: profile the model in bf16, fp16 or fp32"
+    if gpu.vendor != "nvidia":
+        return f"kernels are written and proved for NVIDIA's GPUs, which the {gpu.name} is not: write for another --gpu"
+    if gpu.compute_capability < _OLDEST:
+        has = ".".join(map(str, gpu.compute_capability))
+        return f"Triton needs compute capability 7.0 (Volta), and the {gpu.name} has {has}: write for another --gpu"
+    if gpu.compute_capability < _SINCE.get(dtype, _OLDEST):
+        return f"the {gpu.name} does not compute in {dtype}: profile it with --dtype fp16"
+    return ""
+
+
+def _unfit(planned: Planned) -> str:
     """Return why no template does a group."""
     if planned.library and planned.pattern not in _NEEDS:
         return _UNKNOWN

@@ -19,20 +19,13 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
-from tracekit.capture.settings import Dtype
 from tracekit.fusion import pointwise, proof
-from tracekit.fusion.refusals import refusal
+from tracekit.fusion.refusals import DTYPES, obstacle
 from tracekit.fusion.writing import Written, load, placeholders, text
 from tracekit.reports.files import check_writable, write_atomically
 from tracekit.reports.numbers import percent
 from tracekit.runs import kernel_times
 from tracekit.runs.folders import GRAPH, TRACE
-
-_DTYPES: dict[str, Dtype] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
-_OLDEST = (7, 0)
-"""Lowest compute capability at which Triton's kernels run."""
-_SINCE = {"bf16": (8, 0)}
-"""The same for types that need a later capability."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +36,9 @@ class Result:
     planned: Planned
     path: Path | None = None
     checks: int = 0
+    """Comparisons of the kernel with its reference."""
+    unproved: str = ""
+    """Why the kernel was not compared here; "": it was."""
     why: str = ""
     """Why no kernel was written; "": one was written."""
     timed: TimedKernel | None = None
@@ -122,37 +118,23 @@ def _written(number: int, planned: Planned, gpu: GPU, trains: bool, target: Path
             first = f"{failed[0].name}: {failed[0].detail or f'{failed[0].error:.1f} times what is allowed'}"
             why = f"{len(failed)} of {len(checks)} comparisons with the reference failed, the first: {first}"
             return Result(number, planned, checks=len(checks), why=why)
+        unproved = next((each.detail for each in checks if each.passed is None), "")
         timed = _timed(kernel, planned, gpu, trains)
     path = target / f"{number:02d}_{planned.template}.py"
-    write_atomically(path, text(_described(number, planned, gpu, timed)))
-    return Result(number, planned, path, len(checks), "", timed)
-
-
-def obstacle(planned: Planned, gpu: GPU) -> str:
-    """Return why no kernel can be written for a row; "": one can."""
-    if not planned.template:
-        return f"{refusal(planned)} ({planned.elsewhere})" if planned.elsewhere else refusal(planned)
-    dtype = _DTYPES.get(planned.dtype)
-    if dtype is None:
-        return f"its type, {planned.dtype or 'unknown'}, is not supported: profile the model in bf16, fp16 or fp32"
-    if gpu.vendor != "nvidia":
-        return f"kernels are written and proved for NVIDIA's GPUs, which the {gpu.name} is not: write for another --gpu"
-    if gpu.compute_capability < _OLDEST:
-        has = ".".join(map(str, gpu.compute_capability))
-        return f"Triton needs compute capability 7.0 (Volta), and the {gpu.name} has {has}: write for another --gpu"
-    if gpu.compute_capability < _SINCE.get(dtype, _OLDEST):
-        return f"the {gpu.name} does not compute in {dtype}: profile it with --dtype fp16"
-    return ""
+    write_atomically(path, text(_described(number, planned, gpu, timed, unproved)))
+    return Result(number, planned, path, sum(each.passed is True for each in checks), unproved, "", timed)
 
 
 def prove(kernel: ModuleType, planned: Planned, trains: bool) -> list[proof.Check]:
     """Check a kernel in fp32 and in the type of the run."""
-    dtypes = dict.fromkeys((torch_dtype("fp32"), torch_dtype(_DTYPES[planned.dtype])))
+    dtypes = dict.fromkeys((torch_dtype("fp32"), torch_dtype(DTYPES[planned.dtype])))
     device = "cuda" if require("torch.cuda").is_available() else "cpu"
     return proof.prove(kernel, planned.template, tuple(dtypes), trains=trains, device=device)
 
 
-def _described(number: int, planned: Planned, gpu: GPU, timed: TimedKernel | None = None) -> Written:
+def _described(
+    number: int, planned: Planned, gpu: GPU, timed: TimedKernel | None = None, unproved: str = ""
+) -> Written:
     after, each = planned.after_ns, planned.each
     groups = planned.groups
     lines = [
@@ -162,6 +144,7 @@ def _described(number: int, planned: Planned, gpu: GPU, timed: TimedKernel | Non
         f"Predicted: {each.bytes_before / 1e6:,.2f} MB become {each.bytes_after / 1e6:,.2f} MB, and "
         f"{planned.before_ns / groups / 1e3:,.1f} us become {after.expected / groups / 1e3:,.1f} us "
         f"({after.low / groups / 1e3:,.1f} to {after.high / groups / 1e3:,.1f}).",
+        *(_wrapped(f"Not proved where it was written: {unproved}. Write it again on the GPU.") if unproved else ()),
         *(_wrapped(f"Measured: {_measured(timed)}") if timed else ()),
         *(_wrapped(f"Launches: {planned.tiles.reason}") if planned.tiles else ()),
         *(_wrapped(f"Elsewhere: {planned.elsewhere}.") if planned.elsewhere else ()),

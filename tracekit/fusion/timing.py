@@ -14,12 +14,12 @@ from tracekit.analyzers.hardware import GPU
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.fusion.catalogue import TEMPLATES
+from tracekit.fusion.refusals import DTYPES
 
 _CACHE_BYTES = 150e6
 """Total size of the inputs that alternate, three times the largest L2, so that each is read from device memory."""
 _MOST_SETS = 24
 _CALLS = 20
-_DTYPES: dict[str, Any] = {"float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "bf16"}
 
 Function = Callable[..., Any]
 
@@ -70,7 +70,7 @@ def _beside_ns(kernel: ModuleType, planned: Planned, places: Sequence[int], sets
 
 def _inputs(kernel: ModuleType, planned: Planned, device: str) -> list[Any]:
     """Return sets of inputs of the group's size, together larger than the cache."""
-    dtype = torch_dtype(_DTYPES[planned.dtype])
+    dtype = torch_dtype(DTYPES[planned.dtype])
     first = kernel.example(dtype, device, **planned.sizes)
     nbytes = sum(getattr(each, "nbytes", 0) for each in first)
     count = max(1, min(_MOST_SETS, round(_CACHE_BYTES / max(nbytes, 1))))

@@ -17,6 +17,7 @@ from tracekit.capture import environment
 from tracekit.capture.model_errors import first_line
 from tracekit.capture.own_model import OwnModel
 from tracekit.fusion import run_kernels
+from tracekit.fusion.refusals import obstacle
 from tracekit.fusion.run_graph import graph_of_module, graph_of_settings
 from tracekit.reports.files import write_atomically
 from tracekit.runs import kernel_times
@@ -34,7 +35,7 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
         raise InputError("No fused kernels can be written for it.", "The run names no GPU: repeat it with --gpu.")
     rows = list(enumerate(plan(graph_of_subject(subject, gpu), gpu), 1))
     wanted = [(number, row) for number, row in rows if number in numbers or (not numbers and _is_put_in(row))]
-    refused = [f"{number}: {why}" for number, row in wanted if (why := run_kernels.obstacle(row, gpu))]
+    refused = [f"{number}: {why}" for number, row in wanted if (why := obstacle(row, gpu))]
     if refused or len(wanted) < len(numbers) or not wanted:
         raise InputError(
             "These groups have no kernel.",

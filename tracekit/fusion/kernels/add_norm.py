@@ -92,7 +92,8 @@ def _backward(
 
 def _run(x, residual, weight, bias, eps, save=False):
     columns = x.shape[-1]
-    x_rows, residual_rows = _rows(x), _rows(residual)
+    x_rows, residual_rows, weight = _rows(x), _rows(residual), weight.contiguous()
+    bias = None if bias is None else bias.contiguous()
     total = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     out = torch.empty_like(total)
     statistics = torch.empty(2, len(x_rows), dtype=torch.float32, device=x.device) if save else (None, None)
@@ -125,7 +126,7 @@ class _AddNorm(torch.autograd.Function):
         grad = torch.empty_like(total)
         partial = torch.empty(2, programs, columns, dtype=torch.float32, device=total.device)
         _backward[(programs,)](
-            out_grad.contiguous(), sum_grad.contiguous(), total, weight, mean, rstd, grad, *partial, rows,
+            out_grad.contiguous(), sum_grad.contiguous(), total, weight.contiguous(), mean, rstd, grad, *partial, rows,
             columns, triton.next_power_of_2(columns), CENTERED, **CONFIG,
         )  # fmt: skip
         weight_grad = partial[0].sum(0).to(weight.dtype)

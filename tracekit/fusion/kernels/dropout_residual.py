@@ -68,6 +68,7 @@ class _DropoutResidual(torch.autograd.Function):
 
 def _run(x, residual, bias, p, seed):
     x, residual = x.contiguous(), residual.contiguous()
+    bias = None if bias is None else bias.contiguous()
     out = torch.empty_like(x)
     if x.numel():
         _forward[_grid(x)](

@@ -27,7 +27,14 @@ def fused(tokens, positions, token_table, position_table):
     out = torch.empty(*tokens.shape, columns, dtype=token_table.dtype, device=token_table.device)
     if out.numel():
         _added[(tokens.numel(),)](
-            tokens, positions, token_table, position_table, out, columns, triton.next_power_of_2(columns), **CONFIG
+            tokens,
+            positions,
+            token_table.contiguous(),
+            position_table.contiguous(),
+            out,
+            columns,
+            triton.next_power_of_2(columns),
+            **CONFIG,
         )
     return out
 

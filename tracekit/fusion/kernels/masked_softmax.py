@@ -93,10 +93,10 @@ def reference(scores, mask=None, scale=1.0):
     return torch.nn.functional.softmax(scaled, -1, dtype=wide).to(scores.dtype)
 
 
-def example(dtype, device, rows=4, heads=2, keys=512):
-    scores = torch.randn(1, heads, rows, keys, dtype=dtype, device=device)
+def example(dtype, device, rows=4, heads=2, keys=512, batch=1):
+    scores = torch.randn(batch, heads, rows, keys, dtype=dtype, device=device)
     masked = torch.ones(rows, keys, dtype=torch.bool, device=device).triu(keys - rows + 1)
-    mask = torch.zeros(1, 1, rows, keys, dtype=dtype, device=device).masked_fill(masked, torch.finfo(dtype).min)
+    mask = torch.randn(batch, 1, rows, keys, dtype=dtype, device=device).masked_fill(masked, torch.finfo(dtype).min)
     return scores, mask, 0.125
 
 

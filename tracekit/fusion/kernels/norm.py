@@ -76,7 +76,7 @@ def _blocks(columns):
 
 
 def _run(x, weight, eps, save=False):
-    x, inner, strides = _strided(x)
+    (x, inner, strides), weight = _strided(x), weight.contiguous()
     columns = x.shape[-1]
     rows, (tile, block) = x.numel() // columns, _blocks(columns)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -113,7 +113,7 @@ class _Norm(torch.autograd.Function):
         x_grad = torch.empty_like(x)
         partial = torch.empty(programs, columns, dtype=torch.float32, device=x.device)
         _backward[(programs,)](
-            grad.contiguous(), x, weight, rstd, x_grad, partial, rows, columns, tile, block,
+            grad.contiguous(), x, weight.contiguous(), rstd, x_grad, partial, rows, columns, tile, block,
             num_warps=CONFIG["num_warps"],
         )  # fmt: skip
         return x_grad, partial.sum(0).to(weight.dtype), None
@@ -135,8 +135,8 @@ def reference(x, weight, eps=EPSILON):
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
 
-def example(dtype, device, rows=4, heads=16, size=128):
-    x = torch.randn(1, rows, heads, size, dtype=dtype, device=device)
+def example(dtype, device, rows=4, heads=16, size=128, batch=1):
+    x = torch.randn(batch, rows, heads, size, dtype=dtype, device=device)
     return x, torch.rand(size, dtype=dtype, device=device) + 0.5
 
 

@@ -40,7 +40,16 @@ def fused(x, weight, eps=1e-6):
     scale = torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device)
     if len(rows):
         _quantized_norm[(len(rows),)](
-            rows, weight, out, scale, rows.stride(0), eps, columns, triton.next_power_of_2(columns), LARGEST, **CONFIG
+            rows,
+            weight.contiguous(),
+            out,
+            scale,
+            rows.stride(0),
+            eps,
+            columns,
+            triton.next_power_of_2(columns),
+            LARGEST,
+            **CONFIG,
         )
     return out, scale
 

@@ -122,9 +122,9 @@ def reference(q, k, cos, sin):
     return turned(q), turned(k)
 
 
-def example(dtype, device, rows=4, heads=(32, 8), size=64):
-    q, k = (torch.randn(1, rows, each, size, dtype=dtype, device=device).transpose(1, 2) for each in heads)
-    angle = torch.randn(1, rows, size, device=device)
+def example(dtype, device, rows=4, heads=(32, 8), size=64, batch=1):
+    q, k = (torch.randn(batch, rows, each, size, dtype=dtype, device=device).transpose(1, 2) for each in heads)
+    angle = torch.randn(batch, rows, size, device=device)
     return q, k, angle.cos().to(dtype), angle.sin().to(dtype)
 
 

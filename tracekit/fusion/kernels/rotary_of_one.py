@@ -80,9 +80,10 @@ def reference(x, sin, cos):
     return x * cos + turned * sin
 
 
-def example(dtype, device, rows=4, heads=16, size=64):
-    angle = torch.randn(1, rows, size // 2, device=device)
-    return torch.randn(1, rows, heads, size, dtype=dtype, device=device), angle.sin().to(dtype), angle.cos().to(dtype)
+def example(dtype, device, rows=4, heads=16, size=64, batch=1):
+    angle = torch.randn(batch, rows, size // 2, device=device)
+    x = torch.randn(batch, rows, heads, size, dtype=dtype, device=device)
+    return x, angle.sin().to(dtype), angle.cos().to(dtype)
 
 
 def moved_bytes(x, sin, cos):

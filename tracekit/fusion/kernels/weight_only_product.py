@@ -129,6 +129,8 @@ def unpack(packed, scale, bits=4):
 
 def fused(x, packed, scale, bias=None, bits=4):
     """Return x @ weight.T + bias, for weights that `pack` packed."""
+    packed, scale = packed.contiguous(), scale.contiguous()
+    bias = None if bias is None else bias.contiguous()
     rows, columns, inputs = x.reshape(-1, x.shape[-1]), len(packed), x.shape[-1]
     group = inputs // scale.shape[1]
     if len(rows) > MOST_ROWS:
