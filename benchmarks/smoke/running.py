@@ -1,0 +1,93 @@
+"""Runs checks one after another within a budget of seconds, and says how each ended."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from smoke.checks import Check
+from smoke.numbers import Ended, ImpossibleError
+
+OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
+_LINES = 12
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    state: Literal["ok", "FAILED", "skipped"]
+    seconds: float = 0.0
+    why: str = ""
+
+
+def run(checks: Sequence[Check], out: Path, *, gpu: bool, seconds: float) -> Iterator[Outcome]:
+    """Run each check whose packages and device are here, until `seconds` are over. The others are skipped."""
+    out.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + seconds
+    for check in checks:
+        missing = [name for name in check.needs if find_spec(name) is None]
+        if missing:
+            yield Outcome(check.name, SKIPPED, why=f"{missing[0]} is not installed")
+        elif check.on_gpu and not gpu:
+            yield Outcome(check.name, SKIPPED, why="it needs a GPU")
+        elif time.monotonic() > until:
+            yield Outcome(check.name, SKIPPED, why=f"{seconds:.0f} s are over")
+        else:
+            yield outcome(check, out, gpu=gpu)
+
+
+def outcome(check: Check, out: Path, *, gpu: bool) -> Outcome:
+    """Run one check. It fails by its status, its time, a missing file or an impossible number."""
+    began = time.monotonic()
+    why = _failure(check, out, gpu)
+    return Outcome(check.name, FAILED if why else OK, time.monotonic() - began, why)
+
+
+def _failure(check: Check, out: Path, gpu: bool) -> str:
+    before = time.time()
+    try:
+        ended = subprocess.run(
+            check.command, cwd=out, env=_environment(out), capture_output=True, text=True, timeout=check.seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        return f"not done after {check.seconds:.0f} s\n{_last(_text(error.stdout) + _text(error.stderr))}"
+    printed = _last(ended.stdout + ended.stderr)
+    if ended.returncode not in check.statuses:
+        return f"status {ended.returncode}\n{printed}"
+    folder = out / check.folder
+    absent = [name for name in check.files if not _is_new(folder / name, before)]
+    if absent:
+        return f"not written: {', '.join(absent)}\n{printed}"
+    try:
+        check.judge(Ended(out, folder, ended.stdout, gpu))
+    except ImpossibleError as error:
+        return str(error)
+    except (LookupError, TypeError, ValueError, OSError, AttributeError) as error:  # output of another shape
+        return f"{type(error).__name__}: {error}\n{printed}"
+    return ""
+
+
+def _is_new(path: Path, before: float) -> bool:
+    """Return whether a file has content and was written by the command; clocks of file systems are coarse."""
+    return path.exists() and path.stat().st_size > 0 and path.stat().st_mtime > before - 2
+
+
+def _environment(out: Path) -> dict[str, str]:
+    """Return the environment of a command: this checkout, and no file of the user's."""
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH", ""))))
+    aside = {"XDG_CONFIG_HOME": str(out / "config"), "XDG_CACHE_HOME": str(out / "cache")}
+    return {**os.environ, **aside, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+def _last(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(f"    {line[:240]}" for line in lines[-_LINES:])
