@@ -128,6 +128,7 @@ def _problems(
             bound_problem(attributed.items, judged.own_bound),
             problems.problem("busy-exceeds-latency", int(exceeds)),
             problems.problem("steps-set-apart", attributed.steps.set_apart),
+            problems.problem("modelled-uncompiled", int(bool(capture and capture.without_compile))),
             outside_problem(work),
         ]
     )

@@ -37,6 +37,8 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: Literal["cuda", "cpu", "model"]
     recorded_on: RecordedOn = ""
     """Method by which a modelled run's ops were recorded: on fake tensors, or on the CPU with real ones."""
+    without_compile: bool = False
+    """Whether the program uses torch.compile, and its run is modelled without it."""
     gpu: str
     """The requested GPU, an id of gpus.toml or of `gpu_row`; "" if none was requested."""
     gpu_row: dict[str, Any] = {}

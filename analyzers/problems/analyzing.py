@@ -141,6 +141,12 @@ ANALYZING = (
         "The profiler slowed the device, or the runs differ. Profile again with more warm-up steps.",
     ),
     Kind(
+        "modelled-uncompiled",
+        "warning",
+        "The program uses torch.compile, and is modelled without it: fused kernels and graph breaks are absent.",
+        "Measure it on a GPU to count graph breaks; `torch._dynamo.explain` lists them anywhere.",
+    ),
+    Kind(
         "ranks-missing",
         "warning",
         "Traces of {count} rank{s} are missing: {detail} were read.",

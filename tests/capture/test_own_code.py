@@ -149,10 +149,30 @@ def test_compiled_modules_and_cuda_devices_in_a_block(tmp_path):
             assert net(x).dtype == torch.bfloat16
             torch.cuda.synchronize()
     analysis = analyze(load(tmp_path))
+    assert "modelled-uncompiled" in set(analysis.problems.code)
     assert analysis.layers.path.tolist()[:3] == ["(model)", "0", "1"]
     assert set(analysis.work[analysis.work.family == "gemm"].precision) == {"bf16"}
     assert "evaluation" in set(analysis.ranges.name)
     assert len(analysis.steps) == 1
+
+
+def broken(x):
+    y = x + 1
+    torch._dynamo.graph_break()
+    return y * 2
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, lambda function: function])
+def test_a_program_that_is_modelled_without_its_compiler_says_so(tmp_path, wrap, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for function, name in ((lambda x: 2 * (x + 1), "before"), (broken, "after")):
+        called = wrap(function)
+        with tracekit.capture(tmp_path / name, gpu="t4", device="model") as capture, capture.step():
+            called(torch.ones(4, 16, device="cuda"))
+    compiled = wrap is torch.compile
+    assert ("modelled-uncompiled" in set(analyze(load(tmp_path / "after")).problems.code)) == compiled
+    checked = CliRunner().invoke(main, ["check", "after", "--against", "before"])
+    assert ("modelled without it: a new graph break" in " ".join(checked.output.split())) == compiled
 
 
 def test_ranges_are_layers_on_the_cpu(tmp_path):

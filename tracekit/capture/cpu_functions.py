@@ -1,7 +1,7 @@
 """Makes torch functions take the code path of a GPU, on a machine without one."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -50,8 +50,8 @@ def _same(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 @contextmanager
-def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[None]:
-    """Give torch the defaults of a machine with a GPU of this name.
+def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[set[object]]:
+    """Give torch the defaults of a machine with a GPU of this name, and yield the set of compiled functions that ran.
 
     Optimizers update all parameters at once, modules run uncompiled, and CUDA's autocast, events, synchronization and
     NVTX ranges work without CUDA.
@@ -72,4 +72,20 @@ def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[None]:
     with ExitStack() as stack:
         for context in (*contexts, nvtx_ranges(emitter), torch.compiler.set_stance("force_eager")):
             stack.enter_context(context)
-        yield
+        yield stack.enter_context(_compiled_functions())
+
+
+@contextmanager
+def _compiled_functions() -> Iterator[set[object]]:
+    """Yield the set of the callbacks of torch.compile that calls in the block would have used. It stays empty where
+    torch has no such function."""
+    frames, called = import_module("torch._dynamo.eval_frame"), set[object]()
+    chosen = getattr(frames, "_callback_from_stance", None)
+
+    def noted(callback: object) -> object:
+        if callable(callback):
+            called.add(callback)
+        return chosen(callback)  # type: ignore[misc]
+
+    with patch.object(frames, "_callback_from_stance", noted) if chosen else nullcontext():
+        yield called

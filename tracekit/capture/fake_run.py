@@ -35,6 +35,8 @@ class FakeRun:
     parameters: int
     weight_bytes: int
     buffer_bytes: int
+    compiled: bool = False
+    """Whether the program uses torch.compile, without which it was recorded."""
 
 
 def run(settings: Settings, gpu: GPU) -> FakeRun:

@@ -48,9 +48,9 @@ class ModelledCapture:
         self._recorder = CpuRecorder(attention, placement)
         self._builder, self._called = self._recorder.start(), Called(self._recorder.hold)
         self._entered = ExitStack()
+        self._compiled = self._entered.enter_context(as_on_a_gpu(self._recorder.emitter, self._gpu.name))
         emitter = _InModules(self._builder, placement)
         for context in (
-            as_on_a_gpu(self._recorder.emitter, self._gpu.name),
             CpuFunctions(attention, placement, self._recorder),
             self._recorder,
             annotate_every_module(emitter, self._called),
@@ -76,8 +76,8 @@ class ModelledCapture:
         from tracekit.capture.fake_run import FakeRun
         from tracekit.capture.model_trace import Modelled, write_run
 
-        recording, held = self._builder.recording, self._called
-        run = FakeRun(recording, held.parameters, held.weight_bytes, held.buffer_bytes)
+        recording, held, compiled = self._builder.recording, self._called, bool(self._compiled)
+        run = FakeRun(recording, held.parameters, held.weight_bytes, held.buffer_bytes, compiled)
         about = {"steps": self._steps, "workload": "train" if recording.nodes else "", "dtype": held.dtype}
         gpu, host = calibrated_gpu(self._gpu)
         write_run(Modelled(run, about, gpu, host, steps=0, recorded="cpu"), self.path, self._say)

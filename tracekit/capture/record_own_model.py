@@ -1,6 +1,7 @@
 """Records a step of the user's model on fake tensors or, if these cannot run it, on the CPU with real ones."""
 
 import copy
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -47,16 +48,19 @@ def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
         model = copy.deepcopy(own.uncompiled)
     twin = OwnModel(model, mapped(fake.from_tensor, own.inputs), own.train, own.loss)
     recorder = _Strict(attention, host_tensors)
-    with fake, as_on_a_gpu(recorder.emitter, gpu.name), CudaFunctions(attention, host_tensors, recorder), recorder:
-        return _recorded(twin, recorder)
+    like_a_gpu = as_on_a_gpu(recorder.emitter, gpu.name)
+    with fake, like_a_gpu as compiled, CudaFunctions(attention, host_tensors, recorder), recorder:
+        run = _recorded(twin, recorder)
+    return replace(run, compiled=bool(compiled) or own.model is not own.uncompiled)
 
 
 def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
     attention, placement, twin = _attention(gpu), Placement(), own.on("cpu")
     recorder = CpuRecorder(attention, placement)
     placement.enter_module()  # the GPU runs all ops of the step
-    with as_on_a_gpu(recorder.emitter, gpu.name), CpuFunctions(attention, placement, recorder), recorder:
-        return _recorded(twin, recorder)
+    with as_on_a_gpu(recorder.emitter, gpu.name) as compiled, CpuFunctions(attention, placement, recorder), recorder:
+        run = _recorded(twin, recorder)
+    return replace(run, compiled=bool(compiled) or own.model is not own.uncompiled)
 
 
 class _OnTheCpu(FakeTensorMode):

@@ -134,7 +134,7 @@ def judge(
         times=times,
         counters=counters,
         budgets=lines,
-        notes=(*notes, *_basis_notes(basis, settings)),
+        notes=(*notes, *_basis_notes(basis, settings), *_compile_notes(before, after)),
         comparison=comparison,
         kind=after.kind,
     )
@@ -191,6 +191,16 @@ def _refused_or_noted(before: Recorded, after: Recorded, settings: Configuration
     missing = [name.replace("_", " ") for name in unknown(before.fingerprint, after.fingerprint)]
     notes += [f"Only one of the two states: {', '.join(missing)}. It is assumed to be the same."] if missing else []
     return tuple(notes)
+
+
+def _compile_notes(before: Recorded, after: Recorded) -> tuple[str, ...]:
+    captures = [run.step.source.capture for run in (before, after)]
+    if not any(capture and capture.without_compile for capture in captures):
+        return ()
+    return (
+        "The program uses torch.compile, and is modelled without it: a new graph break or other compiled code is not "
+        "seen. Check runs that were measured on a GPU.",
+    )
 
 
 def _basis_notes(basis: Basis | None, settings: Configuration) -> tuple[str, ...]:
