@@ -194,6 +194,28 @@ def template_with(tmp_path, name, constants):
     return load(path, f"written_{name}")
 
 
+@pytest.mark.parametrize(
+    ("name", "constants", "build", "other", "says"),
+    [
+        ("add_norm", {"EPSILON": 1e-6}, llama, {"rms_norm_eps": 1e-5}, "epsilon is 1e-06"),
+        ("add_norm", OF_GPT2["add_norm"], gpt2, {"layer_norm_epsilon": 1e-6}, "epsilon is 1e-05"),
+        ("norm", {"EPSILON": 1e-6}, qwen3, {"rms_norm_eps": 1e-5}, "epsilon is 1e-06"),
+        ("gated_activation", {}, llama, {"hidden_act": "gelu_pytorch_tanh"}, "another activation"),
+        ("pointwise_chain", {"LAYERS": ("GELUActivation",)}, gpt2, {"activation_function": "gelu"}, "else"),
+        ("gelu_product", {}, gpt2, {"activation_function": "relu"}, "another activation"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_computes_something_else_is_refused(tmp_path, name, constants, build, other, says, dtype):
+    """Its classes have the same names, and what the kernel was written with is not theirs."""
+    kernel = template_with(tmp_path, name, constants)
+    changed = build(**other).to(dtype).eval()
+    with pytest.raises(ValueError, match=says):
+        kernel.apply(changed)
+    if name != "pointwise_chain":
+        kernel.apply(build().to(dtype).eval())
+
+
 @pytest.mark.parametrize("name", ["packed_projections", "padded_projection"])
 def test_changed_weights_are_not_for_training(tmp_path, name):
     with pytest.raises(ValueError, match="inference"):

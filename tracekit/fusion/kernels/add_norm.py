@@ -168,7 +168,7 @@ def apply(model):
     """Fuse each residual of a layer with the next norm: the attention's with the second norm, the MLP's with the next
     layer's.
 
-    Raises ValueError if no layers fit. Layers must return only their hidden states.
+    Raises ValueError if no layers fit, or if a norm has another epsilon. Layers must return only their hidden states.
     """
     changed = 0
     for parent in model.modules():
@@ -179,6 +179,8 @@ def apply(model):
             continue
         changed += len(layers)
         following = [getattr(layer, NAMES[0]) for layer in layers[1:]] + [getattr(parent, LAST_NORM)]
+        for norm in (*following, *(getattr(layer, NAMES[2]) for layer in layers)):
+            _check(norm)
         for layer, norm in zip(layers, following, strict=True):
             object.__setattr__(layer, "_following", norm)  # not a submodule of this layer
             layer.forward = MethodType(_layer, layer)
@@ -208,6 +210,17 @@ def _layer(self, hidden_states, *args, **kwargs):
 
 def _norm(norm, x, residual):
     return fused(x, residual, norm.weight, getattr(norm, "bias", None))
+
+
+def _check(norm):
+    """Raise ValueError if a norm computes something else for inputs as small as the epsilon."""
+    x = EPSILON**0.5 * torch.linspace(-2, 2, norm.weight.numel(), device=norm.weight.device).unsqueeze(0)
+    x = x.to(norm.weight.dtype)
+    with torch.no_grad():
+        theirs = type(norm).forward(norm, x).float()
+        ours = reference(x, torch.zeros_like(x), norm.weight, getattr(norm, "bias", None))[0].float()
+    if not torch.allclose(theirs, ours, rtol=0.02, atol=0.02):
+        raise ValueError(f"{type(norm).__name__} computes another norm than this kernel, whose epsilon is {EPSILON}.")
 
 
 def _given(self, hidden_states):

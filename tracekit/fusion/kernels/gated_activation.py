@@ -125,13 +125,30 @@ def moved_bytes(gate, up):
 
 
 def apply(model):
-    """Compute the activation and the gate of each MLP in one kernel. Raises ValueError if there is no such MLP."""
+    """Compute the activation and the gate of each MLP in one kernel.
+
+    Raises ValueError if there is no such MLP, or if one has another activation.
+    """
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
     if not modules:
         raise ValueError(f"The model has no {' or '.join(LAYERS)}.")
     for module in modules:
+        _check(module)
         module.forward = MethodType(_mlp, module)
     return model
+
+
+def _check(module):
+    """Raise ValueError if an MLP computes something else for gates of -4 to 4."""
+    gate, up, down = (getattr(module, name) for name in NAMES)
+    like = next(each for each in (*module.parameters(), *module.buffers()) if each.is_floating_point())
+    width = getattr(gate, "in_features", 0) or gate.weight.shape[0]
+    x = torch.linspace(-1, 1, 8 * width, device=like.device).reshape(8, width).to(like.dtype)
+    with torch.no_grad():
+        x = 2 * x / gate(x).std().clamp(min=1e-4)
+        theirs, ours = type(module).forward(module, x).float(), down(reference(gate(x), up(x))).float()
+    if (theirs - ours).abs().max() > 0.02 * ours.abs().max():
+        raise ValueError(f"A {type(module).__name__} of the model computes another activation than this kernel.")
 
 
 def remove(model):

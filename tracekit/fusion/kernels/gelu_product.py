@@ -42,14 +42,17 @@ def moved_bytes(x, weight, bias):
 def apply(model):
     """Compute the first GEMM and the activation of each MLP in one kernel.
 
-    Raises ValueError for a model in training, and if it has no such MLP.
+    Raises ValueError for a model in training, and if it has no such MLP, or one with another activation.
     """
     if model.training:
         raise ValueError("The GEMM with GELU is for inference: call model.eval() first.")
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS]
     if not modules:
         raise ValueError(f"The model has no {' or '.join(LAYERS)}.")
+    x = torch.linspace(-4, 4, 64)
     for module in modules:
+        if not torch.allclose(getattr(module, NAMES[1])(x), torch.nn.functional.gelu(x, approximate="tanh"), atol=1e-5):
+            raise ValueError(f"A {type(module).__name__} of the model has another activation than the GEMM's GELU.")
         module.forward = MethodType(_mlp, module)
     return model
 

@@ -146,13 +146,24 @@ def moved_bytes(x, weight):
 
 
 def apply(model):
-    """Run each norm of short rows in one kernel. Raises ValueError if there is no such norm."""
+    """Run each norm of short rows in one kernel. Raises ValueError if there is none, or one has another epsilon."""
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS and each.weight.numel() <= LONGEST]
     if not modules:
         raise ValueError(f"The model has no {' or '.join(LAYERS)} of at most {LONGEST} elements.")
     for module in modules:
+        _check(module)
         module.forward = MethodType(_normed, module)
     return model
+
+
+def _check(module):
+    """Raise ValueError if a norm computes something else for inputs as small as the epsilon."""
+    weight = module.weight
+    x = EPSILON**0.5 * torch.linspace(-2, 2, weight.numel(), device=weight.device).unsqueeze(0).to(weight.dtype)
+    with torch.no_grad():
+        theirs, ours = type(module).forward(module, x).float(), reference(x, weight).float()
+    if not torch.allclose(theirs, ours, rtol=0.02, atol=0.02):
+        raise ValueError(f"{type(module).__name__} computes another norm than this kernel, whose epsilon is {EPSILON}.")
 
 
 def remove(model):
