@@ -8,6 +8,7 @@ from op_lists import base, elementwise
 from tracekit.analyzers.costs.call import Cost
 from tracekit.analyzers.costs.work import Append, Attention
 from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.interval import Interval
 from tracekit.analyzers.prediction.memory import Memory
 from tracekit.analyzers.prediction.op_columns import joined, op_list
 from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
@@ -116,7 +117,17 @@ def test_checking_stays_bound_by_memory():
     assert "no decoding" in find("speculative-decoding").objection(base())
 
 
-@pytest.mark.parametrize("argument", ["1.5", "0", "often"])
+def test_an_interval_of_the_acceptance_gives_an_interval_of_the_gain():
+    run = decoding(host_us=0.5)
+    low, high, between = (
+        predicted_speedup(find(f"speculative-decoding:{rate}"), run) for rate in ("0.5", "0.8", "0.5-0.8")
+    )
+    assert between.low == pytest.approx(low.low, rel=0.1)
+    assert between.high == pytest.approx(high.high, rel=0.1)
+    assert find("speculative-decoding:0.5-0.8").name == "speculative-decoding:0.5-0.8"
+
+
+@pytest.mark.parametrize("argument", ["1.5", "0", "often", "0.8-0.5", "0.5-0.6-0.7", "nan", "0.5-1"])
 def test_an_acceptance_rate_is_a_rate(argument):
     with pytest.raises(InputError, match="acceptance"):
         find(f"speculative-decoding:{argument}")
@@ -133,7 +144,7 @@ def test_in_flight_batching_fills_slots_and_pays_for_pages():
 
 def test_the_check_of_a_draft_yields_its_tokens_less_what_its_mask_costs():
     run = with_growing_cache()
-    transformed = DraftCheck(0.7).transform(run, "expected")
+    transformed = DraftCheck(Interval(0.7, 0.7, 0.7)).transform(run, "expected")
     tokens = tokens_a_pass(0.7, 4)
     (attention,) = [cost.work for cost in transformed.cost if isinstance(cost.work, Attention)]
     assert (attention.queries, attention.kv_heads) == (5, 32)

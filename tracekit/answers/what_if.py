@@ -44,10 +44,10 @@ def predict(
     Raises UnknownNameError for an unknown optimization, and InputError if nothing can be predicted from the run, or an
     optimization cannot be applied to it.
     """
-    named = hardware.selected(gpu, gpu_file)
+    named, asked = hardware.selected(gpu, gpu_file), steps_of(parse(apply)) if apply else ()
     base = _baseline(path, named, latency_ms)
     setting = (*_moved(base, named), *([find(f"batching:{batch_size}")] if batch_size is not None else []))
-    steps = (*setting, *(steps_of(parse(apply)) if apply else ()))
+    steps = (*setting, *asked)
     search = Search(base)
     together = _checked(search, steps)
     if apply:

@@ -20,8 +20,8 @@ def complete(requested: Settings) -> Settings:
     Raises TracekitError if the model, the GPU or the workload is unknown, or does not fit the others.
     """
     spec = models.find(requested.model)
-    device = _device(requested)
     named = hardware.selected(requested.gpu, requested.gpu_file)
+    device = _device(requested)
     refuse_on_cpu(named, device)
     gpu = named or _gpu_here(device)
     config = models.load_config(spec)

@@ -9,6 +9,7 @@ import click
 
 from tracekit.analyzers.errors import InputError
 from tracekit.capture.settings import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
+from tracekit.commands._names import check_names
 from tracekit.commands._output import FORCE, folder_option, say, verbose
 
 _MEASURED_ONLY = ("text", "calibration", "largest_batch", "panels")
@@ -138,6 +139,7 @@ def _model(
         )
     if not measure and asked["device"] != "auto":
         raise click.UsageError("--device selects where to measure: add --measure, or leave out --gpu.")
+    check_names(models, gpus, apply)
     from tracekit.reports.sweep_words import to_text
     from tracekit.sweeps.run_sweep import PAGE, TABLE, sweep
 
@@ -172,13 +174,16 @@ def _measure(
     **asked: Any,
 ) -> None:
     """Measure the grid, and print and write its table."""
-    from tracekit.bench.configurations import grid_names
+    check_names(models)
+    from tracekit.bench.configurations import configuration, grid_names
     from tracekit.bench.run_grid import PANELS, Grid, bench
     from tracekit.reports.bench_figure import figure
     from tracekit.reports.bench_report import to_text
     from tracekit.reports.files import write_atomically
 
     names = grid_names(dtypes, attentions, apply)
+    for name in names:
+        configuration(name)
     settings = _settings(**asked, attention=attentions[0])
     grid = Grid(models, names, batches or [1], lengths, settings, text, calibration, largest_batch, max_seconds)
     rows = bench(grid, output, say, verbose=verbose(), force=force)

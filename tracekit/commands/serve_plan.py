@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tracekit.capture.settings import DTYPES, WEIGHTS
+from tracekit.commands._names import check_names
 from tracekit.commands._output import FORCE, folder_option, say
 
 PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
@@ -63,6 +64,9 @@ def command(output: Path, force: bool, stream: str, apply: str, acceptance: str 
     Example: tracekit serve-plan --model llama-3.1-8b --gpu h100 --requests poisson:8,512,128 --acceptance 0.6-0.8
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    engines = [*(name.strip() for name in apply.split(",") if name.strip()), *_speculative(acceptance)]
+    parts = {part for name in engines for part in name.split("+")} - {"chunked-prefill"}
+    check_names([options["model"]], [options["gpu"]], parts)
     from tracekit.capture.packages import require
 
     require("torch")
@@ -75,7 +79,6 @@ def command(output: Path, force: bool, stream: str, apply: str, acceptance: str 
     for name, words in ((PAGE, ("Serving",)), (TABLE, ("engine,tokens_per_s",))):
         check_writable(output / name)
         check_text(output / name, "a serving plan", words, force)
-    engines = [*(name.strip() for name in apply.split(",") if name.strip()), *_speculative(acceptance)]
     plan = serve_plan(_question(requests(stream), engines, **options), say)
     title = f"{options['model']} on {plan.gpu.name}, {stream}"
     write_atomically(output / TABLE, to_csv(plan.table))

@@ -34,7 +34,7 @@ class DraftCheck(SpeculativeDecoding):
         masked = with_masks(run, where(ops, _is_attention) & decoding, outcome, host=host)
         made = [Extra("mask", moving(1024, 1024), host=host)] * MASK_OPS
         ops = with_extras(replace(run, ops=masked), {int(decoding.argmax()): made}, {})
-        tokens = tokens_a_pass(self._acceptance("expected"), CHECKED)
+        tokens = tokens_a_pass(self.acceptance.expected, CHECKED)
         share = np.where(in_phase(ops, "decode"), tokens, 1.0)
         return ops.assign(kernel_ns=ops.kernel_ns / share, host_ns=ops.host_ns / share)
 

@@ -44,8 +44,9 @@ class SpeculativeDecoding(Optimization):
     One pass checks k drafted tokens: GEMMs and attention process k + 1 rows and read weights and keys once. Each of
     the k passes of the draft takes a tenth of the kernel time and 0.4 of the host time; comparing tokens and cutting
     the cache takes 150 µs. A pass yields (1 − aᵏ⁺¹) ÷ (1 − a) tokens at an acceptance rate a (Leviathan et al., 2023),
-    0.7 (0.5 to 0.85) by default or as given: `speculative-decoding:0.8`. k is the best number up to 8 for which
-    GEMMs stay bound by memory: batch × (k + 1) rows below *sustained FLOP/s × bytes of a weight ÷ (2 × bandwidth)*.
+    0.7 (0.5 to 0.85) by default or as given: `speculative-decoding:0.8`, or `speculative-decoding:0.5-0.8`. k is the
+    best number up to 8 for which GEMMs stay bound by memory: batch × (k + 1) rows below *sustained FLOP/s × bytes of a
+    weight ÷ (2 × bandwidth)*.
 
     It needs a draft model, so it is in a plan only if nothing else helps. `tracekit verify` measures only the check of
     four tokens, without a draft model, and predicts the same: 2.32, 2.45 and 2.45 times; measured were 2.29, 2.44 and
@@ -71,19 +72,22 @@ class SpeculativeDecoding(Optimization):
         "A large batch loses: checking is no longer free when GEMMs are compute-bound.",
     )
 
-    def __init__(self, acceptance: float | None = None) -> None:
+    def __init__(self, acceptance: Interval = ACCEPTANCE) -> None:
         self.acceptance = acceptance
 
     def with_argument(self, argument: str) -> Self:
         try:
-            rate = float(argument)
+            low, *rest = map(float, argument.split("-"))
+            (high,) = rest or (low,)
         except ValueError:
-            rate = -1.0
-        if not 0 < rate < 1:
+            low = high = -1.0
+        if not 0 < low <= high < 1:
             raise InputError(
-                f"{argument!r} is not an acceptance rate. ", "It lies between 0 and 1.", f"Write: {self.id}:0.8"
+                f"{argument!r} is no acceptance rate or interval of rates.",
+                "They lie between 0 and 1, the lower one first.",
+                f"Write: {self.id}:0.8 or {self.id}:0.5-0.8",
             )
-        return type(self)(rate)
+        return type(self)(Interval(low, (low + high) / 2, high))
 
     def objection(self, base: Baseline) -> str | None:
         if not _decoding(base).any():
@@ -97,7 +101,7 @@ class SpeculativeDecoding(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Return times per token: those of one check and its drafts, divided by the tokens that they yield."""
         drafted = self.drafted(base)
-        tokens = tokens_a_pass(self._acceptance(outcome), drafted)
+        tokens = tokens_a_pass(pick(self.acceptance, outcome), drafted)
         rows = _decoding(base)
         check = retimed(base.ops[rows], lambda cost: with_rows(cost, drafted + 1), base.gpu, outcome)
         kernel = check.kernel_ns + drafted * DRAFT_BYTES * base.ops.kernel_ns[rows]
@@ -111,7 +115,7 @@ class SpeculativeDecoding(Optimization):
 
         The check must stay memory-bound.
         """
-        acceptance = self._acceptance("expected")
+        acceptance = self.acceptance.expected
         share = base.busy_ns / base.latency_ns
         draft = share * DRAFT_BYTES + (1 - share) * DRAFT_LAYERS.expected
         candidates = range(1, max(self._largest(base), 1) + 1)
@@ -123,11 +127,8 @@ class SpeculativeDecoding(Optimization):
         element = min(element for _, element in _products(base))
         return min(MOST_DRAFTED, int(_ridge_rows(base.gpu, element) / batch) - 1)
 
-    def _acceptance(self, outcome: Outcome) -> float:
-        return self.acceptance if self.acceptance is not None else pick(ACCEPTANCE, outcome)
-
     def reason(self, base: Baseline) -> Statements:
-        drafted, rate = self.drafted(base), self._acceptance("expected")
+        drafted, rate = self.drafted(base), self.acceptance.expected
         return (
             say(
                 "speculative-decoding",
@@ -153,7 +154,7 @@ class SpeculativeDecoding(Optimization):
         """Apply the part that needs no draft model: the check of drafted tokens, at the expected acceptance rate."""
         if subject.settings.workload != "decode" or subject.inputs is not None or subject.graphs:
             raise refused(self, "Its check is measured beside a decode step: --workload decode, without graphs.")
-        tokens = tokens_a_pass(self._acceptance("expected"), CHECKED)
+        tokens = tokens_a_pass(self.acceptance.expected, CHECKED)
         return replace(subject, checked=CHECKED, tokens_a_step=tokens)
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
