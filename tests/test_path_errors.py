@@ -1,6 +1,9 @@
 """Paths that cannot be read or written are explained in three sentences, with exit status 1."""
 
 import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,3 +106,12 @@ def test_a_script_that_python_refuses_is_no_bug(text):
     done = CliRunner().invoke(main, ["run", "script.py"])
     assert done.exit_code == 1 and "bug of tracekit" not in done.stderr
     assert "the script failed" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_a_closed_standard_output_is_an_error():
+    """As in `tracekit gpus >&-`."""
+    command = ["sh", "-c", '"$0" -m tracekit gpus >&-', sys.executable]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    assert answer.returncode == 1
+    assert "Standard output is closed." in answer.stderr and "bug" not in answer.stderr

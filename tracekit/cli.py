@@ -1,5 +1,6 @@
 """The `tracekit` command. Its subcommands are the files in tracekit/commands, imported when they are needed."""
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -49,6 +50,7 @@ class Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            sys.stdout = sys.stdout or _Closed()  # Python has None for a closed one.
             with ending_in_order():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -79,6 +81,17 @@ def _check_given_once(command: click.Command, ctx: click.Context, words: list[st
     if twice:
         joined = " Join its values with +." if twice[0] == "--apply" else ""
         raise click.UsageError(f"{twice[0]} is given twice, and takes one value.{joined}", ctx)
+
+
+class _Closed(io.TextIOBase):
+    """Standard output that was closed before the command began (`>&-`)."""
+
+    def write(self, text: str) -> int:
+        raise TracekitError(
+            "Standard output is closed.",
+            "The result cannot be printed.",
+            "Write it to a file with -o, or leave stdout open.",
+        )
 
 
 def _explain(ctx: click.Context, error: BaseException, what: str, why: str, hint: str) -> None:
