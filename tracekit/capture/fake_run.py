@@ -35,8 +35,8 @@ class FakeRun:
     parameters: int
     weight_bytes: int
     buffer_bytes: int
-    compiled: bool = False
-    """Whether the program uses torch.compile, without which it was recorded."""
+    compiled: int = 0
+    """Number of compiled functions of the program, which were recorded without torch.compile."""
 
 
 def run(settings: Settings, gpu: GPU) -> FakeRun:

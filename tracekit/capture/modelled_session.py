@@ -76,7 +76,7 @@ class ModelledCapture:
         from tracekit.capture.fake_run import FakeRun
         from tracekit.capture.model_trace import Modelled, write_run
 
-        recording, held, compiled = self._builder.recording, self._called, bool(self._compiled)
+        recording, held, compiled = self._builder.recording, self._called, len(self._compiled)
         run = FakeRun(recording, held.parameters, held.weight_bytes, held.buffer_bytes, compiled)
         about = {"steps": self._steps, "workload": "train" if recording.nodes else "", "dtype": held.dtype}
         gpu, host = calibrated_gpu(self._gpu)

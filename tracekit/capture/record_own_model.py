@@ -51,7 +51,7 @@ def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
     like_a_gpu = as_on_a_gpu(recorder.emitter, gpu.name)
     with fake, like_a_gpu as compiled, CudaFunctions(attention, host_tensors, recorder), recorder:
         run = _recorded(twin, recorder)
-    return replace(run, compiled=bool(compiled) or own.model is not own.uncompiled)
+    return replace(run, compiled=len(compiled) + (own.model is not own.uncompiled))
 
 
 def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
@@ -60,7 +60,7 @@ def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
     placement.enter_module()  # the GPU runs all ops of the step
     with as_on_a_gpu(recorder.emitter, gpu.name) as compiled, CpuFunctions(attention, placement, recorder), recorder:
         run = _recorded(twin, recorder)
-    return replace(run, compiled=bool(compiled) or own.model is not own.uncompiled)
+    return replace(run, compiled=len(compiled) + (own.model is not own.uncompiled))
 
 
 class _OnTheCpu(FakeTensorMode):
