@@ -33,6 +33,17 @@ def test_heads_and_layers_that_no_group_divides_stay():
     assert type(quantized["lm_head"]) is type(quantized["odd"]) is torch.nn.Linear
 
 
+@pytest.mark.parametrize("to", ["int4", "int8"])
+def test_an_output_may_have_one_scale(to):
+    """Groups are multiples of 32, such as 768, not powers of two alone."""
+    torch.manual_seed(0)
+    x, plain = torch.randn(3, 768), torch.nn.Sequential(torch.nn.Linear(768, 96))
+    expected = plain(x)
+    quantized = tracekit.quantize(plain, to, group_size=768)
+    assert quantized[0].scale.shape == (96, 1)
+    assert (quantized(x) - expected).norm() / expected.norm() < (0.25 if to == "int4" else 0.02)
+
+
 def test_nf4_is_saved_and_loaded(tmp_path):
     pytest.importorskip("bitsandbytes")
 
@@ -104,8 +115,9 @@ def test_errors_say_what_to_do(tmp_path):
     [
         (model, {"to": "fp4"}, "int4, int8 and nf4"),
         (model, {"to": "int4", "trainable": True}, "trainable='lora'"),
-        (model, {"to": "int4", "group_size": 48}, "power of two"),
-        (model, {"to": "int4", "group_size": 64.0}, "power of two"),
+        (model, {"to": "nf4", "trainable": "lora"}, "peft.inject_adapter_in_model"),
+        (model, {"to": "int4", "group_size": 48}, "multiple of 32"),
+        (model, {"to": "int4", "group_size": 64.0}, "multiple of 32"),
         (model, {"to": "int4", "group_size": 512}, "group_size=128"),
         (lambda: "gpt2", {"to": "int4"}, "torch.nn.Module"),
         (lambda: torch.nn.Linear(64, 64), {"to": "int4"}, "nn.Sequential"),

@@ -16,7 +16,7 @@ Format = Literal["int4", "int8", "nf4"]
 _BITS = {"int4": 4, "int8": 8}
 _TYPES = {"float32", "float16", "bfloat16"}
 SMALLEST_GROUP = 32
-"""Inputs of the smallest group: those that a thread of the kernel reads at a time."""
+"""Inputs that a thread of the kernel reads at a time: groups are multiples of it."""
 _LINEAR = ("Linear", "Conv1D")
 _SAME = "Load it into a new instance of the original model, which load quantizes."
 _METADATA = "tracekit packed weights, 3"
@@ -29,7 +29,8 @@ def quantize(
 ) -> "nn.Module":
     """Replace the model's linear layers, except its head, with layers of 4-bit or 8-bit weights, and return the model.
 
-    Each group of `group_size` inputs has its own scale. nf4 uses the layers of bitsandbytes. With trainable="lora",
+    Each group of `group_size` inputs has its own scale; the number of a layer's inputs, such as 768, is one scale an
+    output. nf4 uses the layers of bitsandbytes. With trainable="lora",
     only a low-rank adapter beside each layer trains. Layers whose inputs are not a multiple of the group are unchanged.
     Raises InputError if no layer can be quantized.
     """
@@ -61,10 +62,15 @@ def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
         why = "Packed weights do not train; adapters beside them do."
         raise InputError(f"trainable={trainable!r} is not possible.", why, "Write: trainable='lora', or leave it out.")
     if to == "nf4" and trainable:
-        raise InputError("Adapters on nf4 are those of peft.", "", "Measure them with: verify --apply nf4")
-    if not isinstance(group_size, int) or group_size < SMALLEST_GROUP or group_size & (group_size - 1):
-        why = f"It must be a power of two, and at least {SMALLEST_GROUP}."
-        raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128.")
+        raise InputError(
+            "Adapters on nf4 are those of peft.",
+            "The layers are those of bitsandbytes, which peft knows.",
+            "Call tracekit.quantize(model, 'nf4'), then peft.inject_adapter_in_model(peft.LoraConfig(...), model); "
+            "or use int4 with trainable='lora'. To measure it: tracekit bench --workload train --apply qlora",
+        )
+    if not isinstance(group_size, int) or group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP:
+        why = f"It must be a multiple of {SMALLEST_GROUP}."
+        raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128, or the number of inputs.")
 
 
 def _check_types(layers: "list[nn.Module]") -> None:

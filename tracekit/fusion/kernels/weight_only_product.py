@@ -100,12 +100,12 @@ def pack(weight, bits=4, group=64):
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
     A run of 4 words holds 128 / bits inputs: word w has input 4 i + w in its i-th bits from below, plus half of the
-    range. The number of inputs must be a multiple of the group, which is a power of two of at least 32.
+    range. The number of inputs must be a multiple of the group, and the group of 32.
     """
     rows, columns = weight.shape
-    if columns % group or group & (group - 1) or group < 32:
+    if group < 32 or group % 32 or columns % group:
         raise ValueError(
-            f"{columns} inputs are not a multiple of a group of {group}, or the group is not a power of two from 32 on."
+            f"{columns} inputs are not a multiple of a group of {group}, or the group is not a multiple of 32."
         )
     half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(rows, -1, group)
