@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import published_page
 import pytest
 import results
 from outcomes import benched, several_gpus, swept, trained, verified
@@ -13,6 +14,25 @@ from tracekit.bench.row import Row
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "results.md").read_text()
 STORED = ROOT / "benchmarks" / "data" / "h200_verify"
+
+
+def test_the_published_page_is_that_of_the_committed_rows():
+    text = published_page.text()
+    assert text == (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    head = next(line for line in text.splitlines() if line.startswith("| part"))
+    assert [cell.split(",")[0].strip() for cell in head.strip("|").split("|")[2:]] == [
+        "published",
+        "MODELLED",
+        "measured",
+        "measured",
+    ]
+    assert "| GPT-2, T4, compile | 1.45× | 1.64× (1.38 to 1.96) | 1.87× |" in text
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_rows_of_tables_are_whole(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in text.splitlines() if line.startswith("| ") and not line.endswith("|")] == []
 
 
 def test_the_page_holds_what_was_verified():
