@@ -1,6 +1,7 @@
 """Recognizes what groups of ops compute, and selects their kernels."""
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 from tracekit.analyzers.fusion.graph import Graph
@@ -17,9 +18,10 @@ from tracekit.analyzers.fusion.structure import (
     layer_norm_epsilon,
     rms_epsilon,
 )
-from tracekit.analyzers.fusion.unnamed import without_modules
 
 _DROPOUT = "PyTorch's dropout and addition are faster than the kernel that draws again (measured)"
+_MODULES = ("LAYERS", "NAMES", "GROUPS", "LIST", "LAST_NORM", "HEAD")
+"""Constants of templates that name modules. Without names in the graph, the reader decides where to insert a kernel."""
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
 
 
@@ -27,7 +29,11 @@ def kernels(groups: list[OpGroup]) -> list[Kernel]:
     """Return the kernels of the groups. A group that needs two kernels becomes two groups."""
     parts = _side_by_side([part for group in groups for part in _parts(group) if _is_worthwhile(part)])
     kernels = [kernel for part in parts if (kernel := classify(part)) is not None]
-    return [kernel if kernel.group.graph.named else without_modules(kernel) for kernel in kernels]
+    return [kernel if kernel.group.graph.named else _without_modules(kernel) for kernel in kernels]
+
+
+def _without_modules(kernel: Kernel) -> Kernel:
+    return replace(kernel, constants={name: value for name, value in kernel.constants.items() if name not in _MODULES})
 
 
 def _is_worthwhile(part: OpGroup) -> bool:

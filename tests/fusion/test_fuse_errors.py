@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from tracekit.analyzers import hardware
 from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.fusion.beside_compile import beside_compile
-from tracekit.analyzers.fusion.planned_kernels import plan
+from tracekit.analyzers.fusion.planned_kernels import beside_compile, plan
 from tracekit.cli import main
 from tracekit.fusion import proof
 from tracekit.fusion.refusals import obstacle
@@ -171,6 +170,12 @@ def _launching(name, number):
     launch = op | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": begins + 2, "dur": 3, "args": correlated}
     kernel = {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": begins + 6, "dur": 10}
     return op, launch, kernel | {"args": {"device": 0, "stream": 7, **correlated}}
+
+
+def test_a_missing_folder_is_said(tmp_path):
+    told = fuse(tmp_path / "nowhere", "--all")
+    assert told.exit_code == 1
+    assert "nowhere does not exist" in told.output
 
 
 def test_nothing_to_fuse_is_said():

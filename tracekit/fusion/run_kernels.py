@@ -51,8 +51,10 @@ def is_trace_alone(path: Path) -> bool:
 
 
 def check_graph(folder: Path) -> None:
-    """Raise InputError if a run's folder contains no graph of its ops."""
-    if folder.exists() and not (folder / GRAPH).is_file():
+    """Raise InputError if a run's folder is missing, or contains no graph of its ops."""
+    if not folder.exists():
+        raise InputError(f"{folder} does not exist.", "", "Name a run's folder, or a trace with --execution-trace.")
+    if not (folder / GRAPH).is_file():
         raise InputError(
             f"{folder} contains no graph of its ops.",
             "Kernels are written from the data flow between ops. A trace records shapes and launch order, but no "
