@@ -77,7 +77,6 @@ DOCUMENT = Limit("TRACEKIT_LIMIT_DOCUMENT", 1 << 30, "bytes")
 MEMORY = Limit("TRACEKIT_LIMIT_MEMORY", 512 << 20, "bytes in memory when decoded")
 """Applies to small files. A large one may take 100 times its size."""
 OBJECTS = Limit("TRACEKIT_LIMIT_OBJECTS", 10_000_000, "objects")
-RANKS = Limit("TRACEKIT_LIMIT_RANKS", 1 << 17, "ranks")
 
 
 def decoded(path: Path, decode: Callable[[bytes], _T], hint: str, limit: Limit = DOCUMENT) -> _T:

@@ -72,9 +72,9 @@ def test_the_error_names_the_limit_and_how_to_raise_it(tmp_path, monkeypatch):
 
 
 def test_a_limit_that_is_no_number_is_an_error(monkeypatch):
-    monkeypatch.setenv("TRACEKIT_LIMIT_RANKS", "many")
-    with pytest.raises(TracekitError, match="Set it to a number of ranks"):
-        limits.RANKS.check(1, "job")
+    monkeypatch.setenv("TRACEKIT_LIMIT_OBJECTS", "many")
+    with pytest.raises(TracekitError, match="Set it to a number of objects"):
+        limits.OBJECTS.check(1, "job")
 
 
 @ON_LINUX
