@@ -1,6 +1,6 @@
 """Tries on this machine's GPU all that touches one: each command and function once, in at most five minutes.
 
-    python benchmarks/smoke.py --out FOLDER [--seconds 300] [--only GLOB]
+    python benchmarks/smoke.py --out FOLDER [--seconds 240] [--jobs 4] [--only GLOB]
     python benchmarks/smoke.py --out FOLDER --without-gpu     # what a CPU can do, with a tiny model
 
 A check is a command with its status, the files that it must write, and numbers that physics allows: no kernel above the
@@ -28,14 +28,15 @@ from smoke.running import FAILED, OK, SKIPPED, Outcome, run
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--out", type=Path, required=True, help="folder of the runs and of smoke.json")
-    asked.add_argument("--seconds", type=float, default=300, help="no check is begun after them")
+    asked.add_argument("--seconds", type=float, default=240, help="no check is begun after them")
     asked.add_argument("--only", default="*", help="names of the checks; the runs of others may be in the folder")
+    asked.add_argument("--jobs", type=int, default=4, help="checks at a time")
     asked.add_argument("--without-gpu", action="store_true")
     options = asked.parse_args()
     out, gpu, began = options.out.resolve(), not options.without_gpu, time.monotonic()
     wanted = [each for each in checks(out, gpu) if fnmatch(each.name, options.only)]
     outcomes = []
-    for each in run(wanted, out, gpu=gpu, seconds=options.seconds):
+    for each in run(wanted, out, gpu=gpu, seconds=options.seconds, jobs=options.jobs):
         outcomes.append(each)
         print(line(each), flush=True)
     took = time.monotonic() - began

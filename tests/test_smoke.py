@@ -32,6 +32,15 @@ def test_commands_of_the_table_exist_with_their_options(tmp_path, gpu):
         command.make_context(name, arguments, parent=whole)
 
 
+def test_a_check_waits_for_those_before_it_that_share_its_folder(tmp_path):
+    table = {each.name: each for each in checks(tmp_path, gpu=True)}
+    first, other, after = table["profile prefill-bf16"], table["profile decode-bf16"], table["compare"]
+    assert running._free([first, other, after], []) == [first, other]
+    assert running._free([after], [other]) == [after]
+    assert not running._free([after], [first])
+    assert not running._free([table["memory of a snapshot"]], [table["own module: snapshot"]])
+
+
 def test_every_workload_and_api_has_a_check(tmp_path):
     used = [each.command for each in checks(tmp_path, gpu=True)]
     for word in ("prefill", "decode", "generate", "train", "fused:all", "--top", "--measure", "capture", "quantize"):
@@ -52,7 +61,7 @@ def test_every_workload_and_api_has_a_check(tmp_path):
 )
 def test_a_check_fails_by_what_it_leaves(tmp_path, code, options, says):
     check = Check("one", (sys.executable, "-c", code), **options)
-    (ended,) = running.run([check], tmp_path, gpu=True, seconds=60)
+    (ended,) = running.run([check], tmp_path, gpu=True, seconds=60, jobs=1)
     assert ended.state == ("FAILED" if says else "ok")
     assert says in ended.why
 
@@ -60,12 +69,12 @@ def test_a_check_fails_by_what_it_leaves(tmp_path, code, options, says):
 def test_what_cannot_be_tried_is_skipped_with_the_reason(tmp_path):
     command = (sys.executable, "-c", "raise SystemExit(1)")
     table = [Check("a", command, needs=("no_such_package",)), Check("b", command, on_gpu=True)]
-    assert [(each.state, each.why) for each in running.run(table, tmp_path, gpu=False, seconds=60)] == [
+    assert [(each.state, each.why) for each in running.run(table, tmp_path, gpu=False, seconds=60, jobs=1)] == [
         ("skipped", "no_such_package is not installed"),
         ("skipped", "it needs a GPU"),
     ]
-    assert [each.why for each in running.run([Check("c", command)], tmp_path, gpu=False, seconds=-1)] == [
-        "-1 s are over"
+    assert [each.why for each in running.run([Check("c", command)], tmp_path, gpu=False, seconds=-1, jobs=1)] == [
+        "the seconds are over"
     ]
 
 

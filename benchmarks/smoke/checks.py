@@ -23,6 +23,15 @@ _LLAMA = {
 }
 
 
+FOLDERS = frozenset(
+    (
+        *("prefill-bf16", "prefill-fp32", "decode-bf16", "generate-fp16", "train-fp32", "modelled", "script"),
+        *("own-profile", "own-train", "own-capture", "own-verify", "own-quantize", "snapshot", "bench", "grid"),
+    )
+)
+"""Where the checks put their runs."""
+
+
 @dataclass(frozen=True)
 class Check:
     """A command, what it must leave in its folder, and the numbers that it must give."""
@@ -36,9 +45,15 @@ class Check:
     """Packages without which it is skipped."""
     on_gpu: bool = False
     """Whether it is skipped without a GPU."""
-    seconds: float = 90.0
+    seconds: float = 150.0
     """Its time limit."""
     statuses: tuple[int, ...] = (0,)
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """The first parts of the paths that it reads or writes."""
+        words = {word.partition("/")[0] for word in self.command[1:] if not word.startswith(("-", "/"))}
+        return frozenset({*words, self.folder} & FOLDERS)
 
 
 def checks(out: Path, gpu: bool) -> list[Check]:
@@ -93,10 +108,9 @@ def checks(out: Path, gpu: bool) -> list[Check]:
             numbers.kernels,
             needs=("triton",),
             on_gpu=True,
-            seconds=150,
         ),
-        verified("prefill-bf16", "--apply", "fused:all", needs=("triton",), on_gpu=True, seconds=120),
-        verified("prefill-fp32", *(("--top", "1") if gpu else ("--apply", "half-precision")), seconds=120),
+        verified("prefill-bf16", "--apply", "fused:all", needs=("triton",), on_gpu=True),
+        verified("prefill-fp32", *(("--top", "1") if gpu else ("--apply", "half-precision"))),
         verified("decode-bf16", "--apply", "cuda-graphs", on_gpu=True),
         verified("train-fp32", "--apply", "fused-optimizer", on_gpu=True),
         own("verify", "own-verify", judge=numbers.gains),

@@ -1,9 +1,10 @@
-"""Runs checks one after another within a budget of seconds, and says how each ended."""
+"""Runs checks within a budget of seconds, several at a time where they share no folder, and says how each ended."""
 
 import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,20 +26,42 @@ class Outcome:
     why: str = ""
 
 
-def run(checks: Sequence[Check], out: Path, *, gpu: bool, seconds: float) -> Iterator[Outcome]:
-    """Run each check whose packages and device are here, until `seconds` are over. The others are skipped."""
+def run(checks: Sequence[Check], out: Path, *, gpu: bool, seconds: float, jobs: int) -> Iterator[Outcome]:
+    """Run each check whose packages and device are here, until `seconds` are over, and yield them as they end.
+
+    At most `jobs` run at a time. A check begins after those before it that share a folder with it.
+    """
     out.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + seconds
-    for check in checks:
-        missing = [name for name in check.needs if find_spec(name) is None]
-        if missing:
-            yield Outcome(check.name, SKIPPED, why=f"{missing[0]} is not installed")
-        elif check.on_gpu and not gpu:
-            yield Outcome(check.name, SKIPPED, why="it needs a GPU")
-        elif time.monotonic() > until:
-            yield Outcome(check.name, SKIPPED, why=f"{seconds:.0f} s are over")
-        else:
-            yield outcome(check, out, gpu=gpu)
+    waiting, begun = list(checks), dict[Future[Outcome], Check]()
+    with ThreadPoolExecutor(jobs) as pool:
+        while waiting or begun:
+            for check in _free(waiting, list(begun.values()))[: jobs - len(begun)]:
+                waiting.remove(check)
+                begun[pool.submit(_tried, check, out, gpu, until)] = check
+            for done in wait(begun, return_when=FIRST_COMPLETED).done:
+                del begun[done]
+                yield done.result()
+
+
+def _free(waiting: Sequence[Check], begun: Sequence[Check]) -> list[Check]:
+    """Return the waiting checks that share no folder with one that runs or waits before them."""
+    return [
+        check
+        for i, check in enumerate(waiting)
+        if not any(check.folders & other.folders for other in (*begun, *waiting[:i]))
+    ]
+
+
+def _tried(check: Check, out: Path, gpu: bool, until: float) -> Outcome:
+    missing = [name for name in check.needs if find_spec(name) is None]
+    if missing:
+        return Outcome(check.name, SKIPPED, why=f"{missing[0]} is not installed")
+    if check.on_gpu and not gpu:
+        return Outcome(check.name, SKIPPED, why="it needs a GPU")
+    if time.monotonic() > until:
+        return Outcome(check.name, SKIPPED, why="the seconds are over")
+    return outcome(check, out, gpu=gpu)
 
 
 def outcome(check: Check, out: Path, *, gpu: bool) -> Outcome:
