@@ -32,7 +32,7 @@ def here(tmp_path, monkeypatch):
     [
         ("verify nosuch", ("nosuch/run.json cannot be read.", "No such file", "tracekit profile")),
         ("verify text", ("text/run.json cannot be read.", "Not a directory", "tracekit profile")),
-        ("verify folder", ("folder/run.json cannot be read.", "No such file", "tracekit profile")),
+        ("verify folder", ("folder is a folder without a trace", "Name a trace file", "tracekit profile")),
         ("verify wrong", ("wrong/run.json cannot be read.", "batch_size", "Expected `int`, got `str`")),
         ("verify other", ("other/run.json cannot be read.", "It does not describe a run", "tracekit profile")),
         ("run nosuch.py", ("nosuch.py cannot be run.", "No such file", "Name a Python script.")),

@@ -126,7 +126,9 @@ def test_only_what_was_measured_in_the_same_way_stays(versions, settings, ids):
 def test_a_folder_without_a_run(tmp_path):
     done = CliRunner().invoke(main, ["verify", str(tmp_path)])
     assert done.exit_code == 1
-    assert "run.json cannot be read" in done.stderr
+    assert "is a folder without a trace.json.gz" in done.stderr
+    (tmp_path / "trace.json.gz").touch()
+    assert "run.json cannot be read" in CliRunner().invoke(main, ["verify", str(tmp_path)]).stderr
 
 
 def test_a_model_of_ones_own_is_measured_and_left_as_it_is():

@@ -71,7 +71,7 @@ def open_source(path: str | Path, max_bytes: int) -> Iterator[Source]:
         with open_url(str(path)) as remote:
             yield _checked(Source(shown(str(path)), None, remote, max_bytes))
         return
-    file = _resolve(Path(path))
+    file = trace_file(Path(path))
     with reading(f"{file} cannot be read.", "Check its permissions."):
         stream, is_file = _opened(file)
     with stream:
@@ -97,7 +97,8 @@ def _opened(file: Path) -> tuple[BinaryIO, bool]:
     return os.fdopen(handle, "rb"), False
 
 
-def _resolve(path: Path) -> Path:
+def trace_file(path: Path) -> Path:
+    """Return the path of a trace, or of that in a run's folder. Raises InputError if there is none."""
     file = path / RUN_TRACE if path.is_dir() else path
     if file.exists():
         return file

@@ -9,7 +9,7 @@ from tracekit.analyzers.prediction.data_parallel.gradients import gradients
 from tracekit.analyzers.prediction.data_parallel.scaling import Scaling
 from tracekit.analyzers.prediction.data_parallel.scaling import scaling as predicted
 from tracekit.analyzers.prediction.start import start
-from tracekit.planning.recommend import why_nothing
+from tracekit.planning.recommend import RECORD, why_nothing
 
 
 def scaling(
@@ -29,5 +29,5 @@ def scaling(
     trace = cache.load(path)
     analysis, base = start(trace, hardware.selected(gpu, gpu_file))
     if base is None:
-        raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), "Record a run on a GPU.")
+        raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), RECORD)
     return predicted(base, gradients(trace, analysis, base), ranks, link)

@@ -19,7 +19,7 @@ from tracekit.optimizations.other_gpu import OtherGPU
 from tracekit.planning.advice import advise, latency_us
 from tracekit.planning.explain import op_class_times
 from tracekit.planning.memory_fit import memory_fit
-from tracekit.planning.recommend import fit_problems, why_nothing
+from tracekit.planning.recommend import RECORD, fit_problems, why_nothing
 from tracekit.planning.scenarios import speedup, too_large
 from tracekit.planning.search import Search, Steps
 from tracekit.planning.starting_point import doubts, start_of
@@ -75,7 +75,7 @@ def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere
 def _baseline(path: str | Path, named: GPU | None, latency_ms: float | None) -> Baseline:
     analysis, base = start(cache.load(path).timed(single(latency_ms)), named)
     if base is None:
-        raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), "Record a run on a GPU.")
+        raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), RECORD)
     return with_graph(base, path)
 
 

@@ -64,9 +64,11 @@ def session(
 
 
 def this_program() -> Run:
-    """Return a block of this program as a run; without its script if there is none, as in a notebook."""
-    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
-    return of_script(script, sys.argv[1:], block=True) if script.is_file() else Run(block=True)
+    """Return a block of this program as a run; without its script if there is none, as in a notebook or with `python -m`."""
+    main = sys.modules["__main__"]
+    script = Path(getattr(main, "__file__", None) or "")
+    is_script = script.is_file() and getattr(main, "__spec__", None) is None
+    return of_script(script, sys.argv[1:], block=True) if is_script else Run(block=True)
 
 
 def device_of(target: GPU | None, device: Device) -> Device:

@@ -16,6 +16,7 @@ from tracekit.analyzers.fusion.placement import BY_HAND
 from tracekit.analyzers.fusion.planned_kernels import Planned, plan
 from tracekit.analyzers.fusion.timed import Timed, TimedKernel
 from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.readers.source import trace_file
 from tracekit.capture.numerics import torch_dtype
 from tracekit.capture.packages import require
 from tracekit.capture.progress import Say, silent
@@ -52,9 +53,8 @@ def is_trace_alone(path: Path) -> bool:
 
 def check_graph(folder: Path) -> None:
     """Raise InputError if a run's folder is missing, or contains no graph of its ops."""
-    if not folder.exists():
-        raise InputError(f"{folder} does not exist.", "", "Name a run's folder, or a trace with --execution-trace.")
     if not (folder / GRAPH).is_file():
+        trace_file(folder)
         raise InputError(
             f"{folder} contains no graph of its ops.",
             "Kernels are written from the data flow between ops. A trace records shapes and launch order, but no "

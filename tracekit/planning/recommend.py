@@ -92,6 +92,10 @@ def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:
     return tuple(refused(optimization, why_nothing(analysis)) for optimization in OPTIMIZATIONS)
 
 
+RECORD = "Record it on a GPU, or model it for one (--gpu)."
+"""What to do with a run from which nothing can be predicted."""
+
+
 def why_nothing(analysis: Analysis) -> str:
     """Return why a trace has no baseline to predict from."""
     if analysis.source.device == "cpu":

@@ -11,6 +11,7 @@ import msgspec
 from tracekit import __version__
 from tracekit.analyzers.errors import InputError, reading
 from tracekit.analyzers.readers.secrets import is_secret_key, looks_secret
+from tracekit.analyzers.readers.source import trace_file
 from tracekit.capture import environment
 from tracekit.capture.distributed import place
 from tracekit.capture.settings import Settings
@@ -118,6 +119,8 @@ def read(folder: Path) -> Run:
     """Read a folder's run.json. Raises InputError if it is missing or invalid."""
     path = folder / RUN
     what = f"{path} cannot be read."
+    if folder.is_dir() and not path.is_file():
+        trace_file(folder)
     with reading(what, _HINT):
         text = path.read_bytes()
     try:
