@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from same_process import SameProcess
 from tiny_models import write_model
 from torch import nn
 
 import tracekit
+from tracekit.bench import run_grid
 from tracekit.cli import main
 from tracekit.runs.run_file import read
 from tracekit.verification import verify_script
@@ -107,6 +109,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("life")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(run_grid, "Worker", SameProcess)
         for name, write in KINDS.items():
             write(name)
     return folder

@@ -191,6 +191,18 @@ print(capture.path)
     assert not Path("runs").exists()
 
 
+def test_a_block_of_a_script_is_repeated_by_the_script(here, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mine.py", "9"])
+    for name, value in (("__file__", str(here / "mine.py")), ("__spec__", None)):
+        monkeypatch.setattr(sys.modules["__main__"], name, value, raising=False)
+    with tracekit.capture("runs/block"):
+        nn.Linear(2, 2)(torch.ones(3, 2))
+    run = read(Path("runs/block"))
+    assert (run.block, run.script, run.arguments, run.batch_size) == (True, "mine.py", ["9"], 3)
+    again = verify_script.script_run_of(run, Path("runs/block"), "cpu")
+    assert again.command == Command(Path("mine.py"), ("9",), on_cuda=False)
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("steps", ["2", str(FEWEST_CALLS - 1)])
 def test_a_script_of_too_few_steps_is_told(steps):

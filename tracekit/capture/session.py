@@ -64,7 +64,7 @@ def session(
 
 
 def this_program() -> Run:
-    """Return a block of this program as a run; without its script if there is none, as in a notebook or with `python -m`."""
+    """Return a block of this program as a run; without a script in a notebook, or with `python -m`."""
     main = sys.modules["__main__"]
     script = Path(getattr(main, "__file__", None) or "")
     is_script = script.is_file() and getattr(main, "__spec__", None) is None
