@@ -229,6 +229,16 @@ def test_runs_of_one_script_on_several_gpus_stay(
     assert code == 1 and "runs/mine contains a run of mine.py." in said and "--force" in said
 
 
+def test_what_belongs_to_a_replaced_run_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(SCRIPT)
+    for name in ("graph.json.gz", "verify.json"):
+        (run / name).write_text("of gpt2")
+    assert call("run", "-o", run, "mine.py")[0] == 1 and (run / "graph.json.gz").exists()
+    assert call("run", "-o", run, "--force", "mine.py")[0] == 0
+    assert not (run / "graph.json.gz").exists() and not (run / "verify.json").exists()
+
+
 def test_options_after_the_script_are_said_to_be_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(SCRIPT)

@@ -27,7 +27,7 @@ from tracekit.capture.progress import Say, silent
 from tracekit.capture.settings import Device
 from tracekit.reports.files import check_writable
 from tracekit.reports.names import with_article
-from tracekit.runs.folders import TRACE
+from tracekit.runs.folders import GRAPH, TRACE, VERIFY
 from tracekit.runs.held_run import check_replaced, unused_folder
 from tracekit.runs.run_file import Run, of_script
 from tracekit.runs.run_file import write as write_run
@@ -58,6 +58,9 @@ def session(
     if numbered and not force:
         folder = unused_folder(run, folder)
     check_replaced(run, folder, force)
+    if force:
+        for name in (GRAPH, VERIFY):  # of the run that is replaced
+            (folder / name).unlink(missing_ok=True)
     if gpu_asked and place == "model":
         return ModelledCapture(folder, gpu_asked, say, run)
     return Capture(folder, gpu_asked, run=run)
