@@ -1,8 +1,10 @@
-"""Write columns.md, cli.md, optimizations.md and the tiles in fusion.md: `python docs/generate.py`.
+"""Write columns.md, cli.md, optimizations.md, the tiles in fusion.md and the README's table: `python docs/generate.py`.
 
 A test fails when they are stale.
 """
 
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from runpy import run_path
@@ -11,6 +13,8 @@ import click
 from click.testing import CliRunner
 
 HERE = Path(__file__).parent
+_ROUNDS = 3
+"""Blind rounds that the README shows."""
 
 _DECLARING = (
     "trace",
@@ -69,12 +73,27 @@ def optimizations() -> str:
 
 def fusion() -> str:
     """The page on fused kernels, with its table of tiles."""
-    text = (HERE / "fusion.md").read_text(encoding="utf-8")
-    begin, end = text.index("<!-- tiles -->") + len("<!-- tiles -->"), text.index("<!-- end of tiles -->")
-    return text[:begin] + "\n\n" + run_path(str(HERE / "fusion_tiles.py"))["table"]() + "\n" + text[end:]
+    return _filled(HERE / "fusion.md", "tiles", run_path(str(HERE / "fusion_tiles.py"))["table"]())
+
+
+def readme() -> str:
+    """The README, with the errors of the last blind rounds."""
+    blind = HERE.parent / "benchmarks" / "blind"
+    rounds = sorted(path.parent for path in (blind / "rounds").glob("*/score.md"))[-_ROUNDS:]
+    command = [sys.executable, str(blind / "score.py"), "--brief", *map(str, rounds)]
+    table = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
+    return _filled(HERE.parent / "README.md", "blind rounds", table)
+
+
+def _filled(page: Path, name: str, table: str) -> str:
+    """Return a page with a table between the comments `name` and `end of name`."""
+    text = page.read_text(encoding="utf-8")
+    begin, end = text.index(f"<!-- {name} -->") + len(f"<!-- {name} -->"), text.index(f"<!-- end of {name} -->")
+    return f"{text[:begin]}\n\n{table.rstrip()}\n\n{text[end:]}"
 
 
 if __name__ == "__main__":
+    (HERE.parent / "README.md").write_text(readme(), encoding="utf-8")
     (HERE / "fusion.md").write_text(fusion(), encoding="utf-8")
     (HERE / "optimizations.md").write_text(optimizations(), encoding="utf-8")
     (HERE / "columns.md").write_text(columns(), encoding="utf-8")

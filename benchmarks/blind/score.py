@@ -1,8 +1,9 @@
 """Compares a round's predictions with its measurements, as Markdown.
 
-    python benchmarks/blind/score.py ROUND [-o FILE]
+    python benchmarks/blind/score.py ROUND... [-o FILE] [--brief]
 
-ROUND holds plan.json and, of each machine, a folder with predictions.csv and measured.json.
+ROUND holds plan.json and, of each machine, a folder with predictions.csv and measured.json. --brief writes one row for
+each round, as the README shows it.
 """
 
 import argparse
@@ -29,15 +30,29 @@ _HEAD = ("rows", "mean error", "median error", "sign right", "inside", "median w
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("round", type=Path)
+    parser.add_argument("rounds", type=Path, nargs="+")
+    parser.add_argument("--brief", action="store_true", help="one row for each round")
     parser.add_argument("-o", "--output", type=Path, help="by default standard output")
     asked = parser.parse_args()
-    text = scored(joined(asked.round))
+    text = brief(asked.rounds) if asked.brief else "\n".join(scored(joined(each)) for each in asked.rounds)
     if asked.output:
         asked.output.write_text(text, encoding="utf-8")
     else:
         sys.stdout.write(text)
     return 0
+
+
+def brief(rounds: Sequence[Path]) -> str:
+    """Return a table with one row for each round, of the predictions from captures."""
+    head = ("round", "GPU", "rows", "median error", "inside the interval", "median width")
+    return _table(head, [_briefly(each) for each in rounds], numbers=4)
+
+
+def _briefly(folder: Path) -> tuple[str, ...]:
+    compared = [row for row in joined(folder) if row.compared and row.evidence == "capture"]
+    rows, _, median, _, inside, width = _summary(compared)
+    machines = sorted({row.machine.upper() for row in compared})
+    return (folder.name, ", ".join(machines), rows, median, inside, width)
 
 
 def scored(rows: list[Row]) -> str:
