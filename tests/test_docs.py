@@ -26,6 +26,10 @@ def test_the_page_of_commands_is_fresh(generate):
     assert (ROOT / "docs/cli.md").read_text() == generate.commands(), "run python docs/generate.py"
 
 
+def test_the_table_of_the_readme_is_fresh(generate):
+    assert (ROOT / "README.md").read_text() == generate.readme(), "run python docs/generate.py"
+
+
 def test_the_page_of_optimizations_is_fresh(generate):
     assert (ROOT / "docs/optimizations.md").read_text() == generate.optimizations(), "run python docs/generate.py"
 

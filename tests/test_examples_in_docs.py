@@ -12,12 +12,16 @@ from tracekit.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {
-    r"tracekit verify |tracekit bench (?!.*--gpu)": "measures models for minutes; tests/test_verify_command.py, test_bench.py",
-    r"tracekit open ": "opens a browser, or waits for one; tests/test_open_command.py",
-    r"tracekit mcp --root": "serves until its input ends; tests/programs",
-    r"torchrun|--fsdp --world-size 2 |tracekit ranks runs/(mine|job)": "starts a process for each rank; tests/capture",
-    r"python3 -m venv|pip install": "installs packages; .ci/run",
-    r"check head/1": "names runs of the reader's",
+    r"^tracekit verify |^tracekit bench (?!.*--gpu)": "measures for minutes; tests/test_verify_command.py, test_bench.py",
+    r"^tracekit bench .*--attention eager": "models 60 points; the README's grid is tried",
+    r"^tracekit serve-plan ": "models for a minute; tests/analyzers/test_serving_plan.py",
+    r"^tracekit open ": "opens a browser, or waits for one; tests/test_open_command.py",
+    r"^tracekit mcp --root": "serves until its input ends; tests/programs",
+    r"^torchrun|--fsdp --world-size 2 |ranks runs/(mine|job)": "starts a process for each rank; tests/capture",
+    r"^python3 -m venv|^pip install": "installs packages; .ci/run",
+    r"^tracekit profile --model gpt2 --workload decode -o": "measures on a GPU; modelled runs are tried",
+    r"^tracekit run .* --train|analyze runs/gpt2_from_scratch": "trains for a minute; tests/capture/test_own_code.py",
+    r"^tracekit (check head/1|analyze big_training)": "names runs of the reader's",
 }
 """Commands that the test does not run: why, and what tries them."""
 GIVEN = """
@@ -40,7 +44,7 @@ def test_commands_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     for line in commands(page):
-        if any(re.match(pattern, line) for pattern in ELSEWHERE):
+        if any(re.search(pattern, line) for pattern in ELSEWHERE):
             continue
         program, *words = shlex.split(line, comments=True)
         assert program == "tracekit", line
@@ -51,7 +55,7 @@ def test_commands_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest
 def test_every_reason_is_needed() -> None:
     lines = [line for page in PAGES for line in commands(page)]
     assert len(lines) > 40
-    assert not [pattern for pattern in ELSEWHERE if not any(re.match(pattern, line) for line in lines)]
+    assert not [pattern for pattern in ELSEWHERE if not any(re.search(pattern, line) for line in lines)]
 
 
 @pytest.mark.slow

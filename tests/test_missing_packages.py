@@ -53,8 +53,18 @@ NEED_TORCH = {
     "serve-plan": ["serve-plan", "--model", "gpt2", "--gpu", "t4", "--requests", "poisson:1,8,2"],
     "verify": ["verify", "run"],
 }
-NEED_A_GRAPH = {"fuse"}
-"""Commands that read a run recorded with torch; tests/fusion tries them."""
+RECORDED = str(ROOT / "examples/execution_traces/cuda_llama_prefill")
+NEED_TRITON = {
+    "fuse": [
+        "fuse",
+        f"{RECORDED}.trace.json.gz",
+        "--execution-trace",
+        f"{RECORDED}.et.json.gz",
+        "--all",
+        "-o",
+        "kernels",
+    ]
+}
 NEED_NO_TORCH = {
     "analyze": ["analyze", "trace.json"],
     "check": ["check", "trace.json", "--against", "second.json", "--only", "counters"],
@@ -111,7 +121,7 @@ def command(words: list[str]) -> str:
 
 
 def test_every_command_is_tried():
-    assert sorted({*NEED_TORCH, *NEED_NO_TORCH, *NEED_THEIR_EXTRA, *NEED_A_GRAPH}) == main.list_commands(None)
+    assert sorted({*NEED_TORCH, *NEED_NO_TORCH, *NEED_THEIR_EXTRA, *NEED_TRITON}) == main.list_commands(None)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +134,13 @@ def test_commands_that_run_a_model_say_what_to_install(tmp_path, package, verbs)
         assert f"{package} is not installed." in done.stderr, (verb, done.stderr)
         assert f"pip install {quoted(package)}" in done.stderr
         assert "bug" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("package", ["torch", "triton"])
+def test_kernels_are_written_with_torch_and_triton(tmp_path, package):
+    (done,) = without([package], [command(NEED_TRITON["fuse"])], tmp_path)
+    assert done.status == 1 and f"{package} is not installed." in done.stderr, done.stderr
+    assert f"pip install {quoted(package)}" in done.stderr and not (tmp_path / "kernels").exists()
 
 
 def test_the_other_commands_need_no_extra(tmp_path):

@@ -27,7 +27,7 @@ PROCESSES, STEPS = 30, 20
 _SEED = 1
 _MOST_STARTING = 6
 _UNSURE = """Inconclusive: the times vary so much that most pairs have no verdict, so few false alarms say nothing.
-Compare counters (--counters), or record more runs on each side, or use a quieter machine.
+Compare counters (--only counters), or record more runs on each side, or use a quieter machine.
 """
 _WORK = Path(__file__).with_name("self_test_work.py")
 

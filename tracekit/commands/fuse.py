@@ -83,6 +83,7 @@ def command(
         if any(row.template for row in rows):
             click.echo(f"\nWrite them with: tracekit fuse {shell_word(str(run))} --all")
         return
+    _require_what_kernels_need()
     target = output or run / KERNELS
     results = run_kernels.write(run, chosen, groups, target, say)
     click.echo(
@@ -100,6 +101,13 @@ def _conclude(results: "Sequence[Result]", target: Path) -> None:
         click.echo(f"\nWritten to {target}/: {', '.join(written)}")
     if not all(each.path for each in results):
         click.get_current_context().exit(1)
+
+
+def _require_what_kernels_need() -> None:
+    from tracekit.capture.packages import require
+
+    require("torch")
+    require("triton")
 
 
 def _by_execution_trace(
@@ -126,6 +134,7 @@ def _by_execution_trace(
             names = shell_word(str(trace)), shell_word(str(beside))
             click.echo(f"\nWrite them with: tracekit fuse {names[0]} --execution-trace {names[1]} --all")
         return
+    _require_what_kernels_need()
     target = output or (trace if trace.is_dir() else trace.parent) / KERNELS
     results = write_rows(plan.rows, chosen, groups, target, trains=plan.trains, say=say)
     click.echo(results_text(results) or "The plan has no group with a kernel: nothing was written.\n", nl=False)
