@@ -12,7 +12,7 @@ from tracekit.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {
-    r"^tracekit verify |^tracekit bench (?!.*--gpu)": "measures for minutes; tests/test_verify_command.py, test_bench.py",
+    r"^tracekit verify |^tracekit bench (?!.*--gpu)": "measures for minutes; test_verify_command.py, test_bench.py",
     r"^tracekit bench .*--attention eager": "models 60 points; the README's grid is tried",
     r"^tracekit serve-plan ": "models for a minute; tests/analyzers/test_serving_plan.py",
     r"^tracekit open ": "opens a browser, or waits for one; tests/test_open_command.py",

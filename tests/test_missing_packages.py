@@ -92,7 +92,7 @@ def write_inputs(folder: Path) -> Path:
     settings = {"settings": {"model": "gpt2", "device": "cpu", "seq_len": 8}}
     (folder / "run" / "run.json").write_text(json.dumps(settings))
     write_tiny_trace(folder / "trace.json")
-    write_tiny_trace(folder / "second.json")
+    write_tiny_trace(folder / "second.json", kernel_us=5)
     (folder / "snapshot.pickle").write_bytes(pickle.dumps({"segments": []}))
     return folder
 

@@ -86,9 +86,7 @@ def command(
     _require_what_kernels_need()
     target = output or run / KERNELS
     results = run_kernels.write(run, chosen, groups, target, say)
-    click.echo(
-        results_text(results) if results else "The plan has no group with a kernel: nothing was written.\n", nl=False
-    )
+    click.echo(results_text(results) or "The plan has no group with a kernel: nothing was written.\n", nl=False)
     if everything and any(each.path for each in results) and (run / TRACE).is_file():
         click.echo(_step(run, chosen, gpu, gpu_file))
     _conclude(results, target)
