@@ -149,8 +149,8 @@ def _model(
     for point in product(*axes):
         varying = [name.replace("/", "-") for name, axis in zip(point, axes, strict=True) if len(axis) > 1]
         folder = output / "-".join(varying)
-        given = dict(zip(("model", "dtype", "attention"), point, strict=True))
-        grid = {"gpu": gpus, "batch_size": batches, "seq_len": lengths, "apply": apply}
+        given: dict[str, Any] = dict(zip(("model", "dtype", "attention"), point, strict=True))
+        grid: dict[str, Any] = {"gpu": gpus, "batch_size": batches, "seq_len": lengths, "apply": apply}
         rows = sweep(**given, **grid, **asked, output=folder, measure=measure, max_seconds=limit, say=say)
         click.echo(to_text(rows), nl=False)
         click.echo(f"\nWritten to {folder}/: {PAGE}, {TABLE}")
