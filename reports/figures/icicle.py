@@ -24,7 +24,7 @@ _KEYS = ["layer", "op", "kernel", "phase", "bound"]
 
 def icicle(analysis: Analysis) -> tuple[Figure, str]:
     """Return the chart's data (busy time in ns), and a note on the leaves that are left out."""
-    leaves = _leaves(analysis)
+    leaves = leaves_of(analysis)
     kept = leaves.nlargest(LIMIT, "ns", keep="first").sort_index()
     ops, kernels = (_named(kept[name], table) for name, table in (("op", analysis.ops), ("kernel", analysis.kernels)))
     phase, phases = pd.factorize(kept["phase"])
@@ -70,7 +70,7 @@ def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:
     }
 
 
-def _leaves(analysis: Analysis) -> pd.DataFrame:
+def leaves_of(analysis: Analysis) -> pd.DataFrame:
     """Return busy time (ns) in steps by row of the layer (-1: none), op, kernel ("" on a CPU, where ops are the work),
     phase and bound."""
     work = analysis.work[in_steps(analysis.work)]

@@ -20,6 +20,9 @@ FORMATS = {
     ".xml": "junit",
     ".trace.json": "trace",
     ".json.gz": "trace",
+    ".speedscope.json": "speedscope",
+    ".folded": "collapsed",
+    ".collapsed": "collapsed",
 }
 """The format of a file, by its extension; the longest one counts."""
 

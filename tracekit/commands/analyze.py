@@ -23,7 +23,7 @@ class Asked(NamedTuple):
 
 @click.command(cls=Reading, short_help="Show what bounds a trace, where its time goes, what to do.")
 @reading
-@stdout_format("text", "json", "csv", "markdown", "html")
+@stdout_format("text", "json", "csv", "markdown", "html", "speedscope", "collapsed")
 @click.option(
     "--table",
     type=click.Choice(TABLES),
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 )
 @click.option("--brief", is_flag=True, help="A short answer for programs, as JSON: verdict, evidence ids, first steps.")
 @click.option("--row", metavar="ID", help="One row in full, as JSON; ID is one of --brief, such as layer:lm_head.")
-@output("html", "markdown", "json", "csv", "text", "trace")
+@output("html", "markdown", "json", "csv", "text", "trace", "speedscope", "collapsed")
 @click.option("--keep-metadata", is_flag=True, help="Keep call stacks and data that identifies the machine in a trace.")
 @FORCE
 def command(
@@ -56,6 +56,8 @@ def command(
       .json, .csv, .txt         the analysis as data, one table of it, or text
       .trace.json, .json.gz     a copy of TRACE with findings, for Perfetto: layers, counters, recommendations.
                                 Call stacks and what identifies the machine are left out
+      .speedscope.json          the time of layers, their ops and kernels as a flame chart for speedscope
+      .folded, .collapsed       the same as collapsed stacks, for flamegraph.pl and inferno: FRAME;FRAME NANOSECONDS
 
     Example: tracekit analyze trace.json.gz -o report.html
     """
@@ -136,11 +138,17 @@ def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | Non
         return render(analysis)
     if asked.form in ("brief", "row"):
         return _short(analysis, asked, trace)
-    from tracekit.reports import export, markdown
+    from tracekit.reports import export, markdown, stacks
 
     if asked.form == "csv":
         return export.to_csv(analysis, asked.table)
-    return export.to_json(analysis) if asked.form == "json" else markdown.render(analysis)
+    renderers = {
+        "json": export.to_json,
+        "markdown": markdown.render,
+        "speedscope": stacks.to_speedscope,
+        "collapsed": stacks.to_collapsed,
+    }
+    return renderers[asked.form](analysis)
 
 
 def _short(analysis: "Analysis", asked: Asked, trace: str) -> str:
