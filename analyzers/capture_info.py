@@ -8,14 +8,16 @@ from typing import Any, Literal
 
 import msgspec
 
+from tracekit.analyzers.limits import Amount, Count, PositiveAmount
+
 
 class Latency(msgspec.Struct, frozen=True):
     """Time of one step, in microseconds, without a profiler attached: median, 10th and 90th percentile."""
 
-    median_us: float
-    p10_us: float
-    p90_us: float
-    samples: int
+    median_us: PositiveAmount
+    p10_us: PositiveAmount
+    p90_us: PositiveAmount
+    samples: Count
 
 
 def single(latency_ms: float | None) -> Latency | None:
@@ -46,38 +48,38 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     device_name: str
     """The device that ran it, as its driver reports it; for a modelled run, the name of the GPU modelled."""
     driver: str = ""
-    sm_clock_mhz: int = 0
-    memory_clock_mhz: int = 0
+    sm_clock_mhz: Count = 0
+    memory_clock_mhz: Count = 0
     versions: dict[str, str] = {}
     model: str = ""
     workload: str = ""
-    batch_size: int = 0
-    seq_len: int = 0
-    new_tokens: int = 0
+    batch_size: Count = 0
+    seq_len: Count = 0
+    new_tokens: Count = 0
     dtype: str = ""
     """fp32, tf32, fp16 or bf16."""
     split: str = ""
     """How ranks share the model: data-parallel, tensor-parallel or fsdp; "" for one GPU."""
-    ranks: int = 0
+    ranks: Count = 0
     link: str = ""
     """The modelled link between the ranks: nvlink or ib."""
     attention: str = ""
     """eager, sdpa or flash."""
     weights: str = ""
-    parameters: int = 0
-    weight_bytes: int = 0
-    buffer_bytes: int = 0
+    parameters: Count = 0
+    weight_bytes: Count = 0
+    buffer_bytes: Count = 0
     """Bytes of the model's tensors that are not parameters."""
-    steps: int = 0
+    steps: Count = 0
     """Steps recorded in the trace."""
     latency: Latency | None = None
     """One step of the workload: unprofiled when measured, simulated when modelled."""
     phases: dict[str, Latency] = {}
     """Latency of parts of a step: time_to_first_token, time_between_tokens."""
-    peak_memory_bytes: int = 0
-    host_op_us: float = 0.0
+    peak_memory_bytes: Count = 0
+    host_op_us: Amount = 0.0
     """Host time per kernel-launching op of a modelled run; the next fields are its range on such machines and its
     source."""
-    host_op_low_us: float = 0.0
-    host_op_high_us: float = 0.0
+    host_op_low_us: Amount = 0.0
+    host_op_high_us: Amount = 0.0
     host_source: str = ""

@@ -19,6 +19,10 @@ INT64_MAX = 2**63 - 1
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=INT64_MAX)]
 """Integers of a file: Python has no largest integer, but columns and formulas have."""
+Amount = Annotated[float, msgspec.Meta(ge=0, le=2**62)]
+"""A time, or a number of bytes, FLOPs or calls, of which several can be added in an int64."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+PositiveAmount = Annotated[float, msgspec.Meta(gt=0, le=2**62)]
 
 MOST_ELEMENTS = 2**50
 """Number of elements that no tensor has: a petabyte of them."""
@@ -74,6 +78,8 @@ UNPACKED = Limit(
 )
 DOCUMENT = Limit("TRACEKIT_LIMIT_DOCUMENT", 1 << 30, "bytes")
 """Bytes, decompressed, of a file that is decoded as a whole, not in pieces as traces are."""
+SETTINGS = Limit("TRACEKIT_LIMIT_SETTINGS", 1 << 20, "bytes")
+"""The same of a file that people write, such as that of a GPU (TOML is decoded slowly) or run.json."""
 MEMORY = Limit("TRACEKIT_LIMIT_MEMORY", 512 << 20, "bytes in memory when decoded")
 """Applies to small files. A large one may take 100 times its size."""
 OBJECTS = Limit("TRACEKIT_LIMIT_OBJECTS", 10_000_000, "objects")

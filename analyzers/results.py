@@ -41,11 +41,14 @@ class CounterSource:
     """Fraction of the busy time in matched kernels, 0 to 1."""
 
 
+Kind = Literal["measured", "modelled", "imported"]
+
+
 @dataclass(frozen=True)
 class Source:
     """The origin of an analysis's numbers."""
 
-    kind: Literal["measured", "modelled", "imported"]
+    kind: Kind
     """measured and modelled: captured by tracekit; imported: by another tool."""
     format: str
     device: Literal["gpu", "cpu"]

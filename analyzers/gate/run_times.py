@@ -2,19 +2,22 @@
 
 import math
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tracekit.analyzers.breakdown.whole_steps import in_steps
 from tracekit.analyzers.capture_info import Latency
 from tracekit.analyzers.comparison.step_work import devices_of
+from tracekit.analyzers.limits import Amount
 from tracekit.analyzers.results import Analysis
 
 Floats = npt.NDArray[np.float64]
-Parts = dict[str, dict[str, list[float]]]
+Times = Annotated[list[Amount], Meta(min_length=1)]
+Parts = dict[str, dict[str, Times]]
 """Kind (layer, op, phase) -> name -> own durations in ns, one per step."""
 
 _NORMAL = NormalDist()
@@ -26,7 +29,7 @@ class RunTimes(Struct, frozen=True, kw_only=True):
 
     unprofiled: Latency | None
     """Latency without a profiler (timed or simulated); None: not timed."""
-    steps_ns: list[float]
+    steps_ns: Times
     """Wall time of each step in the trace."""
     parts: Parts
 

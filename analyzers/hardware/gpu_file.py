@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analyzers import limits
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.hardware.data_sheet import completed
 from tracekit.analyzers.hardware.gpu import GPU
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tracekit.analyzers.capture_info import CaptureInfo
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_MAX_BYTES = 1 << 20
 _ARCHITECTURES = {
     (6, 0): "pascal",
     (6, 1): "pascal",
@@ -93,13 +93,7 @@ def _is_known(gpu_id: str) -> bool:
 
 def read(path: str | Path) -> tuple[GPU, ...]:
     """Return the GPUs that a file describes. Raises InputError for invalid TOML, or an invalid section."""
-    try:
-        data = Path(path).read_bytes()
-        table = tomllib.loads(data[:_MAX_BYTES].decode())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read.", f"{error.strerror}.", "Give --gpu-file a TOML file.") from error
-    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
-        raise InputError(f"{path} is not TOML.", f"{error}.", ADVICE) from error
+    table = limits.decoded(Path(path), lambda data: tomllib.loads(data.decode()), ADVICE, limits.SETTINGS)
     if not table:
         raise InputError(f"{path} describes no GPU.", "It has no section.", ADVICE)
     return tuple(of_row(gpu_id, row, str(path)) for gpu_id, row in table.items())

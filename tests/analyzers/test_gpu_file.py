@@ -70,7 +70,7 @@ def test_a_capture_carries_the_row_of_such_a_gpu(file: Path) -> None:
         (("fp8 = 733", "fp9 = 733"), "'fp9' is not a precision"),
         (("[8, 9]", "[8.9]"), "compute_capability must be two whole numbers"),
         (("[my-gpu]", "[t4]"), "is a GPU that tracekit knows"),
-        (("[my-gpu]", "["), "is not TOML"),
+        (("[my-gpu]", "["), "cannot be read. It is damaged"),
         ((SECTION, ""), "describes no GPU"),
         ((SECTION, "a = 1"), "not a section that describes a GPU"),
     ],
@@ -80,6 +80,15 @@ def test_what_is_wrong_is_said(file: Path, change: tuple[str, str], told: str) -
     with pytest.raises(InputError) as caught:
         read(file)
     assert told in str(caught.value)
+
+
+def test_nested_values_of_any_depth_and_files_of_any_size_are_refused(file: Path) -> None:
+    file.write_text(SECTION + f"deep = {'[' * 100_000}")
+    with pytest.raises(InputError, match=r"mine\.toml cannot be read\. It is damaged"):
+        read(file)
+    file.write_text(SECTION + "#" * (1 << 20))
+    with pytest.raises(InputError, match="more than 1,048,576 bytes"):
+        read(file)
 
 
 def test_one_of_several_must_be_named(file: Path) -> None:

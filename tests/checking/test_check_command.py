@@ -323,6 +323,43 @@ def test_wrong_uses_are_told_what_why_and_what_to_try(tracekit, folder, main_bas
     assert main_baseline.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("step.work.columns.flops", 10**400),
+        ("step.work.columns.ns", 1e300),
+        ("step.work.columns.layer", 2**70),
+        ("step.work.columns.kernel", -7),
+        ("step.work.columns.kernel", 999),
+        ("step.layers.columns.type", {"a": 1}),
+        ("step.layers.columns.parent", 1),
+        ("counters.kernels", []),
+        ("fingerprint.kind", "another"),
+        ("fingerprint.gpu", 10**400),
+        ("runs", []),
+        ("runs.0.steps_ns", []),
+        ("runs.0.unprofiled", {"median_us": 1.0, "p10_us": 0.0, "p90_us": 1.0, "samples": 9}),
+        ("step.wall_ns", -1.0),
+        ("step.steps", 0),
+        ("step.idle", {"launch": -5.0}),
+    ],
+)
+def test_a_tampered_baseline_is_refused(tracekit, main_baseline, place, value):
+    held = json.loads(main_baseline.read_text())
+    *path, last = place.split(".")
+    table = held
+    for name in path:
+        table = table[int(name) if name.isdigit() else name]
+    in_a_column = "columns" in path and table[last]
+    table[last] = [value, *table[last][1:]] if in_a_column else value
+    tampered = main_baseline.with_name("tampered.json")
+    tampered.write_text(json.dumps(held))
+    answer = tracekit("check", "base-0.json", "--against", "tampered")
+    tampered.unlink()
+    assert answer.exit_code == 2, answer.output
+    assert "tampered.json cannot be read" in answer.output and "save it again" in answer.output
+
+
 def test_a_damaged_baseline_hides_no_other(tracekit, main_baseline):
     damaged = main_baseline.with_name("damaged.json")
     damaged.write_text(main_baseline.read_text()[:900])

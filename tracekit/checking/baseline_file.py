@@ -3,21 +3,23 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 import numpy as np
 import pandas as pd
-from msgspec import Struct
+from msgspec import Meta, Struct, to_builtins
 
 from tracekit import __version__
-from tracekit.analyzers import hardware
+from tracekit.analyzers import hardware, limits
+from tracekit.analyzers.attribution.runtime import Runtime
 from tracekit.analyzers.capture_info import CaptureInfo, Latency
 from tracekit.analyzers.comparison.mean_step import StepSummary, condensed
 from tracekit.analyzers.counting.count_tables import PLACES
-from tracekit.analyzers.errors import InputError, UnknownNameError, reading
-from tracekit.analyzers.gate.run_times import RunTimes
-from tracekit.analyzers.results import Source
+from tracekit.analyzers.errors import InputError, UnknownNameError
+from tracekit.analyzers.gate.run_times import RunTimes, Times
+from tracekit.analyzers.limits import Amount, Int32, Int64
+from tracekit.analyzers.results import Kind, Source
 from tracekit.checking.run_values import Recorded
 from tracekit.reports.files import write_atomically
 from tracekit.reports.untrusted import escaped_json
@@ -27,27 +29,65 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}")
 _LEAST_PART = 1e-3
 """Parts with a smaller share of the step's work are not saved."""
 _TEXTS = ("family", "kernel", "op", "precision")
+_T = TypeVar("_T")
 
 
-class _Columns(Struct, forbid_unknown_fields=True):
-    """A table by columns. Texts are stored as indices into `texts`."""
+_Texts = list[Annotated[int, Meta(ge=-1, le=2**31 - 1)]]
+"""Indices into a table's `texts`; -1: none."""
 
-    columns: dict[str, list[Any]]
+
+class _WorkColumns(Struct, forbid_unknown_fields=True):
+    """The columns of `step_work`."""
+
+    ns: list[Amount]
+    busy_ns: list[Amount]
+    kernels: list[Amount]
+    flops: list[Amount | None]
+    bytes: list[Amount | None]
+    family: _Texts
+    kernel: _Texts
+    op: _Texts
+    precision: _Texts
+    layer: list[Int32]
+    signature: list[Amount]
+
+
+class _LayerColumns(Struct, forbid_unknown_fields=True):
+    path: list[str] = []
+    type: list[str] = []
+    parent: list[Int32] = []
+
+
+class _PlaceColumns(Struct, forbid_unknown_fields=True):
+    counter: list[str] = []
+    layer: list[str] = []
+    function: list[str] = []
+    location: list[str] = []
+    count: list[Amount] = []
+
+
+class _Table(Struct, Generic[_T], forbid_unknown_fields=True):
+    """A table by columns."""
+
+    columns: _T
     texts: list[str] = []
+
+    def frame(self) -> pd.DataFrame:
+        return pd.DataFrame(to_builtins(self.columns))
 
 
 class _Step(Struct, forbid_unknown_fields=True):
     format: str
-    device: str
-    runtime: str
+    device: Literal["gpu", "cpu"]
+    runtime: Runtime
     trains: bool
     unprofiled: Latency | None
-    wall_ns: float
-    steps: int
-    graph_share: float
-    work: _Columns
-    layers: _Columns
-    idle: dict[str, float]
+    wall_ns: Amount
+    steps: Annotated[int, Meta(ge=1, le=2**31)]
+    graph_share: Annotated[float, Meta(ge=0, le=1)]
+    work: _Table[_WorkColumns]
+    layers: _Table[_LayerColumns]
+    idle: dict[str, Amount]
 
 
 class Baseline(Struct, forbid_unknown_fields=True):
@@ -59,12 +99,12 @@ class Baseline(Struct, forbid_unknown_fields=True):
     saved: str
     """Date and time in UTC."""
     commit: str
-    fingerprint: dict[str, str | int]
-    counters: dict[str, list[float]]
+    fingerprint: dict[str, str | Int64]
+    counters: dict[str, Times]
     """The values of the steps, in rising order; one value for a constant."""
     capture: CaptureInfo | None
-    places: _Columns
-    runs: list[RunTimes]
+    places: _Table[_PlaceColumns]
+    runs: Annotated[list[RunTimes], Meta(min_length=1)]
     step: _Step
 
 
@@ -96,7 +136,7 @@ def save(measured: Recorded, name: str, folder: Path, commit: str) -> Path:
         fingerprint=measured.fingerprint,
         counters={counter: list(values) for counter, values in measured.counters.items()},
         capture=measured.step.source.capture,
-        places=_Columns({str(column): measured.places[column].tolist() for column in measured.places.columns}),
+        places=_Table(msgspec.convert(measured.places.to_dict("list"), _PlaceColumns)),
         runs=[_trimmed(run) for run in measured.runs],
         step=_step(measured.step),
     )
@@ -115,12 +155,7 @@ def read(name: str, folder: Path) -> Baseline:
             f"Make it with: tracekit check RUN --save {name}.",
         )
     what, hint = f"{path} cannot be read.", f"Restore it, or save it again: tracekit check RUN --save {name}."
-    with reading(what, hint):
-        text = path.read_bytes()
-    try:
-        held = msgspec.json.decode(text, type=Baseline)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(what, f"{error}.", hint) from error
+    held = limits.decoded(path, msgspec.json.Decoder(Baseline).decode, hint)
     if held.tracekit_baseline != FORMAT:
         raise InputError(what, f"It has format {held.tracekit_baseline}; this version reads {FORMAT}.", hint)
     return held
@@ -137,10 +172,10 @@ def as_recorded(held: Baseline, path: Path) -> Recorded:
             fingerprint=dict(held.fingerprint),
             runs=tuple(held.runs),
             counters={name: tuple(values) for name, values in held.counters.items()},
-            places=PLACES.frame(held.places.columns) if held.places.columns else PLACES.empty(),
+            places=PLACES.frame(to_builtins(held.places.columns)),
             step=_summary(held),
         )
-    except (ValueError, TypeError, IndexError, KeyError) as error:
+    except limits.DAMAGE as error:
         raise InputError(
             f"{path} cannot be read.",
             f"Its tables do not fit together ({error}).",
@@ -183,8 +218,8 @@ def _step(step: StepSummary) -> _Step:
         wall_ns=step.wall_ns,
         steps=step.steps,
         graph_share=step.graph_share,
-        work=_Columns(columns, [str(text) for text in texts]),
-        layers=_Columns({str(name): step.layers[name].tolist() for name in step.layers.columns}),
+        work=_Table(_WorkColumns(**columns), [str(text) for text in texts]),
+        layers=_Table(msgspec.convert(step.layers.to_dict("list"), _LayerColumns)),
         idle=step.idle,
     )
 
@@ -199,24 +234,26 @@ def _values(column: Any) -> list[Any]:
 def _summary(held: Baseline) -> StepSummary:
     step, known = held.step, held.fingerprint
     gpu = next((gpu for gpu in hardware.all_gpus() if gpu.id == known.get("gpu")), None)
-    work = {}
-    for name, values in step.work.columns.items():
-        texts = np.array([*step.work.texts, ""], dtype=object)
-        work[name] = texts[values] if name in _TEXTS else np.array(values, dtype=float if name != "layer" else np.int64)
+    work, layers = step.work.frame(), step.layers.frame()
+    texts = np.array([*step.work.texts, ""], dtype=object)
+    for name in work.columns:
+        values = work[name].to_numpy(dtype=np.int64 if name in (*_TEXTS, "layer") else float)
+        work[name] = texts[values] if name in _TEXTS else values
+    if not work["layer"].between(-1, len(layers) - 1).all():
+        raise ValueError("work of layers that the table of layers lacks")
+    if not layers["parent"].between(-1, np.arange(len(layers)) - 1).all():
+        raise ValueError("layers inside themselves")
     source = Source(
-        kind=str(known.get("kind", "imported")),  # type: ignore[arg-type]
+        kind=msgspec.convert(known.get("kind", "imported"), Kind),
         format=step.format,
-        device=step.device,  # type: ignore[arg-type]
+        device=step.device,
         device_name=str(known.get("device", "")),
         gpu=gpu,
         precision=str(known.get("dtype", "")),
         capture=held.capture,
         trains=step.trains,
-        runtime=step.runtime,  # type: ignore[arg-type]
+        runtime=step.runtime,
     )
-    layers = pd.DataFrame(step.layers.columns)
-    if len(layers) and not (work["layer"] < len(layers)).all():
-        raise ValueError("work of layers that the table of layers lacks")
     return StepSummary(
-        source, step.unprofiled, step.wall_ns, step.steps, step.graph_share, pd.DataFrame(work), layers, dict(step.idle)
+        source, step.unprofiled, step.wall_ns, step.steps, step.graph_share, work, layers, dict(step.idle)
     )
