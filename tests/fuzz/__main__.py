@@ -1,42 +1,43 @@
-"""Read many mutated traces, and list the seeds of those that fail.
+"""Run tracekit on many mutated inputs, and list those for which an invariant does not hold.
 
-python -m tests.fuzz --count 10000 [--seed 0] [--kind perfetto]
+python -m tests.fuzz --count 10000 [--seed 0] [--format graph]
 """
 
 import tempfile
-import time
-import traceback
 from collections import Counter
 from pathlib import Path
 
 import click
 
-from .check import BASES, run_one
+from .formats import FORMATS
+from .runner import FuzzError, run_one, warm
 
 
 @click.command()
 @click.option("--count", default=10_000, show_default=True)
-@click.option("--seed", default=0, show_default=True, help="The first seed; each file has the next one.")
+@click.option("--seed", default=0, show_default=True, help="The first seed; each input has the next one.")
 @click.option(
-    "--kind", "kinds", multiple=True, type=click.Choice(list(BASES)), help="Of these formats.  [default: all]"
+    "--format",
+    "names",
+    multiple=True,
+    type=click.Choice(list(FORMATS)),
+    help="Of these formats.  [default: all in turn]",
 )
-def main(count: int, seed: int, kinds: tuple[str, ...]) -> None:
-    """Read COUNT mutated traces. Exits 1 when one of them fails."""
-    ends: Counter[str] = Counter()
-    slowest = 0.0, -1
+def main(count: int, seed: int, names: tuple[str, ...]) -> None:
+    """Mutate COUNT inputs. Exits 1 when an invariant fails for one of them."""
+    chosen, ends = list(names or FORMATS), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
+        warm(chosen, Path(folder))
         for number in range(seed, seed + count):
-            start = time.process_time()
+            name = chosen[number % len(chosen)]
             try:
-                ends[run_one(number, Path(folder), kinds or tuple(BASES))] += 1
-            except Exception as error:
+                ends[run_one(name, number, Path(folder) / "mutated")] += 1
+            except FuzzError as error:
                 ends["failed"] += 1
-                where = traceback.extract_tb(error.__traceback__)[-1]
-                click.echo(f"seed {number}: {type(error).__name__}: {str(error)[:300]} ({where.name}:{where.lineno})")
-            slowest = max(slowest, (time.process_time() - start, number))
+                click.echo(f"--format {name} --seed {number} --count 1: {' '.join(str(error).split())}")
             if (number - seed) % 500 == 499:
                 click.echo(f"{number - seed + 1:,} done: {dict(ends)}")
-    click.echo(f"{dict(ends)}; slowest: seed {slowest[1]}, {slowest[0]:.1f} s of CPU")
+    click.echo(f"{count:,} of {', '.join(chosen)}: {dict(ends)}")
     raise SystemExit(bool(ends["failed"]))
 
 
