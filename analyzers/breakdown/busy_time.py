@@ -8,6 +8,7 @@ from tracekit.analyzers.attribution.nesting import Rows
 from tracekit.analyzers.attribution.steps import Steps
 from tracekit.analyzers.attribution.work_items import WorkItems
 from tracekit.analyzers.breakdown.communication import device_time
+from tracekit.analyzers.breakdown.covered import Covered
 from tracekit.analyzers.result_tables import STEPS
 from tracekit.analyzers.results import Timeline
 
@@ -27,6 +28,8 @@ def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
     host_start, host_end = (steps.start, steps.end) if len(steps.start) else _whole_trace(host, items)
     start, end = _step_spans(host, host_start, host_end, items, steps.of_item)
     busy, kernels = _per_step(items, steps.of_item, len(start))
+    if start is not host_start:
+        busy = _within(items, start, end)
     table = STEPS.frame(
         {
             "step": np.arange(len(start)),
@@ -95,6 +98,13 @@ def _queued(host: pd.DataFrame, first: Ints, last: Ints, items: WorkItems, step:
     busy_until = items.end[items.start < first[0]].max(initial=launched)
     notable = _OVERLAP * (last[0] - first[0])
     return bool(busy_until - launched > notable > first[0] - busy_until)
+
+
+def _within(items: WorkItems, start: Ints, end: Ints) -> Ints:
+    """Return the busy time between the times, summed over devices. The device may still work on an earlier step."""
+    devices = (items.device == device for device in np.unique(items.device))
+    covered = [Covered(items.start[on].astype(np.int64), items.end[on].astype(np.int64)) for on in devices]
+    return np.sum([each.within(start, end) for each in covered], axis=0, dtype=np.int64)
 
 
 def _per_step(items: WorkItems, step: Rows, size: int) -> tuple[Ints, Ints]:

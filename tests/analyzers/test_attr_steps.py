@@ -370,3 +370,16 @@ def test_a_single_step_behind_work_of_the_one_before_lasts_as_long_as_its_own(be
 def test_steps_of_traces_of_others(shared, name, walls_ms, tolerance):
     steps = analyze(load(shared / "advice" / f"{name}.json.gz")).timeline.steps
     assert (steps["wall_ns"] / 1e6).tolist() == pytest.approx(walls_ms, rel=tolerance)
+
+
+def test_a_step_whose_work_lasts_beyond_the_next_is_busy_within_its_period():
+    made = Handmade()
+    for number in range(2):
+        made.host("range", f"ProfilerStep#{number}", 100 * number, 90)
+        for i in range(4):
+            at = 100 * number + 10 * i
+            made.host("runtime", "cudaLaunchKernel", at, 2, correlation=10 * number + i + 1)
+            made.device("k", at + 5, 300, correlation=10 * number + i + 1)
+    steps = analyze(made.trace()).timeline.steps
+    assert (steps["wall_ns"] > 0).all()
+    assert (steps["busy_ns"] == steps["wall_ns"]).all()
