@@ -5,7 +5,7 @@
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
 published results, each predicted by today's model; for traces of other scripts, the slow ones that were measured mended
-(benchmarks/cases), as they were predicted before their gains were known. Widths
+(benchmarks/slow_scripts), as they were predicted before their gains were known. Widths
 (tracekit/analyzers/prediction/uncertainty.py) are the smallest that hold 85 % of the rows, machines counting the same.
 How that holds for a machine, a family of models or an optimization that was left out stands in the file, too.
 """

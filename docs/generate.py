@@ -1,4 +1,4 @@
-"""Write columns.md, cli.md, optimizations.md, the tiles in fusion.md and the README's table: `python docs/generate.py`.
+"""Write columns.md, cli.md, optimizations.md, and tables of other pages: `python docs/generate.py`.
 
 A test fails when they are stale.
 """
@@ -85,15 +85,26 @@ def readme() -> str:
     return _filled(HERE.parent / "README.md", "blind rounds", table)
 
 
+def diagnosis() -> str:
+    """The page on diagnosis, with its tables of slow scripts."""
+    table = run_path(str(HERE.parent / "benchmarks" / "slow_scripts" / "table.py"))
+    page = HERE / "diagnosis.md"
+    return _between(_filled(page, "slow scripts", table["summary"]()), "missed", table["misses"]())
+
+
 def _filled(page: Path, name: str, table: str) -> str:
     """Return a page with a table between the comments `name` and `end of name`."""
-    text = page.read_text(encoding="utf-8")
+    return _between(page.read_text(encoding="utf-8"), name, table)
+
+
+def _between(text: str, name: str, table: str) -> str:
     begin, end = text.index(f"<!-- {name} -->") + len(f"<!-- {name} -->"), text.index(f"<!-- end of {name} -->")
     return f"{text[:begin]}\n\n{table.rstrip()}\n\n{text[end:]}"
 
 
 if __name__ == "__main__":
     (HERE.parent / "README.md").write_text(readme(), encoding="utf-8")
+    (HERE / "diagnosis.md").write_text(diagnosis(), encoding="utf-8")
     (HERE / "fusion.md").write_text(fusion(), encoding="utf-8")
     (HERE / "optimizations.md").write_text(optimizations(), encoding="utf-8")
     (HERE / "columns.md").write_text(columns(), encoding="utf-8")

@@ -30,6 +30,10 @@ def test_the_table_of_the_readme_is_fresh(generate):
     assert (ROOT / "README.md").read_text() == generate.readme(), "run python docs/generate.py"
 
 
+def test_the_tables_of_diagnosis_are_fresh(generate):
+    assert (ROOT / "docs/diagnosis.md").read_text() == generate.diagnosis(), "run python docs/generate.py"
+
+
 def test_the_page_of_optimizations_is_fresh(generate):
     assert (ROOT / "docs/optimizations.md").read_text() == generate.optimizations(), "run python docs/generate.py"
 

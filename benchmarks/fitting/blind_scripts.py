@@ -1,6 +1,5 @@
-"""Gains of the slow scripts in benchmarks/cases: as predicted before anybody looked at them, and as measured."""
+"""Gains of the slow scripts (benchmarks/slow_scripts): as predicted before anybody looked at them, and as measured."""
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,37 +10,27 @@ import numpy as np
 from fitting.conformal import COVERAGE, Floats, Judged, inside
 from tracekit.analyzers.prediction.uncertainty import Sources
 
-CASES = Path(__file__).parents[1] / "cases"
-sys.path.append(str(CASES))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from catalogue import Case, cases  # noqa: E402
-from diagnose import BLIND, RECORDED  # noqa: E402
+from benchmarks.slow_scripts.table import Row, before_gains, compared
 
 _STEPS = np.arange(0.0, 1.0, 0.01)
-_SAID_WITH = {7: 0.49}
+_SAID_WITH = {"seventh": 0.49}
 """Width `gain` that the intervals of a set had when they were said; none in other sets."""
 
 
 def blind_rows() -> Iterator[Judged]:
-    """Yield a row for each case whose first advice is the mend that was measured. Its outcomes are the ends that were
+    """Yield a row for each script whose first advice is the fix that was measured. Its outcomes are the ends that were
     predicted."""
-    recorded = {number: folder for number, folder in RECORDED.items() if (CASES / folder / BLIND).exists()}
-    for number, folder in recorded.items():
-        told = json.loads((CASES / folder / BLIND).read_text("utf-8"))
-        measured = json.loads((CASES / folder / "measured.json").read_text("utf-8"))["cases"]
-        for case in cases(number).values():
-            if case.name in told and "gain" in measured.get(case.name, {}):
-                yield from _row(number, case, told[case.name], measured[case.name]["gain"]["median"])
+    return map(_judged, compared(before_gains()))
 
 
-def _row(number: int, case: Case, told: dict, gain: float) -> Iterator[Judged]:
-    first = told["advice"][0] if told["advice"] else {"id": ""}
-    if first["id"] in case.measured_ids:
-        asked = told.get("of_mend", first)
-        low, expected, high = (math.log(asked[end]) for end in ("low", "expected", "high"))
-        untold = _SAID_WITH.get(number, 0.0) * expected
-        sources = Sources(outcome=(_without(expected - low, untold), _without(high - expected, untold)))
-        yield Judged("script", f"set {number}", case.name, first["id"], math.log(gain) - expected, sources, expected)
+def _judged(row: Row) -> Judged:
+    low, expected, high = (math.log(float(row[end])) for end in ("low", "expected", "high"))
+    untold = _SAID_WITH.get(row["set"], 0.0) * expected
+    sources = Sources(outcome=(_without(expected - low, untold), _without(high - expected, untold)))
+    off = math.log(float(row["gain"])) - expected
+    return Judged("script", f"{row['set']} set", row["script"], row["first_advice"], off, sources, expected)
 
 
 def _without(end: float, untold: float) -> float:

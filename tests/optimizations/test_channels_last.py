@@ -16,7 +16,7 @@ from tracekit.analyzers.prediction.recorded import Recorded
 from tracekit.analyzers.prediction.start import start
 from tracekit.optimizations import find
 
-TRACES = Path(__file__).parents[2] / "benchmarks/cases"
+TRACES = Path(__file__).parents[2] / "benchmarks/slow_scripts/traces"
 CHANNELS_LAST = find("channels-last")
 
 
@@ -81,12 +81,12 @@ def test_what_copies_nothing_and_what_has_no_such_layout_is_refused() -> None:
 
 
 def test_a_recorded_training_run_of_images_is_told_of_its_copies() -> None:
-    _, run = start(cache.load(TRACES / "h100/data-loading.json.gz"))
+    _, run = start(cache.load(TRACES / "data-loading.json.gz"))
     assert run is not None
     assert CHANNELS_LAST.objection(run) is None
     (statement,) = CHANNELS_LAST.reason(run)
     copies = next(each.value for each in statement.evidence if each.role == "copies")
     assert 0.1 < copies < 0.2
-    _, sequences = start(cache.load(TRACES / "h100_fourth/scales-on-streams.json.gz"))
+    _, sequences = start(cache.load(TRACES / "scales-on-streams.json.gz"))
     assert sequences is not None
     assert CHANNELS_LAST.objection(sequences)
