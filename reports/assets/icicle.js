@@ -4,9 +4,11 @@ const THINNEST = 1.5;
 
 function icicle(data) {
   const [stage, crumbs, picked] = [byId("icicle"), byId("icicle-crumbs"), byId("icicle-picked")];
+  const [search, found] = [byId("icicle-search"), byId("icicle-found")];
   const [phases, byType] = [byId("icicle-phase"), document.querySelector("[name=icicle-by][value=type]")];
   let boxes = [];
   let root, zoomed, at;
+  let matching = null;
 
   function place(each, left, width, depth) {
     if (width * stage.clientWidth < THINNEST) return;
@@ -21,6 +23,7 @@ function icicle(data) {
 
   function box({ each, left, width, depth }, index) {
     const element = make("div", { className: `box ${each.kind} ${data.bounds[each.bound]}`, id: `box-${index}`, role: "treeitem" });
+    if (matching) element.classList.add(matching.has(each) ? "hit" : "miss");
     element.ariaLevel = depth + 1;
     element.ariaSelected = String(each === at);
     element.ariaLabel = `${labelOf(each)} ${percent(each.ns / root.ns)}`;
@@ -32,6 +35,7 @@ function icicle(data) {
   }
 
   function draw() {
+    seek();
     boxes = [];
     place(zoomed, 0, 1, 0);
     stage.style.height = `${BOX_HEIGHT * (1 + Math.max(...boxes.map((each) => each.depth)))}px`;
@@ -40,6 +44,21 @@ function icicle(data) {
     for (let each = zoomed; each; each = each.above) path.unshift(each);
     crumbs.replaceChildren(...path.map(crumb));
     mark(at);
+  }
+
+  // What is searched for, and its share: a box inside a matching box is the same time.
+  function seek() {
+    const word = search.value.trim().toLowerCase();
+    matching = word ? new Set(everything(zoomed).filter((each) => namesOf(each).includes(word))) : null;
+    const outermost = [...(matching ?? [])].filter((each) => !above(each, zoomed).some((outer) => matching.has(outer)));
+    const ns = outermost.reduce((sum, each) => sum + each.ns, 0);
+    const boxes = `${matching?.size.toLocaleString("en")} box${matching?.size === 1 ? "" : "es"}`;
+    found.textContent = matching ? `${boxes}, ${duration(ns)}, ${percent(ns / zoomed.ns)} of ${zoomed.label}` : "";
+  }
+
+  function next() {
+    const hits = boxes.map((box) => box.each).filter((each) => matching?.has(each));
+    if (hits.length) mark(hits[(hits.indexOf(at) + 1) % hits.length]);
   }
 
   function crumb(each, index, path) {
@@ -114,6 +133,11 @@ function icicle(data) {
     const to = moves[event.key]?.();
     if (to) mark(to);
   });
+  search.addEventListener("input", draw);
+  search.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") next();
+    if (event.key === "Escape") search.value = "", draw();
+  });
   const under = (event) => boxes[[...stage.children].indexOf(event.target.closest(".box"))]?.each;
   stage.addEventListener("click", (event) => {
     const each = under(event);
@@ -145,6 +169,12 @@ function icicle(data) {
 }
 
 const labelOf = (each) => (each.rows.length > 1 ? `${each.rows.length} × ${each.label}` : each.label);
+
+const namesOf = (each) => [each.name, each.label, each.type ?? ""].join("\n").toLowerCase();
+
+function above(each, top) {
+  return each === top || !each.above ? [] : [each.above, ...above(each.above, top)];
+}
 
 function rowOf(each, data) {
   if (each.kind === "layer") return each.rows.length > 1 ? typeRow(data, each.name) : `layers-${each.rows[0]}`;

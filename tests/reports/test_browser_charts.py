@@ -81,6 +81,34 @@ def test_the_keys_move_and_zoom(page: Page) -> None:
     assert page.evaluate(f"document.getElementById('{active}').ariaSelected") == "true"
 
 
+def test_a_search_marks_boxes_and_says_their_share(page: Page) -> None:
+    hits = "[...document.querySelectorAll('#icicle .hit')].map((each) => each.ariaLabel)"
+    found = "document.getElementById('icicle-found').textContent"
+    enter(page, "input#icicle-search", "gpt2BLOCK")
+    assert page.evaluate(hits) == ["12 × GPT2Block 89\u00a0%"]
+    assert page.evaluate(found).startswith("1 box, ")
+    assert "89\u00a0% of " in page.evaluate(found)
+    enter(page, "input#icicle-search", "gpt2")
+    assert page.evaluate(found).endswith(", 100\u00a0% of the run")
+    enter(page, "input#icicle-search", "no such name")
+    assert (page.evaluate(hits), page.evaluate(found)[:8]) == ([], "0 boxes,")
+    enter(page, "input#icicle-search", "")
+    assert page.evaluate("document.querySelectorAll('#icicle .miss, #icicle .hit').length") == 0
+    assert page.evaluate(found) == ""
+
+
+def test_the_search_is_moved_through_with_the_keys(page: Page) -> None:
+    by_instance(page)
+    enter(page, "input#icicle-search", "gpt2attention")
+    page.evaluate("document.getElementById('icicle-search').focus()")
+    press(page, "Enter")
+    assert page.evaluate(PICKED) == "transformer.h.0.attn"
+    press(page, "Enter")
+    assert page.evaluate(PICKED) == "transformer.h.1.attn"
+    press(page, "Escape")
+    assert page.evaluate("document.getElementById('icicle-search').value") == ""
+
+
 def test_a_click_zooms_and_a_crumb_leads_back(page: Page) -> None:
     by_instance(page)
     page.evaluate(f"{BOXES}.find((each) => each.ariaLabel.startsWith('h.5 ')).click()")
