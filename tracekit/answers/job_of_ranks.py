@@ -1,6 +1,6 @@
 """Combines the traces of a job's ranks into one answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tracekit.jobs.summaries import summaries
 from tracekit.jobs.summary_worker import Answer
 
 _LISTED = 3
+Watched = Callable[[Iterable[Answer], int], Iterable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,12 @@ def ranks_and_files(
     workers: int | None = None,
     cluster: str | None = None,
     use_cache: bool = True,
+    watched: Watched = lambda answers, _: answers,
 ) -> RankFiles:
-    """Return the answer of `ranks`, with the file of each rank."""
-    answers = _answers(rank_files(where), workers, cluster, use_cache)
+    """Return the answer of `ranks`, with the file of each rank. `watched` passes on the answers, whose number it gets,
+    and may show how many have come."""
+    files = rank_files(where)
+    answers = list(watched(_answers(files, workers, cluster, use_cache), len(files)))
     read = [(answer.summary, answer.path) for answer in answers if answer.summary is not None]
     lost = [f"{Path(answer.path).name} ({answer.why})" for answer in answers if answer.summary is None]
     copied = copies([summary for summary, _ in read])
@@ -91,7 +95,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
 
 
-def _answers(files: list[str], workers: int | None, cluster: str | None, use_cache: bool) -> list[Answer]:
+def _answers(files: list[str], workers: int | None, cluster: str | None, use_cache: bool) -> Iterable[Answer]:
     if cluster is None:
-        return list(summaries(files, workers, use_cache=use_cache))
-    return list(summaries_of_cluster(cluster, files, use_cache=use_cache))
+        return summaries(files, workers, use_cache=use_cache)
+    return summaries_of_cluster(cluster, files, use_cache=use_cache)
