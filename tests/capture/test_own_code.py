@@ -58,7 +58,8 @@ def test_a_modelled_script_has_its_steps_phases_and_memory(gpt2):
     weights = 2 * (200 * 64) + 32 * 64 + 2 * (64 * 192 + 192 + 64 * 64 + 64 + 8 * 64 * 64 + 5 * 64 + 4 * 64) + 2 * 64
     assert capture.parameters == weights
     assert capture.peak_memory_bytes > 4 * 4 * weights
-    assert gpt2.work.duration_ns.sum() == gpt2.layer_ops.duration_ns.sum()
+    of_steps = gpt2.work[gpt2.work.step >= 0]  # before the first step, weights are copied to the GPU
+    assert of_steps.duration_ns.sum() == gpt2.layer_ops.duration_ns.sum() > 0
 
 
 def test_initial_weights_and_step_counters_stay_on_the_host(gpt2):
