@@ -81,7 +81,8 @@ def exact(before: float, after: float) -> Ratio:
 
 
 def _ratios(center: Floats, half: Floats) -> list[Ratio]:
-    ends = np.exp([center - half, center, center + half])
+    with np.errstate(over="ignore"):  # an interval of one run may be unbounded
+        ends = np.exp([center - half, center, center + half])
     return [Ratio(*column) for column in ends.T.tolist()]
 
 

@@ -10,7 +10,7 @@ from tracekit.analyzers.counting.count_tables import COUNTS
 from tracekit.analyzers.gate.budgets import Budget, judged
 from tracekit.analyzers.gate.change_points import change_points
 from tracekit.analyzers.gate.counters import compare_counters, counter_values
-from tracekit.analyzers.gate.ratios import paired
+from tracekit.analyzers.gate.ratios import from_steps, paired
 from tracekit.analyzers.gate.run_times import RunTimes
 from tracekit.analyzers.gate.times import Rules, basis_of, compare_times
 from tracekit.analyzers.gate.verdict import Ratio
@@ -227,3 +227,11 @@ def test_change_points():
     assert change_points(level * np.exp(random.normal(0, 0.008, 45))) == [15, 35]
     assert change_points(10 * np.exp(random.normal(0, 0.02, 60))) == []
     assert change_points([5.0]) == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_unbounded_interval_is_no_warning():
+    """Two steps of one run on each side bound the ratios of many parts by nothing."""
+    before, after = np.random.default_rng(0).normal(3, 30, (2, 18, 2))
+    ratios = from_steps(before, after, (1, 1), 0.02, 0.05, together=True)
+    assert any(each.high == math.inf for each in ratios)
