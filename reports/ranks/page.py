@@ -31,11 +31,11 @@ _HOW = (
 
 
 def render(
-    job: Job, mark: str = "", files: Mapping[int, str] | None = None, reports: Mapping[int, str] | None = None
+    job: Job, mark: str = "", commands: Mapping[int, str] | None = None, reports: Mapping[int, str] | None = None
 ) -> str:
     """Return the HTML page. Names from the traces are escaped.
 
-    `files` are the names of the ranks' traces, `reports` links to the ranks' own reports.
+    `reports` are links to the ranks' own reports, `commands` write them.
     """
     theme, script = embed.asset("theme.js"), embed.asset("dom.js") + "\n" + embed.asset("page.js")
     return environment().get_template("ranks.html.j2").render(
@@ -51,7 +51,7 @@ def render(
         histogram=drawings.histogram(job),
         timelines=drawings.timelines(job),
         path=drawings.path_parts(job),
-        ranks=_ranks(job, files or {}, reports or {}),
+        ranks=_ranks(job, commands or {}, reports or {}),
         ranks_left=max(0, len(job.ranks) - MOST_RANKS),
         groups=_groups(job),
         matrix=drawings.group_matrix(job),
@@ -76,7 +76,7 @@ def _figures(job: Job) -> list[tuple[str, str]]:
     ]
 
 
-def _ranks(job: Job, files: Mapping[int, str], reports: Mapping[int, str]) -> list[dict[str, Any]]:
+def _ranks(job: Job, commands: Mapping[int, str], reports: Mapping[int, str]) -> list[dict[str, Any]]:
     named = {each.rank for each in job.stragglers}
     order = job.ranks.sort_values(["cost_share", "imposed_ns"], ascending=False, kind="stable").head(MOST_RANKS)
     times = ("wall", "own", "compute", "exposed_communication", "exposed_copy", "idle", "waiting", "imposed")
@@ -89,7 +89,7 @@ def _ranks(job: Job, files: Mapping[int, str], reports: Mapping[int, str]) -> li
             "overlap": percent(row.overlap),
             "cost": percent(max(0.0, row.cost_share)),
             "offset": words.time(row.clock_offset_ns),
-            "trace": files.get(row.rank, ""),
+            "command": commands.get(row.rank, ""),
             "report": reports.get(row.rank, ""),
         }
         for row in rows_of(order)

@@ -16,7 +16,7 @@ from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.cli import main
 from tracekit.jobs import job_outputs
 from tracekit.jobs.sources import is_job, rank_files, rank_numbers
-from tracekit.reports.ranks import job_export, page
+from tracekit.reports.ranks import job_export
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"
 SLOW = JOBS / "slow-loader-2"
@@ -80,16 +80,29 @@ def test_the_page_holds_its_drawings(written):
     assert page.count('<rect class="move"') >= 4 and 'class="histogram"' in page
 
 
-def test_the_page_links_reports_of_run_folders(tmp_path):
+def test_the_page_links_the_reports_beside_traces_and_says_how_to_write_the_others(tmp_path):
     job = tracekit.ranks(SLOW)
     for number in (0, 1):
         (tmp_path / f"rank {number}").mkdir()
+        (tmp_path / f"rank {number}" / "run.json").touch()
     (tmp_path / "rank 1" / "report.html").touch()
-    files = {number: str(tmp_path / f"rank {number}" / "trace.json.gz") for number in (0, 1)}
-    links = job_outputs.links_to_reports(RankFiles(job, files), tmp_path / "out")
-    assert links == {1: "../rank%201/report.html"}
-    assert '<a href="../rank%201/report.html">report</a>' in page.render(job, "", {}, links)
-    assert job_outputs.links_to_reports(RankFiles(job, {0: str(SLOW / "rank-0.json.gz")}), tmp_path) == {}
+    answer = RankFiles(job, {number: str(tmp_path / f"rank {number}" / "trace.json.gz") for number in (0, 1)})
+    assert job_outputs.links_to_reports(answer, tmp_path / "out") == {1: "../rank%201/report.html"}
+    shown = job_outputs.page_of(answer, tmp_path / "out", str(tmp_path))
+    assert '<a href="../rank%201/report.html">report</a>' in shown
+    assert "tracekit analyze &#39;rank 0/trace.json.gz&#39; -o &#39;rank 0/report.html&#39;" in shown
+
+
+def test_a_report_that_the_page_asks_for_is_linked_by_the_next_page(tmp_path, monkeypatch):
+    job = tmp_path / "job"
+    shutil.copytree(SLOW, job)
+    monkeypatch.chdir(job)
+    command = ["ranks", str(job), "-o", str(tmp_path / "ranks.html"), "--no-cache"]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    (asked,) = re.findall(r"<code>tracekit (analyze rank-1.*?)</code>", (tmp_path / "ranks.html").read_text())
+    assert CliRunner().invoke(main, asked.split()).exit_code == 0
+    assert CliRunner().invoke(main, command).exit_code == 0
+    assert '<a href="job/rank-1.html">report</a>' in (tmp_path / "ranks.html").read_text()
 
 
 def test_the_archive_holds_the_slow_and_the_fast_rank(written):

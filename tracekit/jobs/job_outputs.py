@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from tracekit.analyzers.errors import InputError
 from tracekit.analyzers.readers.remote import is_url
-from tracekit.analyzers.readers.source import RUN_TRACE
 from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.reports.files import check_writable, write_atomically, written
 from tracekit.reports.findings.write import public_copy
+from tracekit.reports.names import shell_word
 from tracekit.reports.ranks import job_export, page
 from tracekit.reports.replacing import check_not_input, check_page, check_text, mark_of
-from tracekit.runs.folders import REPORT
+from tracekit.runs import folders
 
 PAGE, DATA, TABLE, TRACES = "ranks.html", "ranks.json", "ranks.parquet", "ranks.tar"
 
@@ -40,8 +40,7 @@ def check_file(path: Path, form: str, where: Where, force: bool) -> None:
 
 def page_of(answer: RankFiles, folder: Path, where: Where) -> str:
     """Return the page of a job, to be written into `folder`."""
-    names = {rank: Path(file).name for rank, file in answer.files.items()}
-    return page.render(answer.job, marked(where), names, links_to_reports(answer, folder))
+    return page.render(answer.job, marked(where), commands_for_reports(answer), links_to_reports(answer, folder))
 
 
 def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
@@ -59,12 +58,26 @@ def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
 
 
 def links_to_reports(answer: RankFiles, folder: Path) -> dict[int, str]:
-    """Return the links from the page to the ranks' own reports: those in the run folders of their traces."""
-    files = {rank: Path(file) for rank, file in answer.files.items() if not is_url(file)}
-    beside = {rank: path.parent / REPORT for rank, path in files.items() if path.name == RUN_TRACE}
+    """Return the links from the page to the ranks' own reports: those beside their traces."""
+    beside = {rank: folders.page_of(path) for rank, path in _local_files(answer).items()}
     return {
         rank: quote(Path(os.path.relpath(path, folder)).as_posix()) for rank, path in beside.items() if path.is_file()
     }
+
+
+def commands_for_reports(answer: RankFiles) -> dict[int, str]:
+    """Return the commands that write the ranks' own reports, to be run in the innermost folder with all traces."""
+    files = _local_files(answer)
+    top = os.path.commonpath([path.parent for path in files.values()]) if files else ""
+    paths = {rank: [path.relative_to(top), folders.page_of(path).relative_to(top)] for rank, path in files.items()}
+    return {
+        rank: "tracekit analyze {} -o {}".format(*(shell_word(str(each)) for each in both))
+        for rank, both in paths.items()
+    }
+
+
+def _local_files(answer: RankFiles) -> dict[int, Path]:
+    return {rank: Path(file).absolute() for rank, file in answer.files.items() if not is_url(file)}
 
 
 def _write_traces(answer: RankFiles, target: Path) -> int:
