@@ -14,6 +14,8 @@ _CAUSAL = ("ForCausalLM", "LMHeadModel")
 _PACKED = "the GEMM of PyTorch, on joined weights"
 _PADDED = "the GEMM of PyTorch, on padded weights"
 _EPILOGUE = "the GEMM of PyTorch with GELU as its epilogue"
+_ROUNDED = ("c10::Half", "c10::BFloat16")
+"""Types whose rounding exceeds the error of the epilogue's tanh."""
 
 
 def products(group: OpGroup) -> Kernel | None:
@@ -70,11 +72,12 @@ def _is_plain_head(graph: Graph, node: int) -> bool:
 
 
 def gelu(group: OpGroup, rows: int, columns: int) -> Kernel:
-    """Return GPT-2's activation, in inference as the epilogue of the GEMM before it."""
+    """Return GPT-2's activation, in inference in 16 bits as the epilogue of the GEMM before it."""
     graph = group.graph
     product = graph.producers[group.inputs[0]]
     path = graph.layer(group.nodes[0]).rpartition(".")[0]
-    if graph.training or graph.name(product) != "addmm" or graph.layer_type(product) != "Conv1D":
+    rounded = graph.tensors[group.inputs[0]].dtype in _ROUNDED
+    if graph.training or not rounded or graph.name(product) != "addmm" or graph.layer_type(product) != "Conv1D":
         layers, sizes = (graph.layer_type(group.nodes[0]),), {"rows": rows, "columns": columns}
         library = "torch.nn.functional.gelu by tanh"
         return Kernel(group, "activation", "pointwise_chain", {"LAYERS": layers}, sizes, library)

@@ -16,6 +16,7 @@ from tracekit.analyzers.fusion.planned_kernels import beside_compile, plan
 from tracekit.cli import main
 from tracekit.fusion import proof
 from tracekit.fusion.refusals import obstacle
+from tracekit.fusion.run_kernels import rows_of
 from tracekit.fusion.writing import Written, load, text
 from tracekit.reports.fusion_text import plan_text
 
@@ -90,7 +91,7 @@ def test_what_did_not_run_is_not_proved(tmp_path):
     pytest.importorskip("triton")
     if __import__("torch").cuda.is_available():
         pytest.skip("the epilogue runs here")
-    told = fuse(_gpt2(tmp_path), "--all", "--gpu", "h100")
+    told = fuse(_gpt2(tmp_path, dtype="bf16"), "--all", "--gpu", "h100")
     assert told.exit_code == 0, told.output
     (line,) = (line for line in told.output.splitlines() if line.startswith(" ") and "_gelu_product.py" in line)
     assert "not proved here: without its GPU it returns its reference" in line
@@ -98,12 +99,19 @@ def test_what_did_not_run_is_not_proved(tmp_path):
     assert "Not proved where it was written" in path.read_text()
 
 
-def _gpt2(folder):
+def test_in_fp32_the_epilogue_is_not_planned(tmp_path):
+    rows, _ = rows_of(_gpt2(tmp_path, dtype="fp32"), H100)
+    assert "gelu_product" not in {row.template for row in rows} and "pointwise_chain" in {row.template for row in rows}
+
+
+def _gpt2(folder, **settings):
     import tracekit
 
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 1, "n_head": 2}
     (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 64, "bos_token_id": 0, "eos_token_id": 0}))
-    tracekit.profile(str(folder), output=folder / "run", gpu="h100", device="model", seq_len=16, workload="prefill")
+    tracekit.profile(
+        str(folder), output=folder / "run", gpu="h100", device="model", seq_len=16, workload="prefill", **settings
+    )
     return folder / "run"
 
 
