@@ -64,18 +64,11 @@ def _has_gpu() -> bool:
 
 
 def prove(kernel: ModuleType, template: str, dtypes: Sequence[Any], *, trains: bool, device: str) -> list[Check]:
-    """Return every comparison of the kernel with its reference, in those of the types that the kernel is for.
-
-    One that raises an exception has failed.
-    """
+    """Return every comparison of the kernel with its reference, in types that it is for. An exception is a failure."""
     torch, known = require("torch"), TEMPLATES[template]
-    made_for = getattr(kernel, "DTYPES", dtypes)
-    checks = [
-        _tried(name, run)
-        for dtype in dtypes
-        if dtype in made_for
-        for name, run in _cases(kernel, known, dtype, trains=trains, device=device)
-    ]
+    cases = partial(_cases, kernel, known, trains=trains, device=device)
+    wanted = [dtype for dtype in dtypes if dtype in getattr(kernel, "DTYPES", dtypes)]
+    checks = [_tried(name, run) for dtype in wanted for name, run in cases(dtype)]
     if trains and known.gradients and known.small:
         checks.append(_tried("gradcheck", lambda: _gradcheck(torch, kernel, known, device)))
     return checks
