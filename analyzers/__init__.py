@@ -1,20 +1,13 @@
 """Reads traces and analyzes them: `load` a trace file, then `analyze` it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.analyzers.analysis import analyze
-    from tracekit.analyzers.readers import load
+    from tracekit.analyzers.attribute import analyze
+    from tracekit.analyzers.trace import load
+else:
+    __getattr__ = lazily(__name__, __file__)
 
 __all__ = ["analyze", "load"]
-
-_HOMES = {"analyze": "tracekit.analyzers.analysis", "load": "tracekit.analyzers.readers"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first used, so that `import tracekit.analyzers` costs nothing."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from tracekit.analyzers.gate.run_times import RunTimes
-from tracekit.analyzers.gate.times import Rules, compare_times
-from tracekit.checking.self_test import PAIRS, SIDE, described, tested, timed_runs
+from tracekit.analyzers.check import Rules, RunTimes, compare_times
+from tracekit.check import described
+from tracekit.check.false_alarms import PAIRS, SIDE, tested, timed_runs
 
 SLOWER = 1.03
 SIDES = (SIDE, 5)

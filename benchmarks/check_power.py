@@ -18,11 +18,9 @@ from statistics import median
 
 import numpy as np
 
-from tracekit.analyzers.gate.counters import compare_counters, counter_values
-from tracekit.analyzers.gate.run_times import RunTimes, run_times
-from tracekit.analyzers.gate.times import Rules, compare_times
-from tracekit.checking.run_values import analyzed
-from tracekit.checking.self_test import wilson
+from tracekit.analyzers.check import Rules, RunTimes, compare_counters, compare_times, counter_values, run_times
+from tracekit.check.false_alarms import wilson
+from tracekit.check.run_values import analyzed
 
 SAMPLE = Path(__file__).parents[1] / "examples/traces/h200_gpt2_decode.json.gz"
 PAIRS, STEPS, SEED = 300, 20, 17

@@ -49,7 +49,7 @@ def row(model: str, profile: dict) -> str:
 
 
 def main() -> int:
-    from tracekit.capture.models import bundled
+    from tracekit.capture import bundled
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="t4")

@@ -1,4 +1,4 @@
-"""Fits the constants of fused attention, [attention.*] in analyzers/kernel_time/constants.toml.
+"""Fits the constants of fused attention, [attention.*] in analyzers/cost/time/constants.toml.
 
     python benchmarks/fit_attention.py [--shared DIRECTORY] [--dry-run]
 
@@ -15,9 +15,9 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from tracekit.analyzers.costs.work import Attention
-from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.attention import backend
+from tracekit.analyzers.cost import Attention
+from tracekit.analyzers.cost.time import estimate
+from tracekit.analyzers.cost.time.attention import backend
 
 GIVEN = {"cudnn": ("softmax_cycles", "l2", "backward", "start_us")}
 """Constants that are not fitted: the rate of exponentials, and what the rows of one backend do not determine."""

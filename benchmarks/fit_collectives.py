@@ -1,4 +1,4 @@
-"""Fits collectives between GPUs of one host, [collective.*] in analyzers/kernel_time/constants.toml.
+"""Fits collectives between GPUs of one host, [collective.*] in analyzers/cost/time/constants.toml.
 
     python benchmarks/fit_collectives.py [--dry-run]
 
@@ -17,9 +17,9 @@ from fitting.constants_file import write
 from fitting.search import Constants, fitted
 from measurements.collectives import TOLD_FROM, collectives, issue_us
 
-from tracekit.analyzers.hardware import find
-from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.cost import collective_ns
+from tracekit.analyzers.cost.hardware import find
+from tracekit.analyzers.cost.time import estimate
 
 _FITTED = ("start_us", "efficiency", "one_way", "kept")
 

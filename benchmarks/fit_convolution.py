@@ -1,4 +1,4 @@
-"""Fits [convolution] of analyzers/kernel_time/constants.toml on our own kernel times of an H200.
+"""Fits [convolution] of analyzers/cost/time/constants.toml on our own kernel times of an H200.
 
     python benchmarks/fit_convolution.py [--dry-run]
 

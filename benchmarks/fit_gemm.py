@@ -1,5 +1,5 @@
-"""Fits GEMMs: [gemm.*] of analyzers/kernel_time/constants.toml, and what each GPU's units sustain,
-`sustained` in analyzers/hardware/calibration.toml.
+"""Fits GEMMs: [gemm.*] of analyzers/cost/time/constants.toml, and what each GPU's units sustain,
+`sustained` in analyzers/cost/hardware/calibration.toml.
 
     python benchmarks/fit_gemm.py [--shared DIRECTORY] [--dry-run]
 
@@ -24,12 +24,10 @@ from measurements import public
 from measurements.row import Row
 from numpy.typing import NDArray
 
-from tracekit.analyzers.costs.work import Precision, Product
-from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.gpu_catalogue import CALIBRATION
-from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.gemm import Products, gemm_seconds
-from tracekit.analyzers.kernel_time.products import kind, tiled, units_of
+from tracekit.analyzers.cost import GPU, Precision, Product
+from tracekit.analyzers.cost.hardware.catalogue import CALIBRATION
+from tracekit.analyzers.cost.time import estimate
+from tracekit.analyzers.cost.time.gemm import Products, gemm_seconds, kind, tiled, units_of
 
 ROUNDS = 3
 _STANDS_FOR = {"bf16": "fp16", "tf32": "fp16"}

@@ -14,8 +14,8 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from tracekit.analyzers.costs.work import Product
-from tracekit.analyzers.kernel_time.products import kind
+from tracekit.analyzers.cost import Product
+from tracekit.analyzers.cost.time.gemm import kind
 
 _SECTIONS = {
     "one row": "gemm.one-row",

@@ -1,4 +1,4 @@
-"""Fits what ops cost the host, analyzers/prediction/host_costs.toml, on steps timed on an H200's host.
+"""Fits what ops cost the host, analyzers/predict/host_costs.toml, on steps timed on an H200's host.
 
     python benchmarks/fit_host.py [--dry-run]        (about a minute)
 
@@ -20,9 +20,8 @@ from fitting.search import Constants, fitted
 from measurements.modelled_step import ModelledStep, modelled
 from measurements.steps import full, narrow
 
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction import host_costs
-from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.predict import CLASSES, HostCosts, host_costs
 
 _CALIBRATION = Path(__file__).parent / "data" / "h200_calibration.json"
 _AS_CALIBRATED = "alone"
@@ -49,7 +48,7 @@ def main() -> None:
     host, span, narrow_span = shape.scaled(scale), _span(factors, scale), _span(alone, calibrated)
     base_us = _base_us(steps, host)
     h200 = ", ".join(f"{base_us * factor:.1f}" for factor in (span.low, 1.0, span.high))
-    print(f"mean error by class {error:.1%}; host_op_us of h200 in analyzers/hardware/calibration.toml: [{h200}]")
+    print(f"mean error by class {error:.1%}; host_op_us of h200 in analyzers/cost/hardware/calibration.toml: [{h200}]")
     if asked.write:
         day = {"ratio": calibrated / scale, "low": narrow_span.low, "high": narrow_span.high}
         op_us = {group: host.op_us[names[0]] for group, names in _GROUPS.items()}

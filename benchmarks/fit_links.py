@@ -1,4 +1,4 @@
-"""Fits copies between host and device and between devices, [link.*] in analyzers/kernel_time/constants.toml.
+"""Fits copies between host and device and between devices, [link.*] in analyzers/cost/time/constants.toml.
 
     python benchmarks/fit_links.py [--dry-run]
 
@@ -13,9 +13,10 @@ from fitting.search import Constants, fitted
 from measurements import own
 from measurements.collectives import copies
 
-from tracekit.analyzers.hardware import find
-from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.link_copies import Link, copy_ns, section_of
+from tracekit.analyzers.cost import copy_ns
+from tracekit.analyzers.cost.hardware import find
+from tracekit.analyzers.cost.time import estimate
+from tracekit.analyzers.cost.time.links import Link, section_of
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Fits the constants of memory-bound kernels, [memory.*] in analyzers/kernel_time/constants.toml.
+"""Fits the constants of memory-bound kernels, [memory.*] in analyzers/cost/time/constants.toml.
 
     python benchmarks/fit_memory.py [--shared DIRECTORY] [--dry-run]
 
@@ -14,8 +14,8 @@ from fitting.section import fit_and_write
 from measurements import own, public
 from measurements.row import Row
 
-from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.kernel_kinds import kind
+from tracekit.analyzers.cost.time import estimate
+from tracekit.analyzers.cost.time.kernel_kinds import kind
 
 _NOT_FITTED = ("l2",)
 _L2_STREAMS = 2

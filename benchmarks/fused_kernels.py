@@ -23,7 +23,7 @@ def main() -> None:
     asked.add_argument("--runs", default="", help="names of runs, with commas between")
     options = asked.parse_args()
     if options.device == "cpu":
-        from tracekit.fusion.proof import interpret
+        from tracekit.fuse.proof import interpret
 
         interpret()
     from fused import kernels_part

@@ -92,7 +92,7 @@ def main() -> None:
     until = time.monotonic() + options.seconds
     small = options.device == "cpu"
     if small:
-        from tracekit.fusion.proof import interpret
+        from tracekit.fuse.proof import interpret
 
         interpret()
     torch.manual_seed(0)
@@ -126,11 +126,10 @@ def verified(model: nn.Module, tokens: torch.Tensor, _: Path, __: float) -> Iter
 def fused(model: nn.Module, tokens: torch.Tensor, run: Path, until: float) -> Iterator[dict[str, Any]]:
     """Record the step, write and time its kernels one by one, and return their plan and what is predicted with them."""
     import tracekit
-    from tracekit.analyzers import hardware
-    from tracekit.fusion import run_kernels
-    from tracekit.fusion.run_graph import gpu_of
-    from tracekit.reports.fusion_text import results_text
-    from tracekit.reports.numbers import speedup
+    from tracekit.analyzers.cost import hardware
+    from tracekit.fuse import gpu_of, run_kernels
+    from tracekit.reports.fuse import results_text
+    from tracekit.reports.words import speedup
 
     where: dict[str, Any] = {} if tokens.is_cuda else {"gpu": "h100", "device": "model"}
     with torch.inference_mode():

@@ -10,16 +10,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.fusion.group_time import ERROR
-from tracekit.analyzers.fusion.planned_kernels import Planned, plan
-from tracekit.analyzers.fusion.tiles import of_template
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.capture import fake_run
-from tracekit.capture.complete_settings import complete as planned_run
-from tracekit.capture.op_graph import graph_of
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.cost import Cost, estimate_ns, hardware
+from tracekit.analyzers.fuse import Planned, of_template, plan
+from tracekit.analyzers.fuse.replacement import ERROR
+from tracekit.capture import complete as planned_run
+from tracekit.capture import graph_of, steps
+from tracekit.run import Settings
 
 TARGET = Path(__file__).parent / "predictions/fused_kernels.json"
 GPUS = ("h100-sxm", "h200")
@@ -77,7 +73,7 @@ def run(model: str, workload: str, batch: int, tokens: int) -> dict:
         model=model, workload=workload, batch_size=batch, seq_len=tokens, dtype="bf16", device="model", gpu="h100-sxm"
     )
     settings = planned_run(asked)
-    graph = graph_of(fake_run.run(settings, hardware.find("h100-sxm")).recording)
+    graph = graph_of(steps.run(settings, hardware.find("h100-sxm")).recording)
     settings_of_run = {"model": model, "workload": workload, "batch_size": batch, "seq_len": tokens, "dtype": "bf16"}
     kernels = {gpu: [row(each) for each in plan(graph, hardware.find(gpu))] for gpu in GPUS}
     return {"settings": settings_of_run, "kernels": kernels}

@@ -19,8 +19,8 @@ from fitting.command import Asked, arguments
 from measurements import own
 from measurements.row import Row
 
-from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.kernel_kinds import kind
+from tracekit.analyzers.cost.time import estimate
+from tracekit.analyzers.cost.time.kernel_kinds import kind
 
 FILE = Path(__file__).parent / "data" / "halves.csv"
 

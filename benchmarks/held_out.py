@@ -4,7 +4,7 @@
 
 Each GPU with public data in turn: the constants are fitted again without any of its rows, and its rows are predicted.
 `calibrated` keeps what the GPU sustains (its product and copy rates, as `tracekit calibrate` measures them in a
-minute); `data sheet` estimates both from its power limit and bandwidth (analyzers/hardware/data_sheet.py), so that
+minute); `data sheet` estimates both from its power limit and bandwidth (analyzers/cost/hardware/data_sheet.py), so that
 nothing of the GPU is known but its data sheet.
 """
 
@@ -22,13 +22,13 @@ from fitting.command import Asked, arguments
 from measurements import public
 from measurements.row import Row
 
-from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.hardware.data_sheet import by_data_sheet
-from tracekit.analyzers.hardware.gpu_catalogue import measured
-from tracekit.analyzers.kernel_time import estimate
-from tracekit.analyzers.kernel_time.attention import backend
-from tracekit.analyzers.kernel_time.kernel_kinds import kind
-from tracekit.analyzers.kernel_time.products import units_of
+from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.cost.hardware.catalogue import measured
+from tracekit.analyzers.cost.hardware.data_sheet import by_data_sheet
+from tracekit.analyzers.cost.time import estimate
+from tracekit.analyzers.cost.time.attention import backend
+from tracekit.analyzers.cost.time.gemm import units_of
+from tracekit.analyzers.cost.time.kernel_kinds import kind
 
 FILE = Path(__file__).parent / "data" / "held_out.csv"
 SAMPLE = 300

@@ -1,6 +1,6 @@
 """Measures how wide the intervals of predictions must be, by conformal prediction, and writes the widths.
 
-    python benchmarks/interval_widths.py SHARED [--check]      # analyzers/prediction/intervals.toml
+    python benchmarks/interval_widths.py SHARED [--check]      # analyzers/predict/intervals.toml
     python benchmarks/interval_widths.py --only script         # one section of it
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
@@ -26,11 +26,10 @@ from blind.plan import read
 from fitting.blind_scripts import blind_rows, fit_gain
 from fitting.conformal import NAMES, Judged, fit, inside, spans, without_each
 
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.uncertainty import Sources, widths
-from tracekit.optimizations import parse
-from tracekit.planning.scenarios import refusal, scenarios, sources, speedup, unchanged
+from tracekit.advise import parse, refusal, scenarios, speedup, unchanged
+from tracekit.advise.outcomes import sources
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.predict import Baseline, Sources, widths
 
 _ROOT = Path(__file__).parents[1]
 TARGET = _ROOT / "analyzers" / "prediction" / "intervals.toml"

@@ -1,7 +1,7 @@
 """Lists the attention classes of transformers whose models build masks with masking_utils, by the version that began.
 
 pip download --no-deps -d WHEELS transformers==5.0.0 transformers==5.9.0 ...   # each alone
-python benchmarks/mask_classes.py WHEELS      # analyzers/transforms/mask_classes.toml
+python benchmarks/mask_classes.py WHEELS      # analyzers/predict/transforms/mask_classes.toml
 """
 
 import argparse

@@ -22,7 +22,7 @@ from kernel_times import launchers, recorded_events
 from measure_kernels import GROUPS
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from tracekit.analyzers.counters.read_counters import counters, launches_of
+from tracekit.analyzers.trace.ncu.counters import counters, launches_of
 
 _NUMBERS = {
     2: "var_mean adamw_fused adamw_foreach",

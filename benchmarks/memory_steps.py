@@ -17,10 +17,9 @@ from typing import Any
 import torch
 
 import tracekit
-from tracekit.analyzers.memory_timeline.block_kinds import KINDS
-from tracekit.answers.device_memory import memory_of_run
-from tracekit.capture.annotate import ProfilerRanges, annotate
-from tracekit.capture.own_model import OwnModel
+from tracekit.analyzers.memory import KINDS
+from tracekit.answer import memory_of_run
+from tracekit.capture import OwnModel, ProfilerRanges, annotate
 
 sys.path.append(str(Path(__file__).with_name("layer_shares")))
 from subjects import Subject, subjects

@@ -39,7 +39,7 @@ def main() -> None:
     asked.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options = asked.parse_args()
     if options.device == "cpu":
-        from tracekit.fusion.proof import interpret
+        from tracekit.fuse.proof import interpret
 
         interpret()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.trace import load
 
 ROOT = Path(__file__).parents[1]
 ORACLE = ROOT / "tests" / "analyzers" / "oracle.json"

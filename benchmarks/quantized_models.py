@@ -23,10 +23,10 @@ import torch
 from fused.device_time import step_ms
 from fused.steps_part import kernels_of_step
 
-from tracekit.capture import models, workloads
-from tracekit.capture.annotate import NoRanges
-from tracekit.capture.settings import Settings
-from tracekit.quantization.quantize import Format, load, quantize, save
+from tracekit.capture import NoRanges, models, workloads
+from tracekit.quantization import quantize
+from tracekit.quantization.quantizing import Format, load, save
+from tracekit.run import Settings
 
 _FORMATS: tuple[Format, ...] = ("int4", "int8", "nf4")
 _WORKLOADS = ("decode", "prefill")

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.profiler import profile
 
-from tracekit.capture.annotate import NoRanges, ProfilerRanges, annotate
+from tracekit.capture import NoRanges, ProfilerRanges, annotate
 
 MODULES = 100
 REPEATS = 200

@@ -66,18 +66,17 @@ def read_ranks(trace: Path, folder: Path, ranks: int, workers: int) -> None:
 
 def reduce_ranks(trace: Path, ranks: int) -> None:
     """In this process, whose own peak is printed."""
-    from tracekit.analyzers import readers
-    from tracekit.analyzers.ranks.job import analyze_ranks
-    from tracekit.analyzers.ranks.summary import summarize
-    from tracekit.reports.ranks import job_export, page
+    from tracekit.analyzers.ranks import analyze_ranks, summarize
+    from tracekit.analyzers.trace import reading
+    from tracekit.reports.ranks import export, page
 
-    one = replace(summarize(readers.load(trace)), groups=())
+    one = replace(summarize(reading.load(trace)), groups=())
     copies = [
         replace(one, rank=n, calls=one.calls.copy(), steps=one.steps.copy(), work=one.work.copy()) for n in range(ranks)
     ]
     began = time.perf_counter(), time.process_time()
     job = analyze_ranks(copies, range(ranks))
-    text = page.render(job), job_export.to_json(job)
+    text = page.render(job), export.to_json(job)
     wall, used = time.perf_counter() - began[0], time.process_time() - began[1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     sizes = f"page {len(text[0]) / 1e6:.1f} MB, JSON {len(text[1]) / 1e6:.1f} MB"

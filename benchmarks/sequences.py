@@ -13,10 +13,8 @@ from pathlib import Path
 import pandas as pd
 from measurements import own
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Recurrent
-from tracekit.analyzers.hardware import find
-from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.cost import Cost, Recurrent, estimate_ns
+from tracekit.analyzers.cost.hardware import find
 
 BEFORE = Path(__file__).parent / "predictions" / "sequences.csv"
 GPU = "h100"

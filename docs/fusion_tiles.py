@@ -1,8 +1,7 @@
 """The tiles of fused kernels on three architectures, for fusion.md."""
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.fusion.tiles import in_flight_bytes, of_template, thread_bytes
-from tracekit.analyzers.hardware.sm_limits import sm_limits
+from tracekit.analyzers.cost import hardware, sm_limits
+from tracekit.analyzers.fuse import in_flight_bytes, of_template, thread_bytes
 
 _GPUS = ("t4", "a100", "h100")
 _KERNELS = (

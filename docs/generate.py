@@ -34,7 +34,7 @@ _DECLARING = (
 def columns() -> str:
     """Every table and column, from their declarations."""
     modules = [import_module(f"tracekit.analyzers.{name}") for name in _DECLARING]
-    table = import_module("tracekit.analyzers.schema").Table
+    table = import_module("tracekit.analyzers.core.schema").Table
     tables = {each.name: each for module in modules for each in vars(module).values() if isinstance(each, table)}
     head = "# Columns\n\nGenerated from the declarations in `analyzers/`. JSON output gives times in µs."
     return "\n\n".join([head, *(_table(table) for table in tables.values())]) + "\n"
@@ -68,7 +68,7 @@ def _help(cli: click.Group, words: list[str]) -> str:
 def optimizations() -> str:
     """A section for each optimization, from its class."""
     page = run_path(str(HERE / "optimizations_page.py"))["page"]
-    return page(import_module("tracekit.optimizations").OPTIMIZATIONS)
+    return page(import_module("tracekit.advise.catalogue").OPTIMIZATIONS)
 
 
 def fusion() -> str:

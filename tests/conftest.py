@@ -61,12 +61,9 @@ def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Measure in this process, which has imported PyTorch already, instead of a separate one."""
     from same_process import SameProcess
 
-    from tracekit.bench import run_grid
-    from tracekit.measurement import jobs
-    from tracekit.sweeps import measured
-    from tracekit.verification import verify_run
+    from tracekit.measure import benching, jobs, sweep_measured, verifying
 
-    for module in (run_grid, verify_run, measured):
+    for module in (benching, verifying, sweep_measured):
         monkeypatch.setattr(module, "Worker", SameProcess)
     yield
     jobs._CACHE.runs.clear()

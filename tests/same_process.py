@@ -4,7 +4,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from tracekit.measurement.worker import Worker, _answered
+from tracekit.measure import Worker
+from tracekit.measure.worker import _answered
 
 
 class SameProcess(Worker):

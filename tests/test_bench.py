@@ -6,19 +6,17 @@ import pytest
 from click.testing import CliRunner
 from tiny_models import write_model
 
-from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.bench import memory_by_batch, run_grid
-from tracekit.bench.configurations import configuration
-from tracekit.bench.largest import largest_batch
-from tracekit.bench.measuring import Request
-from tracekit.bench.quality import sample
-from tracekit.bench.row import Row, from_csv, to_csv
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import InputError, UnknownNameError
+from tracekit.capture import complete
 from tracekit.cli import main
-from tracekit.measurement import side_by_side
-from tracekit.measurement.worker import Failure, Worker
-from tracekit.reports.bench_report import to_html, to_text
+from tracekit.measure import Row, Worker, batch_memory, benching, configuration, from_csv, side_by_side
+from tracekit.measure.batch_memory import largest_batch
+from tracekit.measure.bench_rows import to_csv
+from tracekit.measure.bench_worker import Request
+from tracekit.measure.quality import sample
+from tracekit.measure.worker import Failure
+from tracekit.reports.measure import bench_html, bench_text
+from tracekit.run import Settings
 
 START = Settings(model="gpt2", dtype="fp32", attention="eager")
 
@@ -110,12 +108,12 @@ def test_training_is_tried_with_the_moments_of_its_optimizer(tmp_path, monkeypat
         tried.append((subject.settings.batch_size, len(optimizer.state), optimizer))
         return side_by_side.ready(subject, optimizer)
 
-    monkeypatch.setattr(memory_by_batch, "ready", ready)
-    peaks = [memory_by_batch.peak_bytes(request, batch) for batch in (2, 4)]
+    monkeypatch.setattr(batch_memory, "ready", ready)
+    peaks = [batch_memory.peak_bytes(request, batch) for batch in (2, 4)]
     assert peaks == [0, 0]  # of a GPU, of which there is none
     (two, moments, optimizer), (four, as_many, same) = tried
     assert (two, four) == (2, 4) and moments == as_many > 0 and optimizer is same
-    memory_by_batch.release()
+    batch_memory.release()
 
 
 def row(**changes) -> Row:
@@ -137,7 +135,7 @@ def test_reports_hold_every_row_and_no_markup_of_names():
     first = row(**times, speedup=1.0, peak_memory_bytes=10**9)
     fast = row(**times, config="fp16<b>", speedup=2.0, predicted=1.8, predicted_low=1.5, predicted_high=2.2)
     rows = [vars(each) for each in (first, fast, row(config="nf4", error="Not here."))]
-    text, page = to_text(rows, width=120), to_html(rows)
+    text, page = bench_text(rows, width=120), bench_html(rows)
     assert "1.5–2.2×" in text and "2.0×" in text and "nf4 (gpt2): not measured. Not here." in text
     assert "fp16&lt;b&gt;" in page and "<b>" not in page
     assert page.count("<figure>") == 2
@@ -182,9 +180,11 @@ def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_pat
             asked.extend(each.configuration for each in arguments if isinstance(each, Request))
             return Failure("Nothing is measured.")
 
-    monkeypatch.setattr(run_grid, "Worker", RecordingWorker)
-    asked_rows = run_grid.Grid(["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu"))
-    assert all(row.error for row in run_grid.bench(asked_rows, tmp_path))
+    monkeypatch.setattr(benching, "Worker", RecordingWorker)
+    asked_rows = benching.BenchGrid(
+        ["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu")
+    )
+    assert all(row.error for row in benching.bench(asked_rows, tmp_path))
     assert [each.attention for each in asked] == ["eager", "sdpa", "flash"]
 
 
@@ -193,7 +193,7 @@ def test_the_sample_is_text():
 
 
 def test_labels_of_close_points_stand_apart():
-    from tracekit.reports.bench_panels import _Box, _free
+    from tracekit.reports.measure.bench_panels import _Box, _free
 
     points = [(100.0, 12.0), (104.0, 14.0), (101.0, 15.0)]
     taken = [_Box(x - 4, y, 8) for x, y in points]

@@ -9,18 +9,15 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Product
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.hardware.gpu import LAUNCH_CALL
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.prediction import host_costs
-from tracekit.calibration import Calibration, apply, load, measured_predictions, store
-from tracekit.calibration.value import decode, encode
-from tracekit.capture.environment import cpu_state
+from tracekit.advise import corrections
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.cost import LAUNCH_CALL, Cost, Product, estimate_ns, hardware
+from tracekit.analyzers.predict import host_costs
+from tracekit.calibrate import Calibration, apply, store
+from tracekit.calibrate.files import decode, encode, load
 from tracekit.cli import main
-from tracekit.commands.calibrate import _text
+from tracekit.cli.calibrate import _text
+from tracekit.run import cpu_state
 
 H200, A100 = hardware.find("h200"), hardware.find("a100")
 TABLE = tomllib.loads((Path(host_costs.__file__).parent / "host_costs.toml").read_text())
@@ -131,7 +128,7 @@ def test_calibrate_measures_the_host_that_runs_it(tmp_path: Path) -> None:
 
 
 def test_calibrate_is_stored_where_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.calibration.measure.measure", lambda _: calibration(gpu="", device_name=""))
+    monkeypatch.setattr("tracekit.calibrate.measuring.host_times", lambda _: calibration(gpu="", device_name=""))
     assert CliRunner().invoke(main, ["calibrate"]).exit_code == 0
     assert load("") == calibration(gpu="", device_name="")
 
@@ -151,8 +148,8 @@ def test_a_modelled_run_says_whose_host_it_took(tmp_path: Path) -> None:
 
 
 def test_the_history_of_a_machine_is_read_in_order() -> None:
-    assert measured_predictions.read("h200") == []
-    one = measured_predictions.Measurement(
+    assert corrections.read("h200") == []
+    one = corrections.Measurement(
         verified_at="2026-11-21T04:00:00+00:00",
         gpu="h200",
         model="gpt2",
@@ -165,9 +162,9 @@ def test_the_history_of_a_machine_is_read_in_order() -> None:
         measured=2.45,
     )
     other = msgspec.structs.replace(one, applied="compile", measured=1.8)
-    measured_predictions.add(one)
-    path = measured_predictions.add(other)
-    assert measured_predictions.read("h200") == [one, other] and measured_predictions.read("t4") == []
+    corrections.add(one)
+    path = corrections.add(other)
+    assert corrections.read("h200") == [one, other] and corrections.read("t4") == []
     path.write_text("{}\n")
     with pytest.raises(TracekitError, match="cannot be read"):
-        measured_predictions.read("h200")
+        corrections.read("h200")

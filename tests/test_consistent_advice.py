@@ -7,14 +7,12 @@ import jsonschema
 import pytest
 
 import tracekit
+from tracekit.advise import WORTHWHILE
 from tracekit.analyzers.results import Analysis
-from tracekit.planning.search import WORTHWHILE
-from tracekit.reports import html, markdown, terminal
-from tracekit.reports.cards import cards
-from tracekit.reports.export import schema, to_json
-from tracekit.reports.headline import headline
-from tracekit.reports.names import in_sentence
-from tracekit.reports.numbers import percent, speedup
+from tracekit.reports.answer import headline, html, markdown, terminal
+from tracekit.reports.answer.cards import cards
+from tracekit.reports.answer.export import schema, to_json
+from tracekit.reports.words import in_sentence, percent, speedup
 
 ROOT = Path(__file__).parents[1]
 TRACES = sorted((ROOT / "examples" / "traces").rglob("*.json.gz"))

@@ -4,12 +4,10 @@ import math
 
 import pytest
 
-from tracekit.analyzers.interval import Interval
-from tracekit.answers.full_analysis import analyze
-from tracekit.answers.what_if import predict
-from tracekit.calibration import measured_predictions
-from tracekit.calibration.correction import MOST, correction
-from tracekit.calibration.measured_predictions import Measurement
+from tracekit.advise import corrections
+from tracekit.advise.corrections import MOST, Measurement, correction
+from tracekit.analyzers.core import Interval
+from tracekit.answer import analyze, predict
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +62,7 @@ def test_what_was_measured_here_changes_predictions():
     trace = "examples/traces/h200_gpt2_decode.json.gz"
     before, foretold = analyze(trace), predict(trace, "cuda-graphs")
     gain = {each.id: each.speedup for each in before.recommendations}["cuda-graphs"]
-    measured_predictions.add(record(gpu=before.source.gpu.id, predicted=(1.0, 2.0, 3.0), measured=1.6))
+    corrections.add(record(gpu=before.source.gpu.id, predicted=(1.0, 2.0, 3.0), measured=1.6))
     after, now = analyze(trace), predict(trace, "cuda-graphs")
     change = 0.8 ** (1 / 3)
     advice = {each.id: each for each in after.recommendations}["cuda-graphs"]

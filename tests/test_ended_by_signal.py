@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers import cache
+from tracekit.analyzers.trace import cache
 from tracekit.cli import main
-from tracekit.reports.findings import write
+from tracekit.reports.viewer import write
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 

@@ -7,8 +7,8 @@ import pytest
 
 import tracekit
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.headline import headline
-from tracekit.reports.sentences import sentences
+from tracekit.reports.answer import headline
+from tracekit.reports.words import sentences
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import tracekit
 from tracekit.cli import main
-from tracekit.reports.headline import headline
+from tracekit.reports.answer import headline
 
 SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpu-only.json.gz"
 DEVICE = ("kernel", "gpu_memset")

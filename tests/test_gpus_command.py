@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers.hardware import all_gpus
+from tracekit.analyzers.cost import all_gpus
 from tracekit.cli import main
 
 

@@ -13,10 +13,9 @@ from tiny_models import write_model
 from torch import nn
 
 import tracekit
-from tracekit.bench import run_grid
 from tracekit.cli import main
-from tracekit.runs.run_file import read
-from tracekit.verification import verify_script
+from tracekit.measure import benching, verify_script
+from tracekit.run import read
 
 SCRIPT = "import torch\nnet = torch.nn.Linear(8, 8)\nfor _ in range(6): net(torch.ones(2, 8))\n"
 
@@ -109,7 +108,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("life")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(run_grid, "Worker", SameProcess)
+        patch.setattr(benching, "Worker", SameProcess)
         for name, write in KINDS.items():
             write(name)
     return folder

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 from tiny_trace import write_tiny_trace
 
-from tracekit.analyzers.packages import REQUIREMENTS
-from tracekit.capture.packages import require
+from tracekit.analyzers.core.packages import REQUIREMENTS
 from tracekit.cli import main
+from tracekit.run import require
 
 ROOT = Path(__file__).parents[1]
 BLOCKING = """
@@ -159,7 +159,9 @@ def test_python_functions_say_what_to_install(tmp_path):
     )
     for done in without(["torch"], [f"import tracekit\n{call}" for call in calls], tmp_path):
         last = done.stderr.strip().splitlines()[-1]
-        assert last.startswith("tracekit.analyzers.errors.MissingPackageError: torch is not installed."), done.stderr
+        assert last.startswith("tracekit.analyzers.core.errors.MissingPackageError: torch is not installed."), (
+            done.stderr
+        )
         assert f"pip install {quoted('torch')}" in last
 
 
@@ -183,7 +185,7 @@ def test_readers_and_the_notebook_say_what_to_install(tmp_path):
 
 def test_the_command_is_named_for_every_package_and_module(tmp_path):
     names = [package + module for package in REQUIREMENTS for module in ("", ".some.module")]
-    codes = [f"from tracekit.capture.packages import require\nrequire({name!r})" for name in names]
+    codes = [f"from tracekit.run.packages import require\nrequire({name!r})" for name in names]
     for name, done in zip(names, without(REQUIREMENTS, codes, tmp_path), strict=True):
         package = name.partition(".")[0]
         assert f"{package} is not installed." in done.stderr

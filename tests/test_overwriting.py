@@ -9,14 +9,11 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 from tiny_trace import write_tiny_trace
 
-from tracekit.analyzers.errors import TracekitError
-from tracekit.bench.configurations import configuration
-from tracekit.bench.held_rows import held_rows
-from tracekit.bench.row import Row, to_csv
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import TracekitError
 from tracekit.cli import main
-from tracekit.runs.held_run import check_folder, check_replaced, unused_folder
-from tracekit.runs.run_file import Run, of_script, read, write
+from tracekit.measure import Row, configuration
+from tracekit.measure.bench_rows import held_rows, to_csv
+from tracekit.run import Run, Settings, check_folder, check_replaced, of_script, read, unused_folder, write
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.analyzers.prediction.baseline import baseline
+from tracekit.analyzers.predict import baseline
 
 FOLDER = Path(__file__).parents[1] / "examples" / "traces" / "plain"
 TIMED_MS = {"dlrm-dense": 6.253, "dlrm-sparse": 4.057, "gnn": 1.520, "encoder": 7.891}

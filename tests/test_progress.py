@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tracekit.commands import _output
+from tracekit.cli import _output
 
 
 class Terminal(io.StringIO):

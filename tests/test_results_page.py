@@ -9,7 +9,7 @@ import pytest
 import results
 from outcomes import benched, several_gpus, swept, trained, verified
 
-from tracekit.bench.row import Row
+from tracekit.measure import Row
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "results.md").read_text()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tracekit
-from tracekit.optimizations import OPTIMIZATIONS
+from tracekit.advise import OPTIMIZATIONS
 
 FOLDER = Path(__file__).parents[1] / "examples" / "traces"
 SAMPLES = sorted(FOLDER.glob("h200_*_*.json.gz"))
@@ -39,7 +39,7 @@ def test_everything_is_attributed_and_counted_once(path, analysis):
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_the_simulated_baseline_takes_the_measured_time(path, analysis):
-    from tracekit.analyzers.prediction.baseline import baseline
+    from tracekit.analyzers.predict import baseline
 
     base = baseline(tracekit.load(path), analysis(path.name.removeprefix("h200_").removesuffix(".json.gz")))
     assert base.latency_ns == pytest.approx(base.stated_ns, rel=0.05)

@@ -7,8 +7,8 @@ import pytest
 
 import tracekit
 from benchmarks.slow_scripts import table
-from tracekit.reports.export import schema, to_json
-from tracekit.reports.headline import headline
+from tracekit.reports.answer import headline
+from tracekit.reports.answer.export import schema, to_json
 
 TRACES = table.HERE / "traces"
 ROWS = {row["script"]: row for row in table.later()}

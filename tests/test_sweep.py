@@ -9,16 +9,12 @@ import torch
 from click.testing import CliRunner
 from tiny_models import write_model
 
-from tracekit.analyzers.crossovers import crossovers
-from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.analyzers.sweep_table import SWEEP
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import InputError, UnknownNameError
+from tracekit.analyzers.predict import SWEEP, crossovers
 from tracekit.cli import main
-from tracekit.reports.sweep_page import to_html
-from tracekit.reports.sweep_words import sentences, to_text
-from tracekit.sweeps import measured
-from tracekit.sweeps.grid import grid
-from tracekit.sweeps.run_sweep import sweep
+from tracekit.measure import grid, sweep, sweep_measured
+from tracekit.reports.measure import sentences, sweep_html, sweep_text
+from tracekit.run import Settings
 
 
 def rows(apply, gains, idle=0.0, largest=24, length=512, refused="", source="modelled"):
@@ -85,14 +81,14 @@ def test_measured_points_stand_beside_their_predictions():
     assert "compile pays from batch 2 at 512 tokens on t4 (1.20×, measured there)." in said
     assert any("0.833 to 1.00 times the predicted time. 2 of 4 measured speed-ups" in line for line in said)
     assert "int8 was not measured on t4: The time limit was reached." in said
-    assert "nothing was measured" not in to_text(table(*parts, *seen))
-    pages = [to_html(table(*each), "model") for each in (parts, (*parts, *seen))]
+    assert "nothing was measured" not in sweep_text(table(*parts, *seen))
+    pages = [sweep_html(table(*each), "model") for each in (parts, (*parts, *seen))]
     assert ["dashed: measured" in page for page in pages] == [False, True]
     assert 'class="line-1 measured"' in pages[1] and "compile, measured: " in pages[1]
 
 
 def test_names_in_a_page_are_escaped():
-    page = to_html(table(rows("none", [1.0, 1.0]), rows("<script>", [1.0, 2.0])), "<b>model</b>")
+    page = sweep_html(table(rows("none", [1.0, 1.0]), rows("<script>", [1.0, 2.0])), "<b>model</b>")
     assert "<script>" not in page and "<b>model" not in page
     assert "&lt;script&gt;" in page
 
@@ -124,12 +120,14 @@ def test_a_sweep_leaves_a_page_and_a_table(tiny):
     points, folder = tiny
     assert len(list(csv.DictReader(io.StringIO((folder / "grid.csv").read_text())))) == len(points)
     assert "gradient-checkpointing cannot be applied on t4" in (folder / "grid.html").read_text()
-    assert "Modelled" in to_text(points, width=100)
+    assert "Modelled" in sweep_text(points, width=100)
 
 
 @pytest.mark.usefixtures("same_process")
 def test_points_are_measured_on_this_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(measured, "BUDGET_S", 1.0)  # short blocks, rather than a limit that a busy machine reaches
+    monkeypatch.setattr(
+        sweep_measured, "BUDGET_S", 1.0
+    )  # short blocks, rather than a limit that a busy machine reaches
     model = str(write_model(tmp_path / "tiny", "gpt2"))
     apply = ("half-precision", "cuda-graphs")
     points = sweep(model, batch_size=2, seq_len=8, apply=apply, measure=True, device="cpu", max_seconds=300)

@@ -8,14 +8,13 @@ from click.testing import CliRunner
 from tiny_models import write_model
 
 import tracekit
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.verification import Verification, Verified
+from tracekit.advise import acceptance_of
+from tracekit.advise.optimizations.speculative_decoding import tokens_a_pass
+from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.results import Verification, Verified
 from tracekit.cli import main
-from tracekit.optimizations.speculative_decoding import acceptance_of, tokens_a_pass
-from tracekit.runs.verification_file import joined
-from tracekit.verification.drafting import Draft
-from tracekit.verification.verify_run import verify_run
+from tracekit.measure import Draft, verify_run
+from tracekit.run import joined
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from torch import nn
 
 import tracekit
-from tracekit.analyzers.errors import InputError, TracekitError
-from tracekit.analyzers.hardware import find
+from tracekit.advise import OPTIMIZATIONS, parse
+from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.analyzers.cost.hardware import find
+from tracekit.apply import ScriptChanges
 from tracekit.cli import main
-from tracekit.measurement.script_run import FEWEST_CALLS, Command, main_module, timed
-from tracekit.optimizations import OPTIMIZATIONS, parse
-from tracekit.runs.run_file import read, write
-from tracekit.subjects.script_changes import ScriptChanges
-from tracekit.verification import verify_script
-from tracekit.verification.verify_run import ON_A_CPU, verify_run
+from tracekit.measure import verify_run, verify_script
+from tracekit.measure.script_run import FEWEST_CALLS, Command, main_module, timed
+from tracekit.measure.verifying import ON_A_CPU
+from tracekit.run import read, write
 
 SCRIPT = """
 import sys

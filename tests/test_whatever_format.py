@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pytest
 from whatever_state import check
 
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.trace import load
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT / "examples", ROOT.parent / "shared")

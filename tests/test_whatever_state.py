@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from whatever_state import check, sample_text
 
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import load
 
 RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FIELDS = sorted(set(re.findall(r'"([^"]+)":', sample_text())) - {"traceEvents"})

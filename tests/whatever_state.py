@@ -9,12 +9,10 @@ from pathlib import Path
 import xxhash
 
 import tracekit
-from tracekit.analyzers import store
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.trace import Trace
-from tracekit.reports import export
+from tracekit.analyzers.trace import Trace, load, store
+from tracekit.reports.answer import export
 
 SAMPLE = Path(__file__).parents[1] / "examples/traces/h200_compile-and-graph.json.gz"
 FROM_US = 4367329725000.0

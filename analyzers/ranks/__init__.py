@@ -1,2 +1,19 @@
-"""Analyzes the ranks of a job: summarizes each, matches their collectives, aligns their clocks, and finds who waits for
-whom."""
+"""Analyzes the ranks of a job: summarizes each, matches their collectives, aligns their clocks, and finds who waits
+for whom.
+"""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.ranks.belonging import copies, foreign
+    from tracekit.analyzers.ranks.causes import Reason
+    from tracekit.analyzers.ranks.job import analyze_ranks
+    from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
+    from tracekit.analyzers.ranks.stragglers import LEAST_COST
+    from tracekit.analyzers.ranks.summary import RankSummary, summarize
+    from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED, LARGER_BUCKETS
+    from tracekit.analyzers.ranks.what_ifs import IN_TIME
+else:
+    __getattr__ = lazily(__name__, __file__)

@@ -13,10 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.kernel_names import is_copy_to_host
-from tracekit.analyzers.attribution.nesting import take
-from tracekit.analyzers.breakdown.covered import Covered
-from tracekit.analyzers.breakdown.host_kinds import synchronises
+from tracekit.analyzers.attribute import Covered, is_copy_to_host, synchronises, take
 from tracekit.analyzers.ranks.own_time import Occupied
 
 Ints = npt.NDArray[np.int64]

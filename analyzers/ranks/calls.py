@@ -8,12 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.kernel_names import is_communication, matching
-from tracekit.analyzers.attribution.nesting import Nest, take
-from tracekit.analyzers.costs import dtypes
-from tracekit.analyzers.costs.messages import kind_of
-from tracekit.analyzers.readers.collective_args import RECORDED_AS
-from tracekit.analyzers.recorded_dims import recorded_dims
+from tracekit.analyzers.attribute import Nest, is_communication, matching, take
+from tracekit.analyzers.cost import kind_of, tensors
+from tracekit.analyzers.trace import RECORDED_AS, recorded_dims
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -112,7 +109,7 @@ def _range_around(host: pd.DataFrame, launch: Ints) -> Ints:
 def _said(name: str, values: str, shapes: str, types: str) -> Said:
     try:
         called, sent, received, element, _, group, sequence, source, target = json.loads(values)
-        dtype = dtypes.find(element)
+        dtype = tensors.find(element)
         size = max(int(sent), int(received)) * (dtype.bytes if dtype else 0)
         kind = kind_of(called) or kind_by_name(called)
         peer = int(target) if kind == "send" else int(source) if kind == "receive" else -1
@@ -126,7 +123,7 @@ def _of_shapes(shapes: str, types: str) -> tuple[int, str]:
     """Return the bytes and the dtype of the first tensor."""
     try:
         element = json.loads(types)[0]
-        dtype = dtypes.find(element)
+        dtype = tensors.find(element)
     except (ValueError, TypeError, IndexError):
         return 0, ""
     shape = recorded_dims(shapes, 0)

@@ -1,14 +1,17 @@
 """The own time of each rank in each step by class, and the counts of its work."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.analyzers.core import Interval, t_quantile
 from tracekit.analyzers.ranks.summary import RankSummary
 
 Floats = npt.NDArray[np.float64]
+
 
 CLASSES = ("compute", "copies", "data loading", "garbage collection", "host")
 _CLASS_OF = {
@@ -67,3 +70,34 @@ def _idle(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> dic
         sums = np.bincount(place, time[rows].astype(np.float64), len(ranks) * steps)
         times[str(name)] = sums.astype(np.float64).reshape(len(ranks), steps)
     return times
+
+
+Bools = npt.NDArray[np.bool_]
+
+OUTLIER = 5.0
+LEAST_FOR_SPREAD = 4
+"""With fewer ranks, it is unknown how much ranks usually differ."""
+_MAD = 1.4826
+
+
+def outliers(excess: Floats, peers: Sequence[Sequence[int]]) -> Bools:
+    """Return, for each rank, whether its excess is OUTLIER times the usual deviation; with few ranks, all are.
+
+    A rank with few peers makes its peers deviate, so the usual deviation is that of the other ranks.
+    """
+    if len(excess) < LEAST_FOR_SPREAD:
+        return np.ones(len(excess), dtype=bool)
+    apart = np.abs(excess - np.median(excess))
+    usual = np.full(len(excess), np.median(apart))
+    for rank in np.flatnonzero([len(mine) + 1 < LEAST_FOR_SPREAD for mine in peers]).tolist():
+        usual[rank] = np.median(np.delete(apart, [rank, *peers[rank]]))
+    return excess > OUTLIER * _MAD * usual
+
+
+def mean_interval(values: npt.NDArray, confidence: float) -> Interval:
+    """Return the mean with its two-sided interval, which is infinitely wide for fewer than two values."""
+    mean = float(np.mean(values)) if len(values) else math.nan
+    if len(values) < 2:
+        return Interval(-math.inf, mean, math.inf)
+    half = t_quantile(0.5 + confidence / 2, len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Interval(mean - half, mean, mean + half)

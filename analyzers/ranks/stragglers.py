@@ -24,13 +24,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.core import Interval
 from tracekit.analyzers.ranks.causes import beyond
-from tracekit.analyzers.ranks.even_pace import longest_pause, pace
-from tracekit.analyzers.ranks.mean_interval import mean_interval
-from tracekit.analyzers.ranks.outliers import LEAST_FOR_SPREAD, outliers
-from tracekit.analyzers.ranks.own_parts import OwnParts
-from tracekit.analyzers.ranks.peers import peers, typical
+from tracekit.analyzers.ranks.own_parts import LEAST_FOR_SPREAD, OwnParts, mean_interval, outliers
+from tracekit.analyzers.ranks.peers import longest_pause, pace, peers, typical
 from tracekit.analyzers.ranks.program import Program
 from tracekit.analyzers.ranks.simulate import step_times
 

@@ -6,16 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribution.kernel_names import is_communication
-from tracekit.analyzers.attribution.nesting import take
-from tracekit.analyzers.breakdown.gaps import Idle, find_gaps
-from tracekit.analyzers.breakdown.idle_causes import UNKNOWN
+from tracekit.analyzers.attribute import UNKNOWN, Idle, find_gaps, is_communication, take
 from tracekit.analyzers.ranks import alone
 from tracekit.analyzers.ranks.alone import Alone
 from tracekit.analyzers.ranks.calls import calls_of_cpu, calls_of_device
-from tracekit.analyzers.ranks.host_times import host_times
-from tracekit.analyzers.ranks.own_time import of_device
-from tracekit.analyzers.ranks.rank_work import rank_work
+from tracekit.analyzers.ranks.own_time import host_times, of_device, rank_work
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
 from tracekit.analyzers.trace import ProcessGroup, Trace
 

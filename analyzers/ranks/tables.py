@@ -1,7 +1,6 @@
 """The tables of a job of several ranks, with documented columns."""
 
-from tracekit.analyzers.schema import Column, Table
-from tracekit.analyzers.shared_columns import STEP
+from tracekit.analyzers.core import STEP, Column, Table
 
 _RANK = Column("rank", "int64", "", "rank of the process in the job")
 _START = Column("start_ns", "int64", "ns", "start, after the base time of the rank's trace")

@@ -1,27 +1,77 @@
 """Simulates the gain of a job from changes: fixed ranks and links, balanced work, other communication, and none."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.cost import GPU, Message, hardware
+from tracekit.analyzers.predict import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
 from tracekit.analyzers.ranks import transfer_changes
 from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.causes import MORE
 from tracekit.analyzers.ranks.job_tables import hosts_of
 from tracekit.analyzers.ranks.result import WhatIf
-from tracekit.analyzers.ranks.sharding_within_hosts import Spread, within_hosts
 from tracekit.analyzers.ranks.simulate import step_times, with_transfers
 from tracekit.analyzers.ranks.stragglers import Costs
 from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED
+
+Floats = npt.NDArray[np.float64]
+
+
+Shard = Literal["all-gather", "reduce-scatter"]
+_SHARDS: tuple[Shard, ...] = get_args(Shard)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The ranks of a group, and the number of hosts that they are on; 0: unknown."""
+
+    ranks: int
+    hosts: int
+
+    @property
+    def inside(self) -> int:
+        """Ranks on each host; 0 if these are unequal, or the group is on one host."""
+        return self.ranks // self.hosts if self.hosts > 1 and self.ranks % self.hosts == 0 else 0
+
+
+def within_hosts(
+    collectives: pd.DataFrame, kinds: Mapping[int, str], spreads: Mapping[int, Spread], gpu: GPU | None
+) -> Floats | None:
+    """Return the factors; None without a known GPU or an FSDP group over several hosts."""
+    factors = np.ones(len(collectives))
+    changed = False
+    for kind in _SHARDS if gpu else ():
+        of_kind = collectives[(collectives["kind"] == kind) & (collectives["bytes"] > 0)]
+        for number, rows in of_kind.groupby("group"):
+            spread = spreads[int(str(number))]
+            if gpu and kinds.get(int(str(number))) == "fsdp" and spread.inside > 1:
+                sizes, at = np.unique(rows["bytes"].to_numpy(), return_inverse=True)
+                factors[rows.index] = np.array([_factor(kind, int(size), spread, gpu) for size in sizes])[at]
+                changed = True
+    return factors if changed else None
+
+
+def _factor(kind: Shard, size: int, spread: Spread, gpu: GPU) -> float:
+    now = message_ns(Message(kind, size, spread.ranks), gpu, "ib")
+    within = message_ns(Message(kind, size, spread.inside), gpu, "nvlink")
+    return (within + (_between(size / spread.inside, spread.hosts) if kind == "reduce-scatter" else 0.0)) / now
+
+
+def _between(size: float, hosts: int) -> float:
+    """Return the time of an all-reduce of a shard between hosts, in ns: each GPU has an adapter."""
+    return 2 * (hosts - 1) / hosts * size / (ADAPTER_GBS * SUSTAINED) + 2 * np.ceil(np.log2(hosts)) * HOP_NS
+
 
 IN_TIME = "launch-in-time"
 _LIMITS = {IN_TIME: 1, "free-transfers": 2}
 """Gains that are upper limits come last."""
 _UNEVEN = ("pipeline", "expert")
 """Parallelisms that divide the work, and may divide it unevenly."""
-Floats = npt.NDArray[np.float64]
 
 
 def what_ifs(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, faster: Floats | None) -> tuple[WhatIf, ...]:

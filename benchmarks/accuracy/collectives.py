@@ -9,7 +9,7 @@ from measurements.collectives import FILE, TOLD_FROM, collectives
 
 from accuracy.chapter import Chapter, NothingToCompareError, at_most, percent, table
 from accuracy.traced_collectives import written
-from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.cost.time import estimate
 
 _LONG = 8 << 20
 _SIZES = ("to 256 KB", "1 and 4 MB", "from 16 MB")

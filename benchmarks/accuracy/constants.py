@@ -10,10 +10,10 @@ from accuracy.chapter import Chapter, table
 
 _ROOT = Path(__file__).parents[2]
 _TABLES = {
-    "analyzers/kernel_time/constants.toml": "kernel time",
-    "analyzers/hardware/calibration.toml": "what each GPU sustains, and its host",
-    "analyzers/prediction/host_costs.toml": "host time of an op by its class",
-    "analyzers/prediction/intervals.toml": "widths of intervals",
+    "analyzers/cost/time/constants.toml": "kernel time",
+    "analyzers/cost/hardware/calibration.toml": "what each GPU sustains, and its host",
+    "analyzers/predict/host_costs.toml": "host time of an op by its class",
+    "analyzers/predict/intervals.toml": "widths of intervals",
 }
 _MODULES = {
     "analyzers/kernel_time": "kernel time, in code",
@@ -27,22 +27,21 @@ formulas. *Defined*: those of the files below, which come from a definition or a
 all others, including limits and tolerances of decisions. *With an interval*: a low, an expected and a high value,
 counted once."""
 _DEFINED = {
-    "analyzers/costs/attention_layouts.py": "positions of arguments",
-    "analyzers/costs/call.py": "bytes of types",
-    "analyzers/costs/convolution.py": "positions of arguments",
-    "analyzers/costs/dtypes.py": "bytes and numbers of types",
-    "analyzers/costs/losses.py": "FLOPs of formulas",
-    "analyzers/costs/norm.py": "FLOPs of formulas",
-    "analyzers/costs/optimizers.py": "FLOPs of formulas",
-    "analyzers/costs/pointwise.py": "FLOPs of formulas",
-    "analyzers/costs/recurrent.py": "gates of a cell",
-    "analyzers/costs/serving_layers.py": "FLOPs of formulas",
-    "analyzers/costs/softmax.py": "FLOPs of formulas",
-    "analyzers/kernel_time/attention_tiles.py": "tiles in the kernels' sources",
-    "analyzers/kernel_time/kernel_kinds.py": "limits in PyTorch's sources",
-    "analyzers/prediction/batch_size.py": "dims of arguments",
-    "analyzers/prediction/saved_counts.py": "tensors that PyTorch's backward formulas keep",
-    "analyzers/prediction/workspaces.py": "bytes that PyTorch reserves for cuBLAS",
+    "analyzers/cost/ops/attention.py": "positions of arguments",
+    "analyzers/cost/ops/call.py": "bytes of types",
+    "analyzers/cost/ops/convolution.py": "positions of arguments",
+    "analyzers/cost/ops/tensors.py": "bytes and numbers of types",
+    "analyzers/cost/ops/norm.py": "FLOPs of formulas",
+    "analyzers/cost/ops/training.py": "FLOPs of formulas",
+    "analyzers/cost/ops/pointwise.py": "FLOPs of formulas",
+    "analyzers/cost/ops/fused_layers.py": "gates of a cell",
+    "analyzers/cost/ops/serving_layers.py": "FLOPs of formulas",
+    "analyzers/cost/ops/reduction.py": "FLOPs of formulas",
+    "analyzers/cost/time/attention.py": "tiles in the kernels' sources",
+    "analyzers/cost/time/kernel_kinds.py": "limits in PyTorch's sources",
+    "analyzers/predict/batch_size.py": "dims of arguments",
+    "analyzers/predict/training_memory.py": "tensors that PyTorch's backward formulas keep",
+    "analyzers/predict/memory.py": "bytes that PyTorch reserves for cuBLAS",
 }
 """Files whose named constants are read off a definition or a library's sources, and which of these."""
 _BEFORE = "8549e3d", 757, 609

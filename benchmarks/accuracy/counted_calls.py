@@ -9,7 +9,7 @@ from measurements.own import cost_of
 
 from accuracy.chapter import Target, at_most, table
 from accuracy.counted_causes import cause
-from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.cost import Product
 
 FILE = Path(__file__).parents[1] / "data" / "h200_counters.csv"
 _LARGE_BYTES = 1 << 20

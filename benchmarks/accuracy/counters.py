@@ -9,7 +9,7 @@ import pandas as pd
 from accuracy.chapter import Chapter, Target, at_most, table
 from accuracy.counted_calls import calls, families, listing, targets
 from tracekit.analyzers import analyze
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import load
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 _RUNS = ("h200_gpt2_prefill", "h200_gpt2_decode")

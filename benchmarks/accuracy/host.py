@@ -9,13 +9,11 @@ from measurements.modelled_step import ModelledStep, modelled
 from measurements.steps import TimedStep, full, unseen
 
 from accuracy.chapter import Chapter, at_least, at_most, percent, seen, table
-from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.baseline import baseline
-from tracekit.analyzers.prediction.host_costs import HostCosts, assumed, calibrated
-from tracekit.analyzers.prediction.reproduction import Reproduction
-from tracekit.analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.core import Interval, TracekitError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import HostCosts, Reproduction, assumed, baseline, calibrated
+from tracekit.analyzers.trace import load
 
 _ROOT = Path(__file__).parents[2]
 _CALIBRATION = _ROOT / "benchmarks" / "data" / "h200_calibration.json"

@@ -7,7 +7,7 @@ import numpy as np
 from measurements.row import Row
 
 from accuracy.chapter import percent, table
-from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.cost import estimate_ns
 
 _WORST = 12
 _CAUSES = {

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from accuracy.chapter import percent, table
 from tracekit.analyzers import analyze
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.prediction.baseline import baseline
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.cost import estimate_ns
+from tracekit.analyzers.predict import baseline
+from tracekit.analyzers.trace import load
 
 Step = tuple[str, float, float]
 """Name of the trace, modelled time and measured time in microseconds."""

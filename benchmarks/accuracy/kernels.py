@@ -12,7 +12,7 @@ from measurements.row import Row
 from accuracy.chapter import Chapter, Target, at_most, percent, seen, table
 from accuracy.kernel_misses import worst
 from accuracy.kernel_traces import steps, written
-from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.cost import estimate_ns
 
 _DATA = Path(__file__).parents[1] / "data"
 _SAMPLE, _SEED = 400, 0
@@ -109,7 +109,7 @@ with constants fitted on the other half of them (`benchmarks/halves.py`; memory-
 rows would otherwise be those of the fit). **Held out**: the constants were fitted without any row of the GPU
 (`benchmarks/held_out.py`); known are its data sheet and its sustained GEMM and copy rates, which `tracekit calibrate`
 measures in a minute. **Data sheet only**: the sustained rates are also estimated, from its power limit and bandwidth
-and the energy of a FLOP on the other GPUs (`analyzers/hardware/data_sheet.py`). Left out: GEMMs whose weights, and
+and the energy of a FLOP on the other GPUs (`analyzers/cost/hardware/data_sheet.py`). Left out: GEMMs whose weights, and
 decode attention whose keys, were in the L2 (in a model they are not), and aiconfigurator's fp8 GEMMs, whose times
 include the quantization of the input. NeuSight's times include the launch overhead, which is subtracted: 0.6 of the
 shortest call on a GPU, derived from sums of 60 MB and more."""

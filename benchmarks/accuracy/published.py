@@ -10,7 +10,7 @@ from accuracy.published_cases import TABLE, cases
 from accuracy.published_causes import cause
 from accuracy.published_runs import Predicted, predicted
 from accuracy.published_split import split
-from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.core import Interval
 
 _WORST = 8
 _INTRO = """Each published run is modelled (`--device model`: without trace or GPU), and the optimization is predicted

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from accuracy.chapter import percent, table
 from accuracy.published_runs import run
-from tracekit.analyzers.prediction.baseline import Baseline
+from tracekit.analyzers.predict import Baseline
 
 _GPU, _MODEL = "a100-80gb-sxm", "bert-base-uncased"
 _MS = {

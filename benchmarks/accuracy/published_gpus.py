@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import GPU, hardware
 
 
 def gpu(name: str) -> GPU:

@@ -11,16 +11,14 @@ from blind.hosts import HOST_LOGS
 
 from accuracy import published_gpus
 from accuracy.published_cases import Case
+from tracekit.advise import parse, scenarios, speedup, unchanged
+from tracekit.advise.outcomes import sources
 from tracekit.analyzers import analyze
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.baseline import Baseline, baseline
-from tracekit.analyzers.prediction.uncertainty import Sources
-from tracekit.analyzers.readers import load
-from tracekit.capture import model_trace
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
-from tracekit.optimizations import parse
-from tracekit.planning.scenarios import scenarios, sources, speedup, unchanged
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.predict import Baseline, Sources, baseline
+from tracekit.analyzers.trace import load
+from tracekit.capture import complete, model_trace
+from tracekit.run import Settings
 
 _NOT_BUNDLED = {
     "llama-2-7b": {

@@ -6,7 +6,7 @@ import numpy as np
 
 from accuracy.chapter import percent, table
 from accuracy.published_runs import run
-from tracekit.analyzers.transforms.by_cost import which
+from tracekit.analyzers.predict import which
 
 _PUBLISHED = {"blocks": 0.898, "LM head": 0.069, "attention": 0.376, "MLP": 0.256, "two norms": 0.225}
 _LAYERS = {

@@ -8,8 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from accuracy.chapter import Chapter, NothingToCompareError, percent, table
-from tracekit.analyzers.prediction import uncertainty
-from tracekit.analyzers.prediction.uncertainty import MOST_QUOTED, Evidence, Sources, interval, widths
+from tracekit.analyzers.predict import MOST_QUOTED, Evidence, Sources, interval, uncertainty, widths
 
 ROUNDS = Path(__file__).parents[1] / "blind" / "rounds"
 _EVIDENCE: dict[str, Evidence] = {"capture": "timed", "trace": "profiled"}
@@ -21,7 +20,7 @@ in bf16 (a mixture in half precision: 1.7, now 8.6, measured 8.5); CUDA graphs a
 within the device; the cost of compiled launches follows the run's host. One error is not due to the model: steps of the
 same run took 1.3 to 1.9 times as long when traced as when measured, and optimizations of host time gained
 correspondingly less. The interval now includes this, and later rounds time each run in two processes."""
-_LEFT_OUT = """Fraction of the rows inside their intervals (`analyzers/prediction/intervals.toml`): all rows, and rows
+_LEFT_OUT = """Fraction of the rows inside their intervals (`analyzers/predict/intervals.toml`): all rows, and rows
 whose machine, model family or optimization was left out when the widths were measured (mean of the groups):"""
 
 

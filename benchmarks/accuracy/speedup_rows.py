@@ -9,16 +9,13 @@ from statistics import median
 
 import msgspec
 
+from tracekit.advise import parse, pays, scenarios, speedup, too_large, unchanged
 from tracekit.analyzers import analyze
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.baseline import Baseline, baseline
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import Interval, TracekitError
+from tracekit.analyzers.predict import Baseline, baseline
 from tracekit.analyzers.results import Analysis
-from tracekit.capture.models import find
-from tracekit.optimizations import parse
-from tracekit.planning.scenarios import scenarios, speedup, too_large, unchanged
-from tracekit.planning.search import pays
+from tracekit.analyzers.trace import load
+from tracekit.capture import find
 
 _ROOT = Path(__file__).parents[2]
 ROWS = _ROOT / "benchmarks" / "data" / "h200_speedups.csv"

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from accuracy.chapter import Chapter, NothingToCompareError, Target, at_least, at_most, percent, seen, table, within
 from accuracy.speedup_causes import cause
 from accuracy.speedup_rows import LOSS, ROWS, TIE, Row, cells, predicted_before, predicted_now
-from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.core import Interval
 
 _WORST = 14
 _INTRO = """Each run was timed and traced on an H200 (2026-11-21, torch 2.11, transformers 5.17, torchao 0.18,

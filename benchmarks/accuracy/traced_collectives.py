@@ -7,9 +7,9 @@ import pandas as pd
 
 from accuracy.chapter import table
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.collective_messages import messages
-from tracekit.analyzers.kernel_time.collectives import collective_ns
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.attribute import messages
+from tracekit.analyzers.cost import collective_ns
+from tracekit.analyzers.trace import load
 
 _TRACES = ("a100_resnet-ddp_nccl", "v100_resnet-ddp_float-ts", "ranks/rank-0", "ranks/rank-1")
 _INTRODUCTION = """Kernels in public traces that record their message sizes, in µs: modelled for the GPU's link, and for

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from joined import TIE, Row
 
-from tracekit.analyzers.interval import Interval
-from tracekit.planning.search import pays
+from tracekit.advise import pays
+from tracekit.analyzers.core import Interval
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,11 @@ from hosts import HOST_LOGS
 from plan import Run, read
 from stating import stated
 
-from tracekit.analyzers import cache
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.start import start
-from tracekit.optimizations import parse
-from tracekit.planning.scenarios import refusal, scenarios, sources, speedup, unchanged
+from tracekit.advise import parse, refusal, scenarios, speedup, unchanged
+from tracekit.advise.outcomes import sources
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.predict import Baseline, start
+from tracekit.analyzers.trace import cache
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import msgspec
 from plan import Run
 
 import tracekit
-from tracekit.analyzers.capture_info import CaptureInfo, Latency
+from tracekit.analyzers.trace import CaptureInfo, Latency
 
 
 def stated(trace: Path, run: Run, row: dict[str, Any], machine: dict[str, Any], out: Path) -> Path:

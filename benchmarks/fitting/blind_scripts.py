@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fitting.conformal import COVERAGE, Floats, Judged, inside
-from tracekit.analyzers.prediction.uncertainty import Sources
+from tracekit.analyzers.predict import Sources
 
 sys.path.append(str(Path(__file__).parents[2]))
 

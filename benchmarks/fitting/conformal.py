@@ -11,7 +11,8 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.prediction.uncertainty import Sources, host_ends
+from tracekit.analyzers.predict import Sources
+from tracekit.analyzers.predict.uncertainty import host_ends
 
 Floats = npt.NDArray[np.float64]
 

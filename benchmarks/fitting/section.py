@@ -9,7 +9,7 @@ from measurements.row import Row
 
 from fitting.constants_file import Value, write
 from fitting.search import Constants, fitted
-from tracekit.analyzers.kernel_time import estimate
+from tracekit.analyzers.cost.time import estimate
 
 _CAPS = {"rate": 1.03}
 """Rate of a stream that only reads, relative to that of a copy."""

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from fused.device_time import copy_rate, kernel_us, sets_for, wall_us
-from tracekit.fusion import proof
-from tracekit.fusion.catalogue import TEMPLATES
-from tracekit.fusion.writing import Written, load, text
+from tracekit.fuse import proof
+from tracekit.fuse.catalogue import TEMPLATES
+from tracekit.fuse.writing import Written, load, text
 
 _PROOF_S = 20
 """Seconds for proofs, after the timing."""
@@ -48,7 +48,7 @@ def run(predictions: dict, out: Path, device: str, until: float) -> None:
 
 def _proved(template: str, device: str) -> dict:
     """Prove a template on this device, with its gradients, in bf16."""
-    kernel = import_module(f"tracekit.fusion.kernels.{template}")
+    kernel = import_module(f"tracekit.fuse.kernels.{template}")
     checks = proof.prove(kernel, template, (torch.bfloat16,), trains=True, device=device)
     failed = [f"{each.name}: {each.error:.2g} {each.detail}" for each in proof.failed(checks)]
     print(f"{template:20s} {len(checks)} checks, failed: {failed or 'none'}", flush=True)

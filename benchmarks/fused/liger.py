@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracekit.capture import models
-from tracekit.capture.settings import Settings
+from tracekit.run import Settings
 
 
 def knows(settings: Settings) -> bool:

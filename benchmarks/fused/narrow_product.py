@@ -11,8 +11,8 @@ import triton.language as tl
 
 from fused import earlier_product
 from fused.device_time import kernel_us, sets_for
-from tracekit.fusion.kernels import weight_only_product as ours
-from tracekit.fusion.kernels.weight_only_product import _value
+from tracekit.fuse import weight_only_product as ours
+from tracekit.fuse.kernels.weight_only_product import _value
 
 GROUP = 64
 _MOST_SETS = 256

@@ -20,14 +20,12 @@ from fused.kernels_part import _tuples
 from fused.liger import knows, liger_model
 from fused.quiet import Quiet
 from fused.steps_predicted import graph_path, settings_of
-from tracekit.analyzers import hardware
-from tracekit.analyzers.fusion.graph import read
-from tracekit.analyzers.fusion.planned_kernels import plan
-from tracekit.capture import models, record, workloads
-from tracekit.capture.annotate import NoRanges
-from tracekit.capture.numerics import numerics
-from tracekit.capture.settings import Settings
-from tracekit.fusion.writing import Written, load, text
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import plan
+from tracekit.analyzers.fuse.graph import read
+from tracekit.capture import NoRanges, device_run, models, numerics, workloads
+from tracekit.fuse.writing import Written, load, text
+from tracekit.run import Settings
 
 _ROUNDS = 3
 _STEPS = 10
@@ -161,7 +159,7 @@ class RunTimes:
             _applied(used, model)
             with self._quiet():
                 path = self._out / f"{self._name}-{which}.trace.json.gz"
-                record.write_run(model, prepared, self._settings, path, lambda _: None)
+                device_run.write_run(model, prepared, self._settings, path, lambda _: None)
 
 
 def _with_layers(name: str, layers: int, out: Path) -> str:
@@ -225,7 +223,7 @@ def kernels_of_step(step: Callable[[], Any]) -> dict[str, Any]:
 
 def main(name: str, out: str, gpu: str, device: str, until: str, parts: str, layers: str) -> None:
     if device == "cpu":
-        from tracekit.fusion.proof import interpret
+        from tracekit.fuse.proof import interpret
 
         interpret()
     RunTimes(name, Path(out), gpu, device, float(until), parts.split(","), int(layers)).run()

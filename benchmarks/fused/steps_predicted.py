@@ -4,17 +4,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers import hardware, readers
-from tracekit.analyzers.fusion.graph import read
-from tracekit.analyzers.fusion.placement import placed
-from tracekit.analyzers.prediction.start import start
-from tracekit.analyzers.transforms.fused_groups import positions, rows_of
+from tracekit.advise import FusedKernels, predicted_speedup
+from tracekit.advise.outcomes import OUTCOMES
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import placed
+from tracekit.analyzers.fuse.graph import read
+from tracekit.analyzers.predict import positions, rows_of, start
+from tracekit.analyzers.trace import reading
+from tracekit.capture import complete as planned_run
 from tracekit.capture import model_trace
-from tracekit.capture.complete_settings import complete as planned_run
-from tracekit.capture.settings import Settings
-from tracekit.fusion import run_graph
-from tracekit.optimizations.fused_kernels import FusedKernels
-from tracekit.planning.scenarios import OUTCOMES, predicted_speedup
+from tracekit.fuse import run_graph
+from tracekit.run import Settings
 
 HERE = Path(__file__).parents[1] / "predictions/fused_steps"
 """NAME.json.gz: the graph of each run, from which everything is predicted."""
@@ -52,7 +52,7 @@ def modelled(model: str, kind: str, gpu: str, folder: Path) -> dict[str, Any]:
 def from_trace(trace: Path, name: str, gpu: str) -> dict[str, Any]:
     """Return the predicted time of a step and of its kernels, before and after, and of each template's groups."""
     graph = read(graph_path(name))
-    _, base = start(readers.load(trace), hardware.find(gpu))
+    _, base = start(reading.load(trace), hardware.find(gpu))
     assert base is not None
     base, every = replace(base, graph=lambda: graph), FusedKernels("all")
     gain = predicted_speedup(every, base)

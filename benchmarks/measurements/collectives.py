@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from tracekit.analyzers.costs.messages import Message
-from tracekit.analyzers.kernel_time.collectives import Between
+from tracekit.analyzers.cost import Message
+from tracekit.analyzers.cost.time.links import Between
 
 FILE = Path(__file__).parents[1] / "data" / "h200_collectives.csv"
 BETWEEN: dict[str, Between] = {"direct": "nvlink", "no-p2p": "host"}

@@ -6,15 +6,12 @@ from functools import cached_property
 import numpy as np
 
 from measurements.steps import TimedStep
-from tracekit.analyzers import hardware, ranges
-from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.prediction.host_costs import HostCosts
-from tracekit.capture import fake_run
-from tracekit.capture.host_op_counts import Work, host_work
+from tracekit.analyzers.cost import GPU, hardware
+from tracekit.analyzers.predict import HostCosts
+from tracekit.analyzers.trace import ranges
+from tracekit.capture import Recording, steps
+from tracekit.capture.fake.timeline import ModelledKernel, Work, host_work, kernel_of, lay_out
 from tracekit.capture.latency import PHASE_NAMES
-from tracekit.capture.modelled_kernels import ModelledKernel, kernel_of
-from tracekit.capture.modelled_timeline import lay_out
-from tracekit.capture.recording import Recording
 
 _NO_HOST = 0.01
 _MOST = 5.0
@@ -60,7 +57,7 @@ class ModelledStep:
 
 def modelled(timed: TimedStep, gpu_id: str = "h200") -> ModelledStep:
     gpu = hardware.find(gpu_id)
-    recording = fake_run.run(timed.settings, gpu).recording
+    recording = steps.run(timed.settings, gpu).recording
     kernels = [kernel_of(call, gpu, tf32=timed.settings.dtype == "tf32") for call in recording.calls]
     return ModelledStep(timed, recording, kernels, gpu)
 

@@ -8,9 +8,9 @@ import pandas as pd
 
 from measurements.row import Row
 from measurements.signatures import TYPES, read
-from tracekit.analyzers.costs import Cost, cost_of_signature
-from tracekit.analyzers.costs.work import Attention, Product
-from tracekit.analyzers.hardware import find
+from tracekit.analyzers.cost import Attention, Product, cost_of_signature
+from tracekit.analyzers.cost.hardware import find
+from tracekit.analyzers.cost.ops.costs import Cost
 
 FILE = Path(__file__).parents[1] / "data" / "h200_kernels.csv"
 SEQUENCES = FILE.with_name("h100_sequences.csv")

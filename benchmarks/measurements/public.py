@@ -14,10 +14,10 @@ from pathlib import Path
 import pandas as pd
 
 from measurements.row import Row
-from tracekit.analyzers.costs.call import Cost, Family
-from tracekit.analyzers.costs.work import Attention, Backend, Precision, Product
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.hardware import GPU, find, resolve
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.cost import GPU, Attention, Cost, Family, Precision, Product
+from tracekit.analyzers.cost.hardware import find, resolve
+from tracekit.analyzers.cost.ops.work import Backend
 
 _SERVED = {"A100-SXM-80": "a100-80gb-sxm", "H100-SXM": "h100-sxm", "H200": "h200", "L40S": "l40s"}
 _SIZES = {"bfloat16": ("bf16", 2), "fp8": ("fp8", 1)}

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.cost import GPU, Cost
 
 Source = Literal["own", "aiconfigurator", "neusight"]
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.readers import load
-from tracekit.capture import models
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.trace import load
+from tracekit.capture import complete, models
+from tracekit.run import Settings
 
 _BENCHMARKS = Path(__file__).parents[1]
 LATENCIES = _BENCHMARKS / "data" / "h200_latencies.csv"

@@ -9,11 +9,10 @@ from typing import Any
 from accuracy.chapter import table
 
 import tracekit
-from tracekit.analyzers.interval import Interval
-from tracekit.bench.row import Row, from_csv
-from tracekit.reports.bench_report import largest_batch
-from tracekit.reports.names import model
-from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, speedup, times
+from tracekit.analyzers.core import Interval
+from tracekit.measure import Row, from_csv
+from tracekit.reports.measure.bench import largest_batch
+from tracekit.reports.words import ABSENT, duration, model, percent, quantity, significant, speedup, times
 
 _ROOT = Path(__file__).parents[2]
 _DATA = _ROOT / "benchmarks" / "data"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from accuracy.chapter import table
 from accuracy.speedup_rows import cells
 
-from tracekit.analyzers.interval import Interval
-from tracekit.reports.numbers import ABSENT, duration, percent, significant, speedup, times
+from tracekit.analyzers.core import Interval
+from tracekit.reports.words import ABSENT, duration, percent, significant, speedup, times
 
 _MARK = " ¹"
 _NOTE = "¹ Timed after a profiler in the same process, which overstates the gain of fewer launches."

@@ -6,7 +6,7 @@ import pandas as pd
 import sequences
 from layer_shares.compare import LIMIT, compared
 
-from tracekit.reports.numbers import percent
+from tracekit.reports.words import percent
 
 _SHARES = Path(__file__).parents[1] / "layer_shares"
 _SETS = {

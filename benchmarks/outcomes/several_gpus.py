@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ranks_gpu.scoring import Row, bandwidths, scalings, verdicts
 
-from tracekit.reports.numbers import ABSENT, percent
+from tracekit.reports.words import ABSENT, percent
 
 _DATA = Path(__file__).parents[1] / "ranks_gpu"
 _ROUNDS = {

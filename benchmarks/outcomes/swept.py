@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tracekit.reports.numbers import duration, quantity
+from tracekit.reports.words import duration, quantity
 
 _TABLE = Path(__file__).parents[1] / "data" / "h100_sweep_gpt2.csv"
 _INTRO = """## A measured sweep

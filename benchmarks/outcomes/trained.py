@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tracekit.bench.row import Row, from_csv
-from tracekit.reports.numbers import ABSENT, duration, percent, quantity, significant, times
+from tracekit.measure import Row, from_csv
+from tracekit.reports.words import ABSENT, duration, percent, quantity, significant, times
 
 _DATA = Path(__file__).parents[1] / "data" / "h200_quality"
 _INTRO = """`python examples/studies/quality/study.py`, which runs for four minutes, trains a model of GPT-2's shape (12

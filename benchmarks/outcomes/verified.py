@@ -7,12 +7,11 @@ from pathlib import Path
 
 from accuracy.chapter import table
 
-from tracekit.analyzers.verification import Verification, Verified
-from tracekit.optimizations import OPTIMIZATIONS
-from tracekit.reports.names import model
-from tracekit.reports.numbers import ABSENT, duration, measured, quantity, speedup
-from tracekit.reports.verification_report import from_to, why_not
-from tracekit.runs.verification_file import read
+from tracekit.advise import OPTIMIZATIONS
+from tracekit.analyzers.results import Verification, Verified
+from tracekit.reports.answer.measured import from_to, why_not
+from tracekit.reports.words import ABSENT, duration, measured, model, quantity, speedup
+from tracekit.run.files import read_verification
 
 _DATA = Path(__file__).parents[1] / "data" / "h200_verify"
 _MODELS = ("gpt2", "llama-1b", "mistral-7b")
@@ -47,7 +46,7 @@ def chapter() -> str:
 
 def _of_models(workload: str) -> list[Verification]:
     paths = (_DATA / f"{name}-{workload}.json" for name in _MODELS)
-    return [read(path) for path in paths if path.exists()]
+    return [read_verification(path) for path in paths if path.exists()]
 
 
 def _workload(title: str, runs: Sequence[Verification]) -> str:

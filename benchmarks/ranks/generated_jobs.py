@@ -16,12 +16,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers import readers
-from tracekit.analyzers.ranks.job import analyze_ranks
-from tracekit.analyzers.ranks.result import Job
-from tracekit.analyzers.ranks.summary import RankSummary, summarize
+from tracekit.analyzers.ranks import Job, RankSummary, analyze_ranks, summarize
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS
-from tracekit.analyzers.trace import ProcessGroup
+from tracekit.analyzers.trace import ProcessGroup, reading
 
 STEPS, RANKS_OF_A_HOST = 8, 8
 FAULTS = (
@@ -313,7 +310,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="Number of the first job; it is the seed.")
     asked = parser.parse_args()
-    counts = measure([summarize(readers.load(path)) for path in asked.traces], asked.jobs, asked.first)
+    counts = measure([summarize(reading.load(path)) for path in asked.traces], asked.jobs, asked.first)
     for fault in FAULTS:
         right, wrong = counts[fault, True], counts[fault, False]
         print(f"{fault:20} {right:4} of {right + wrong}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers import hardware
+from tracekit.analyzers.cost import hardware
 
 ABOVE = 1.05
 """How far a rate may exceed its data sheet, whose clocks are rounded."""

@@ -6,10 +6,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tracekit.bench.row import Row
-from tracekit.bench.run_grid import Grid, bench
-from tracekit.capture.settings import Settings
-from tracekit.commands._output import say
+from tracekit.cli._output import say
+from tracekit.measure import BenchGrid, Row, bench
+from tracekit.run import Settings
 
 Published = Mapping[tuple[str, str], float]
 
@@ -17,7 +16,7 @@ Published = Mapping[tuple[str, str], float]
 def run(models: Sequence[str], configurations: Sequence[str], folder: str, text: Path | None = None) -> list[Row]:
     """One token at a time, batch 1, on a cache of 100 tokens, on the GPU of this machine."""
     settings = Settings(model="", workload="decode", device="cuda")
-    return bench(Grid(models, configurations, [1], [100], settings, text), Path(folder), say)
+    return bench(BenchGrid(models, configurations, [1], [100], settings, text), Path(folder), say)
 
 
 def show(rows: Sequence[Row], published: Published, where: str) -> None:

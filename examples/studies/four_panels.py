@@ -5,10 +5,10 @@ python examples/studies/four_panels.py
 
 from pathlib import Path
 
-from tracekit.bench.row import from_csv
-from tracekit.reports.bench_report import to_html
+from tracekit.measure import from_csv
+from tracekit.reports.measure import bench_html
 
 if __name__ == "__main__":
     rows = [vars(row) for path in sorted(Path("studies").glob("*/bench.csv")) for row in from_csv(path)]
-    Path("studies/four_panels.html").write_text(to_html(rows), encoding="utf-8")
+    Path("studies/four_panels.html").write_text(bench_html(rows), encoding="utf-8")
     print("Written: studies/four_panels.html")

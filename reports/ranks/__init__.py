@@ -1,1 +1,10 @@
-"""Writes the analysis of a job's ranks as text, JSON, a page, and traces for Perfetto."""
+"""Writes the analysis of a job's ranks as text, JSON, a page, and tables."""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.reports.ranks import export, page, text
+else:
+    __getattr__ = lazily(__name__, __file__)

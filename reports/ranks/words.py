@@ -3,16 +3,10 @@
 import math
 from typing import Any
 
-from tracekit.analyzers.idle_tables import CAUSE_MEANINGS
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.ranks.causes import Reason
-from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
-from tracekit.analyzers.ranks.stragglers import LEAST_COST
-from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED, LARGER_BUCKETS
-from tracekit.analyzers.ranks.what_ifs import IN_TIME
-from tracekit.reports.names import printable, shortened
-from tracekit.reports.numbers import ABSENT, duration, percent, quantity
-from tracekit.reports.table_rows import rows_of
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.ranks import ACCUMULATED, IN_TIME, LARGER_BUCKETS, LEAST_COST, Job, Reason, Straggler, WhatIf
+from tracekit.analyzers.results import CAUSE_MEANINGS
+from tracekit.reports.words import ABSENT, duration, percent, printable, quantity, rows_of, shortened
 
 _FAMILIES = {"gemm": "GEMMs", "conv": "convolutions", "convolution": "convolutions", "attention": "attention kernels"}
 _LEAST_GAIN = 1.01

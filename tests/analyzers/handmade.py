@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.trace import DEVICE, HOST, PROBLEMS, DeviceProperties, Metadata, Trace
+from tracekit.analyzers.trace import HOST, CaptureInfo, DeviceProperties, Metadata, Trace
+from tracekit.analyzers.trace.trace import DEVICE, PROBLEMS
 
 _TEXT = {"category": "", "name": "", "shapes": "", "dtypes": "", "values": "", "strides": ""}
 _HOST_DEFAULTS = {"thread": 0, "correlation": -1, "external_id": -1, "sequence": -1, "forward_thread": -1, **_TEXT}

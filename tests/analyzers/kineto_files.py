@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.trace import Trace
+from tracekit.analyzers.trace import Trace, load
 
 TRACES = [
     "a100_resnet-ddp_nccl",

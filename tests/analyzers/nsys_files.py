@@ -4,8 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.trace import Trace
+from tracekit.analyzers.trace import Trace, load
 
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
 RUNTIME, KERNEL = "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from tracekit.analyzers.costs import Cost, cost_of_signature
+from tracekit.analyzers.cost import cost_of_signature
+from tracekit.analyzers.cost.ops.costs import Cost
 
 CPP_NAMES = {
     torch.float32: "float",

@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 from handmade import Handmade, addmm
 
-from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.attribution.kernel_names import is_communication
-from tracekit.analyzers.capture_info import CaptureInfo, Latency
-from tracekit.analyzers.ranges import module, step
-from tracekit.analyzers.roofline.bound_shares import BOUNDS
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribute import is_communication
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.results import BOUNDS
+from tracekit.analyzers.trace import CaptureInfo, Latency
+from tracekit.analyzers.trace.ranges import module, step
 
 H200 = hardware.find("h200")
 NEG_100_MB = {"shapes": "[[25000000]]", "dtypes": '["float"]', "values": '[""]'}

@@ -7,9 +7,9 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.kernel_names import is_helper
-from tracekit.analyzers.costs.generated import generated
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.attribute.kernel_names import is_helper
+from tracekit.analyzers.cost import generated
+from tracekit.analyzers.trace import load
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_compile-and-graph.json.gz"
 

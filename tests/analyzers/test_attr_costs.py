@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from handmade import Handmade, addmm
 
-from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.ranges import module
+from tracekit.analyzers import analyze
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.trace import CaptureInfo
+from tracekit.analyzers.trace.ranges import module
 
 H200 = hardware.find("h200")
 ADDMM = addmm(64, 256, 512)

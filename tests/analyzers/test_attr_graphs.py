@@ -7,8 +7,8 @@ import pytest
 from handmade import Handmade, addmm
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.ranges import step
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import load
+from tracekit.analyzers.trace.ranges import step
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_compile-and-graph.json.gz"
 

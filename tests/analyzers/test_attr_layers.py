@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.covered_time import union_ns
-from tracekit.analyzers.ranges import module, phase
+from tracekit.analyzers.attribute.intervals import union_ns
+from tracekit.analyzers.trace.ranges import module, phase
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 

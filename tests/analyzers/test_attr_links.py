@@ -5,8 +5,8 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.ranges import phase, step
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace.ranges import phase, step
 
 
 def host_names(trace, rows):

@@ -10,9 +10,8 @@ import pytest
 from kineto_files import TRACES
 
 from tracekit.analyzers import analyze, load
-from tracekit.analyzers.breakdown.whole_steps import in_steps
-from tracekit.analyzers.layer_result_tables import LAYER_OPS, LAYER_PARTS, LAYER_TYPES, LAYERS
-from tracekit.analyzers.result_tables import KERNELS, OPS, PHASES, STEPS, WORK
+from tracekit.analyzers.attribute import in_steps
+from tracekit.analyzers.results import KERNELS, LAYER_OPS, LAYER_PARTS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
 
 
 @pytest.fixture(scope="module", params=TRACES)

@@ -5,7 +5,7 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.serving import serving_phase
+from tracekit.analyzers.attribute import serving_phase
 
 DETAILED = "execute_6147_context_2(sq6144sk7144sqsq20971520sqsk23019520)_generation_3(sq3sk6144sqsq3sqsk6144)"
 

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.prediction.oplist import typical_step
-from tracekit.analyzers.prediction.start import start
-from tracekit.analyzers.prediction.traced_step import traced_step
-from tracekit.analyzers.ranges import module, step
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.predict import start
+from tracekit.analyzers.predict.oplist import typical_step
+from tracekit.analyzers.predict.traced_step import traced_step
+from tracekit.analyzers.trace import load
+from tracekit.analyzers.trace.ranges import module, step
 
 NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 UPDATE = "Optimizer.step#AdamW.step"

@@ -7,7 +7,7 @@ import pytest
 from handmade import Handmade, addmm
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.ranges import module
+from tracekit.analyzers.trace.ranges import module
 
 
 def made():
@@ -110,4 +110,4 @@ def test_devices_are_busy_side_by_side():
 def test_importing_the_package_loads_nothing():
     code = "import sys, tracekit.analyzers; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "pandas", "msgspec", "tracekit.analyzers.analysis"} & set(loaded)
+    assert not {"numpy", "pandas", "msgspec", "tracekit.analyzers.attribute.analysis"} & set(loaded)

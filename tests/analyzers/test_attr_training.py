@@ -4,8 +4,8 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.ranges import phase
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import load
+from tracekit.analyzers.trace.ranges import phase
 
 
 def iteration(made, at):

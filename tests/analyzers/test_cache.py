@@ -9,13 +9,12 @@ from click.testing import CliRunner
 from kineto_files import TRACES, assert_same, load_events, op, shared_trace
 from pandas.testing import assert_frame_equal
 
-from tracekit.analyzers import cache, readers, store
-from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.core import InputError
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.trace import Trace
-from tracekit.answers import full_analysis
+from tracekit.analyzers.trace import Trace, cache, reading, store
+from tracekit.answer import analyzing
 from tracekit.cli import main
-from tracekit.reports.export import to_json
+from tracekit.reports.answer.export import to_json
 
 
 @pytest.fixture
@@ -29,8 +28,8 @@ def kept(tmp_path, monkeypatch):
 @pytest.fixture
 def reads(monkeypatch):
     """Collects the files that were read instead of taken from the cache."""
-    reads, load = [], readers.load
-    monkeypatch.setattr(readers, "load", lambda path, **more: reads.append(path) or load(path, **more))
+    reads, load = [], reading.load
+    monkeypatch.setattr(reading, "load", lambda path, **more: reads.append(path) or load(path, **more))
     return reads
 
 
@@ -42,7 +41,7 @@ def trace_path(tmp_path):
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_trace_is_what_it_was(shared, tmp_path, name):
-    trace = readers.load(shared_trace(shared, name))
+    trace = reading.load(shared_trace(shared, name))
     with (tmp_path / "kept").open("wb") as file:
         store.save(trace, file)
     again = store.load(tmp_path / "kept", Trace)
@@ -140,7 +139,7 @@ def test_what_cannot_be_read_is_explained_as_without_a_cache(tmp_path, content):
     with pytest.raises(InputError) as cached:
         cache.load(path)
     with pytest.raises(InputError) as read:
-        readers.load(path)
+        reading.load(path)
     assert str(cached.value) == str(read.value)
 
 
@@ -183,7 +182,7 @@ def test_the_commands_keep_a_trace_and_its_analysis_unless_told_not_to(kept, sha
 
 @pytest.mark.parametrize("name", ["cpu_only", "h200_gpt2_fp32-eager_prefill", "v100_resnet-ddp_float-ts"])
 def test_an_analysis_is_what_it_was(shared, tmp_path, name):
-    once = full_analysis.analyze(shared_trace(shared, name), use_cache=False)
+    once = analyzing.analyze(shared_trace(shared, name), use_cache=False)
     with (tmp_path / "kept").open("wb") as file:
         store.save(once, file)
     again = store.load(tmp_path / "kept", Analysis)
@@ -193,6 +192,6 @@ def test_an_analysis_is_what_it_was(shared, tmp_path, name):
 
 def test_an_analysis_is_kept_for_each_gpu(kept, shared):
     path = shared_trace(shared, "h100_bert-small")
-    asked = [full_analysis.analyze(path, gpu) for gpu in (None, "t4", "v100-sxm", None, "t4")]
+    asked = [analyzing.analyze(path, gpu) for gpu in (None, "t4", "v100-sxm", None, "t4")]
     assert len(list(kept.iterdir())) == 4  # the trace, and three analyses
     assert [a.projection and a.projection.gpu.id for a in asked] == [None, "t4", "v100-sxm", None, "t4"]

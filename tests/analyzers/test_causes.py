@@ -5,8 +5,8 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.breakdown.python_names import function_of
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.attribute.host_kinds import function_of
+from tracekit.analyzers.trace import load
 
 
 def causes(trace: Handmade) -> pd.DataFrame:

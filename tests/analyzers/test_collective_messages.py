@@ -5,14 +5,11 @@ from pathlib import Path
 import pytest
 from kineto_files import kernel, load_events, op, shared_trace
 
-from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.attribution.collective_messages import messages
-from tracekit.analyzers.costs.messages import Kind, Message, message
-from tracekit.analyzers.kernel_time.collectives import collective_ns
-from tracekit.analyzers.prediction.baseline import baseline
-from tracekit.analyzers.prediction.projection import moved, project
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.trace import Trace
+from tracekit.analyzers import analyze
+from tracekit.analyzers.attribute import messages
+from tracekit.analyzers.cost import Kind, Message, collective_ns, hardware, message
+from tracekit.analyzers.predict import baseline, moved, project
+from tracekit.analyzers.trace import Trace, load
 
 H200, L4 = hardware.find("h200"), hardware.find("l4")
 SAID = {

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 import tracekit
-from tracekit.analyzers.comparison.compare import compare
-from tracekit.analyzers.comparison.comparison import Comparison
-from tracekit.analyzers.comparison.difference_tables import COMPARED_KERNELS, COMPARED_LAYERS, COMPARED_OPS, DIFFERENCE
-from tracekit.analyzers.comparison.layer_pairs import layer_pairs
+from tracekit.analyzers.compare import Comparison, compare
+from tracekit.analyzers.compare.comparison import COMPARED_KERNELS, COMPARED_LAYERS, COMPARED_OPS, DIFFERENCE
+from tracekit.analyzers.compare.layer_pairs import layer_pairs
 from tracekit.analyzers.results import Analysis
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"

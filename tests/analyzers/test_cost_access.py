@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from tracekit.analyzers.costs import Cost, cost_of_signature
-from tracekit.analyzers.costs.call import Access
-from tracekit.analyzers.costs.work import Append
+from tracekit.analyzers.cost import Access, Append, cost_of_signature
+from tracekit.analyzers.cost.ops.costs import Cost
 
 F, H, B, L = "float", "c10::Half", "bool", "long int"
 

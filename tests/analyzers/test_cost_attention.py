@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_calls import counted_flops, meta, record, record_one
 
-from tracekit.analyzers.costs import Cost, cost_of_signature
-from tracekit.analyzers.costs.attention import allowed_positions
-from tracekit.analyzers.costs.attention_layouts import BACKWARD, FORWARD, Layout
-from tracekit.analyzers.costs.work import Attention
+from tracekit.analyzers.cost import Attention, cost_of_signature
+from tracekit.analyzers.cost.ops.attention import BACKWARD, FORWARD, Layout, allowed_positions
+from tracekit.analyzers.cost.ops.costs import Cost
 
 aten = torch.ops.aten
 BF16 = torch.bfloat16

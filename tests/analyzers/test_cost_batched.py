@@ -6,13 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.costs import OpCall, cost_of
-from tracekit.analyzers.costs.batched import batched
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.registry import FORMULAS
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.transforms.retime import narrowed
+from tracekit.analyzers.cost import Cost, OpCall, batched, cost_of, estimate_ns, hardware
+from tracekit.analyzers.cost.ops.arguments import FORMULAS
+from tracekit.analyzers.predict import narrowed
 
 BATCH = "batch"
 """Placeholder for the batch size, alone or times the size that follows it in a pair."""

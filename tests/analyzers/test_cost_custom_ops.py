@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import tracekit
-from tracekit.analyzers.costs import Cost, cost_of_signature
-from tracekit.analyzers.costs.work import Attention, Product
-from tracekit.analyzers.roofline.parameter_count import parameter_count
+from tracekit.analyzers.attribute import parameter_count
+from tracekit.analyzers.cost import Attention, Product, cost_of_signature
+from tracekit.analyzers.cost.ops.costs import Cost
 
 BF16, INT, LONG, FLOAT = "c10::BFloat16", "int", "long int", "float"
 Input = tuple[object, str, str]

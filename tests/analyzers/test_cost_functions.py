@@ -3,7 +3,7 @@
 import pytest
 from test_cost_custom_ops import INT, NONE, cost, number, tensor
 
-from tracekit.analyzers.costs.work import Attention, Product
+from tracekit.analyzers.cost import Attention, Product
 
 FLOAT, HALF, BYTE = "float", "c10::Half", "signed char"
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from recorded_calls import counted_flops, meta, record, record_one
 
-from tracekit.analyzers.costs import cost_of_signature
-from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.cost import Product, cost_of_signature
 
 aten = torch.ops.aten
 HALF = torch.float16

@@ -8,8 +8,8 @@ import pytest
 import torch
 from recorded_calls import Recorded, counted_flops, meta, nbytes, record, record_one
 
-from tracekit.analyzers.costs import Cost, cost_of_signature
-from tracekit.analyzers.costs.work import Product
+from tracekit.analyzers.cost import Product, cost_of_signature
+from tracekit.analyzers.cost.ops.costs import Cost
 
 aten = torch.ops.aten
 HALF, LONG = torch.float16, torch.int64

@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from recorded_calls import CPP_NAMES, meta
 
-from tracekit.analyzers.costs import dtypes
-from tracekit.analyzers.costs.tensors import MalformedCall, Tensor, broadcast, promote, reduced
+from tracekit.analyzers.cost import Tensor, tensors
+from tracekit.analyzers.cost.ops.tensors import MalformedCall, broadcast, promote, reduced
 
 _shapes = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 
@@ -61,6 +61,6 @@ def test_promotion_with_a_number_of_no_dims(dtype: torch.dtype, number: torch.dt
 
 
 def _tensor(dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    entry = dtypes.find(CPP_NAMES[dtype])
+    entry = tensors.find(CPP_NAMES[dtype])
     assert entry is not None
     return Tensor(shape, entry)

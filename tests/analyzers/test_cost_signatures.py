@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_calls import CPP_NAMES, SCALAR_TYPES
 
-from tracekit.analyzers.costs import MalformedCall, cost_of_signature, dtypes, parse_call
-from tracekit.analyzers.costs.registry import FORMULAS, DuplicateFormulaError, costs
+from tracekit.analyzers.cost import MalformedCall, cost_of_signature, parse_call, tensors
+from tracekit.analyzers.cost.ops.arguments import FORMULAS, DuplicateFormulaError, costs
 
 
 def test_values_become_python_values() -> None:
@@ -41,21 +41,21 @@ def test_shapes_nest_for_lists_of_tensors() -> None:
 def test_sizes_of_all_spellings(dtype: torch.dtype) -> None:
     short = str(dtype).removeprefix("torch.")
     for spelling in (CPP_NAMES[dtype], str(dtype), short, short.capitalize()):
-        entry = dtypes.find(spelling)
+        entry = tensors.find(spelling)
         assert entry is not None, spelling
         assert (entry.name, entry.bytes) == (short, dtype.itemsize)
 
 
 def test_scalar_type_numbers() -> None:
     for dtype, number in SCALAR_TYPES.items():
-        entry = dtypes.from_scalar_type(number)
+        entry = tensors.from_scalar_type(number)
         assert entry is not None
         assert f"torch.{entry.name}" == str(dtype)
-    assert dtypes.from_scalar_type(99) is None
+    assert tensors.from_scalar_type(99) is None
 
 
 def test_unknown_names_are_no_types() -> None:
-    assert [dtypes.find(name) for name in ("", "Scalar", "TensorList", "ScalarList", "float7")] == [None] * 5
+    assert [tensors.find(name) for name in ("", "Scalar", "TensorList", "ScalarList", "float7")] == [None] * 5
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ncu_csv import COUNTERS, PROF, details, raw
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.errors import InputError, TracekitError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.analyzers.trace import load
 
 METRICS = {"gpu__time_duration.sum": "us", "dram__bytes.sum": "Mbyte", "launch__sm_count": "SM"}
 ROWS = [{"gpu__time_duration.sum": f"{i}.5", "dram__bytes.sum": "1.25", "launch__sm_count": "132"} for i in range(5)]

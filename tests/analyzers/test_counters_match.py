@@ -8,12 +8,11 @@ import pytest
 from ncu_csv import COUNTERS, raw
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.counters.match import match
-from tracekit.analyzers.counters.normalized_names import base, full
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
-from tracekit.answers.full_analysis import analyze as analyze_files
-from tracekit.reports.export import schema, to_dict
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load, match
+from tracekit.analyzers.trace.ncu.match import base, full
+from tracekit.answer import analyze as analyze_files
+from tracekit.reports.answer.export import schema, to_dict
 
 TRACES = COUNTERS.parent / "traces"
 PREFILL = (TRACES / "h200_gpt2_prefill.json.gz", COUNTERS / "h200_gpt2_prefill.ncu.csv.gz")
@@ -189,8 +188,8 @@ def test_json_keeps_its_schema(prefill):
 
 
 def test_page_and_terminal_say_where_the_numbers_are_from(prefill):
-    from tracekit.reports.html import render
-    from tracekit.reports.terminal import full as in_terminal
+    from tracekit.reports.answer import render
+    from tracekit.reports.answer.terminal import full as in_terminal
 
     plain = analyze_files(PREFILL[0])
     assert "Measured by Nsight Compute over counted" in in_terminal(prefill, width=140, colour=False)

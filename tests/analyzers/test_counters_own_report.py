@@ -6,8 +6,8 @@ import pytest
 from ncu_csv import COUNTERS
 from pandas.testing import assert_frame_equal
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
 
 pytest.importorskip("ncu_report", reason="NVIDIA's module reads .ncu-rep files")
 

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from ncu_csv import COUNTERS, PROF, details, number, raw, table_of, text
 
-from tracekit.analyzers.counters.counters_table import COUNTERS as TABLE
-from tracekit.analyzers.counters.decimals import decimal_mark, parse
-from tracekit.analyzers.counters.units import scale
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import load
+from tracekit.analyzers.trace.ncu.counters import COUNTERS as TABLE
+from tracekit.analyzers.trace.ncu.pages import decimal_mark, parse, scale
 
 FP32 = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_src_{}.sum"

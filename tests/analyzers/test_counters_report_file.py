@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tracekit.analyzers.errors import InputError, MissingPackageError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import InputError, MissingPackageError
+from tracekit.analyzers.trace import load
 
 MAGIC = b"NVR\x00 and what only the module can read"
 

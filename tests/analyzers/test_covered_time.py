@@ -8,9 +8,9 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analyzers.attribution.covered_time import idle_before_ns, newly_covered_ns, shared_ns, union_ns
-from tracekit.analyzers.attribution.nesting import Nest, nearest
-from tracekit.analyzers.attribution.work_items import self_time
+from tracekit.analyzers.attribute import Nest, nearest
+from tracekit.analyzers.attribute.intervals import idle_before_ns, newly_covered_ns, shared_ns, union_ns
+from tracekit.analyzers.attribute.items import self_time
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.integers(0, 2)), min_size=1, max_size=25)
 

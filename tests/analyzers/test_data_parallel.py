@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.prediction.data_parallel.buckets import CAP_BYTES, buckets
-from tracekit.analyzers.prediction.data_parallel.gradients import Gradient
-from tracekit.analyzers.prediction.data_parallel.links import all_reduce_ns
-from tracekit.analyzers.prediction.data_parallel.scaling import Assumed
-from tracekit.answers.scaling import scaling
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import CAP_BYTES
+from tracekit.analyzers.predict.data_parallel import Assumed
+from tracekit.analyzers.predict.gradient_order import Gradient, all_reduce_ns, buckets
+from tracekit.answer import scaling
 from tracekit.cli import main
 
 TRACE = Path("benchmarks/data/h200_runs/gpt2-train-fp32-sdpa-b1.json.gz")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.fusion.execution_graph import graph_of
-from tracekit.analyzers.fusion.groups import depths, find, roots
-from tracekit.analyzers.readers import execution_trace, load, recorded_calls
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.fuse import graph_of, roots
+from tracekit.analyzers.fuse.groups import depths, find
+from tracekit.analyzers.trace import execution_trace, load, recorded_calls
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "execution_traces"
 FLOAT = "Tensor(float)"

@@ -3,8 +3,8 @@
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.breakdown.full_queue import blocked_launches
-from tracekit.analyzers.prediction.baseline import baseline
+from tracekit.analyzers.attribute import blocked_launches
+from tracekit.analyzers.predict import baseline
 
 
 def _queued(launches: int = 1_100) -> Handmade:

@@ -5,7 +5,7 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.breakdown.covered import Covered
+from tracekit.analyzers.attribute import Covered
 
 
 def only_gap(trace: Handmade):

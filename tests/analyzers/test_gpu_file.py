@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.analyzers.hardware.gpu_file import of_row, read
+from tracekit.analyzers.core import InputError, UnknownNameError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.cost.hardware.gpu_file import of_row, read
 from tracekit.cli import main
 
 SECTION = """

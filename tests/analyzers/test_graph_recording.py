@@ -2,9 +2,9 @@
 
 from handmade import Handmade
 
+from tracekit.advise import find
 from tracekit.analyzers import analyze
-from tracekit.analyzers.prediction.baseline import baseline
-from tracekit.optimizations import find
+from tracekit.analyzers.predict import baseline
 
 
 def test_the_gain_of_a_replayed_graph_is_the_time_of_its_recording():

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import UnknownNameError
-from tracekit.analyzers.hardware import GPU, all_gpus, find, resolve
-from tracekit.analyzers.hardware import features as gpu_features
-from tracekit.analyzers.hardware.data_sheet import by_data_sheet
-from tracekit.analyzers.hardware.gpu_catalogue import measured
+from tracekit.analyzers.core import UnknownNameError
+from tracekit.analyzers.cost import GPU, all_gpus, hardware
+from tracekit.analyzers.cost.hardware import find, resolve
+from tracekit.analyzers.cost.hardware import gpu as gpu_features
+from tracekit.analyzers.cost.hardware.catalogue import measured
+from tracekit.analyzers.cost.hardware.data_sheet import by_data_sheet
 
 FITTED = ["t4", "v100-pcie", "a100-40gb-pcie", "a100-80gb-pcie", "a100-80gb-sxm", "l4", "l40s", "h100-sxm", "h200"]
 NOT_MEASURED = ["a10", "rtx-4090", "gh200", "mi300x"]

@@ -6,12 +6,10 @@ import pandas as pd
 import pytest
 from op_lists import base
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.host_calibration import timed
-from tracekit.analyzers.prediction.host_speed import LAUNCH_CALL_NS, host_speed
-from tracekit.analyzers.prediction.outside import Outside
-from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import Outside, plain_launch_ns
+from tracekit.analyzers.predict.host import LAUNCH_CALL_NS, host_speed, timed
 
 H200 = hardware.find("h200")
 SHARE = Interval(0.45, 0.58, 0.68)

@@ -9,9 +9,9 @@ from proton_files import kernel as proton_kernel
 from proton_files import scope, tree
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
-from tracekit.answers.full_analysis import analyze as analyze_in_full
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
+from tracekit.answer import analyze as analyze_in_full
 
 HUGE = 10**400
 
@@ -115,7 +115,7 @@ def test_blanks_before_a_trace(tmp_path):
 
 def test_times_before_zero_of_a_perfetto_trace():
     pytest.importorskip("perfetto")
-    from tracekit.analyzers.readers.perfetto.slices import encoded, event
+    from tracekit.analyzers.trace.perfetto.slices import encoded, event
 
     times = [bytes(event("k", "kernel", (0, 0), at, 1, encoded({})).ts) for at in (-5, -1005, 1005)]
     assert times == [b"-0.005", b"-1.005", b"1.005"]

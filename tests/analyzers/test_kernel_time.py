@@ -6,13 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tracekit.analyzers.costs.call import Access, Cost, Family
-from tracekit.analyzers.costs.work import Attention, Precision, Product, Softmax
-from tracekit.analyzers.hardware import GPU, all_gpus, find
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.kernel_time.attention import backend
-from tracekit.analyzers.kernel_time.estimate import roofline_seconds
-from tracekit.analyzers.kernel_time.kernel_kinds import kind
+from tracekit.analyzers.cost import GPU, Access, Attention, Cost, Family, Precision, Product, all_gpus, estimate_ns
+from tracekit.analyzers.cost.hardware import find
+from tracekit.analyzers.cost.ops.work import Softmax
+from tracekit.analyzers.cost.time.attention import backend
+from tracekit.analyzers.cost.time.estimate import roofline_seconds
+from tracekit.analyzers.cost.time.kernel_kinds import kind
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FAMILIES: list[Family] = [

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measurements.collectives import TOLD_FROM, collectives
 
-from tracekit.analyzers.costs.messages import Kind, Message
-from tracekit.analyzers.hardware import GPU, all_gpus, find
-from tracekit.analyzers.kernel_time.collectives import collective_ns
+from tracekit.analyzers.cost import GPU, Kind, Message, all_gpus, collective_ns
+from tracekit.analyzers.cost.hardware import find
 
 gpus = st.sampled_from(all_gpus())
 KINDS: list[Kind] = ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"]

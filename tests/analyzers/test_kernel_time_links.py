@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analyzers.hardware import GPU, all_gpus, find
-from tracekit.analyzers.kernel_time.link_copies import Link, copy_ns
+from tracekit.analyzers.cost import GPU, all_gpus, copy_ns
+from tracekit.analyzers.cost.hardware import find
+from tracekit.analyzers.cost.time.links import Link
 
 gpus = st.sampled_from(all_gpus())
 links: list[Link] = ["pinned", "pageable", "peer"]

@@ -11,9 +11,8 @@ import pytest
 from measurements import own, public
 from measurements.row import Row
 
-from tracekit.analyzers.costs import cost_of_signature
-from tracekit.analyzers.hardware import find
-from tracekit.analyzers.kernel_time import estimate_ns
+from tracekit.analyzers.cost import cost_of_signature, estimate_ns
+from tracekit.analyzers.cost.hardware import find
 
 _DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 _OWN = {"gemm bf16": 0.10, "gemm fp32": 0.12, "gemm tf32": 0.10, "gemm int8": 0.12, "attention": 0.10}

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from handmade import Handmade
 
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.trace import Trace
-from tracekit.calibration.launch_probe import launch_us_of
+from tracekit.analyzers.trace import Trace, load
+from tracekit.calibrate.device_probes import launch_us_of
 
 
 def launches(count: int, delay_us: float) -> Trace:

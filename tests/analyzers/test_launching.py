@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.prediction.launching import LAUNCH_LATENCY_NS, launch_latency_ns, queued_gap_ns
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict.waiting import LAUNCH_LATENCY_NS, launch_latency_ns, queued_gap_ns
 
 HOST = pd.DataFrame({"duration_ns": [5_000, 4_000, 9_000]})
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.analyzers import limits
-from tracekit.analyzers.errors import InputError, TracekitError
+from tracekit.analyzers.core import InputError, TracekitError, limits
 
 HINT = "Write it again."
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")

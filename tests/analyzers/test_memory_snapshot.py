@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers.memory_snapshot.by_device import summarize
-from tracekit.analyzers.memory_snapshot.read import UNKNOWN, read_snapshot
+from tracekit.analyzers.memory import read_snapshot, summarize
+from tracekit.analyzers.memory.snapshot_file import UNKNOWN
 from tracekit.cli import main
 
 MB = 1 << 20

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from tiny_models import settings_of
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.memory_timeline.allocations import allocations
-from tracekit.analyzers.memory_timeline.block_kinds import kinds_of
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.memory.allocations import allocations
+from tracekit.analyzers.memory.timeline import kinds_of
 from tracekit.capture import model_trace
 from tracekit.cli import main
 

@@ -8,10 +8,10 @@ from handmade import Handmade, addmm
 from test_attr_graphs import CALLS, KERNELS, capture, codes, layers, ops, replay
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.merged_captures import with_captures
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
-from tracekit.answers.captured_graphs import with_captures_of
+from tracekit.analyzers.attribute import with_captures
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
+from tracekit.answer.analyzing import with_captures_of
 
 SAMPLES = Path(__file__).parents[2] / "examples/traces/graphs"
 """Recorded on an H100 by benchmarks/graph_captures/record.py: GPT-2 of two layers, and work on two streams."""

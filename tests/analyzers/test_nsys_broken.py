@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from nsys_files import GRAPH_TRACE, KERNEL, MEMCPY, NVTX, RUNTIME, SAMPLES, Export, gid, shared_export
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.readers.nsys import emit_nvtx
-from tracekit.analyzers.trace import DEVICE, HOST
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.trace import HOST, load
+from tracekit.analyzers.trace.nsys import host_rows
+from tracekit.analyzers.trace.trace import DEVICE
 
 READ = ["StringIds", RUNTIME, KERNEL, MEMCPY, NVTX, "TARGET_INFO_GPU", "ThreadNames", "TARGET_INFO_SESSION_START_TIME"]
 RELAXED = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -187,11 +187,11 @@ def test_any_values(tmp_path, ranges, kernels, graphs):
 @given(st.text(max_size=40) | st.from_regex(r"(aten::)?\w+(, seq = \d+)?(, op_id = \d+)?(, sizes = \[[\[\]\d, ]*\])?"))
 @RELAXED
 def test_any_range_name(text):
-    parsed = emit_nvtx.parse(text)
+    parsed = host_rows.parse(text)
     assert text.startswith(parsed.name)
     assert parsed.is_op or parsed.sequence < 0
 
 
 def test_a_name_made_to_be_slow_is_not():
     name = ", sizes = [" * 5000
-    assert emit_nvtx.parse(name).name == name
+    assert host_rows.parse(name).name == name

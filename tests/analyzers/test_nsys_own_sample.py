@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.layers import find_layers
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.attribute.layers import find_layers
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
 
 SAMPLE = Path(__file__).parents[2] / "examples/nsys/cpu_distilgpt2_nvtx.sqlite.gz"
 

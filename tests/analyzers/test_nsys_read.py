@@ -11,12 +11,11 @@ import pytest
 from nsys_files import DOMAIN, GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, START_END, Export, gid
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.range_projection import project
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.ranges import module, phase, step
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.readers.nsys import database
-from tracekit.analyzers.trace import DeviceProperties
+from tracekit.analyzers.attribute.range_projection import project
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import DeviceProperties, load
+from tracekit.analyzers.trace.nsys import database
+from tracekit.analyzers.trace.ranges import module, phase, step
 
 
 def codes(trace):

@@ -6,8 +6,8 @@ import sys
 import pytest
 from nsys_files import Export
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
 
 REPORT = b"\x12\x34 not documented"
 

@@ -9,10 +9,9 @@ from nsys_files import SAMPLES, shared_export
 
 import tracekit
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.range_projection import project, ranges_table
-from tracekit.analyzers.prediction import oplist
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.transforms.by_cost import which
+from tracekit.analyzers.attribute.range_projection import project, ranges_table
+from tracekit.analyzers.predict import oplist, which
+from tracekit.analyzers.trace import load
 
 EMIT_NVTX = "h100x2_emit-nvtx"
 

@@ -11,10 +11,8 @@ import pytest
 from click.testing import CliRunner
 from kineto_files import load_events, op
 
-from tracekit.analyzers import cache, readers, store
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import source
-from tracekit.analyzers.trace import Trace
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import Trace, cache, reading, source, store
 from tracekit.cli import main
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -104,14 +102,14 @@ def test_a_length_beyond_the_file_is_refused(tmp_path):
 
 
 def test_a_file_that_is_removed_while_it_is_read(kept, trace_path, monkeypatch):
-    load = readers.load
+    load = reading.load
 
     def removed_after(path, **options):
         trace = load(path, **options)
         Path(path).unlink()
         return trace
 
-    monkeypatch.setattr(readers, "load", removed_after)
+    monkeypatch.setattr(reading, "load", removed_after)
     assert names(trace_path) == ["first", "second"]
     assert not kept.exists()
 
@@ -119,7 +117,7 @@ def test_a_file_that_is_removed_while_it_is_read(kept, trace_path, monkeypatch):
 def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="is an empty pipe"):
-        readers.load(tmp_path / "pipe")
+        reading.load(tmp_path / "pipe")
     result = CliRunner().invoke(main, ["analyze", str(tmp_path / "pipe")])
     assert (result.exit_code, "is an empty pipe" in result.stderr) == (1, True)
 
@@ -142,7 +140,7 @@ def test_a_database_cannot_come_through_a_pipe(tmp_path):
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(content))
     writer.start()
     with pytest.raises(InputError):
-        readers.load(tmp_path / "pipe")
+        reading.load(tmp_path / "pipe")
     writer.join()
 
 

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.prediction.oplist import build
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.predict.oplist import build
+from tracekit.analyzers.trace import load
 
 TRACE = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_train.json.gz"
 

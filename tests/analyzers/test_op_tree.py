@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.prediction.op_tree import outermost
-from tracekit.analyzers.prediction.waiting import blocking_copies
+from tracekit.analyzers.predict.recorded import outermost
+from tracekit.analyzers.predict.waiting import blocking_copies
 
 ROWS = [  # thread, start, duration, category, name
     (1, 0, 100, "range", "step"),

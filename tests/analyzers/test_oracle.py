@@ -9,7 +9,7 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import load
 
 STORED = json.loads((Path(__file__).parent / "oracle.json").read_text())["traces"]
 EXAMPLES = Path(__file__).parents[2] / "examples/traces"

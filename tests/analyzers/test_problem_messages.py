@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tracekit.analyzers.problems import KINDS, problem
+from tracekit.analyzers.trace import problem
+from tracekit.analyzers.trace.problems import KINDS
 
 
 @pytest.mark.parametrize(("count", "wrong"), [(1, "were|have|are|do|they"), (2, "was|has|is|does|it")])

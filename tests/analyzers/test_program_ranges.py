@@ -4,7 +4,7 @@ import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.ranges import module
+from tracekit.analyzers.trace.ranges import module
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from kineto_files import kernel, load_events, op
 
-from tracekit.analyzers import analyze, readers
+from tracekit.analyzers import analyze
+from tracekit.analyzers.ranks import summarize
 from tracekit.analyzers.ranks.calls import kind_by_name
-from tracekit.analyzers.ranks.summary import summarize
-from tracekit.analyzers.trace import ProcessGroup
+from tracekit.analyzers.trace import ProcessGroup, reading
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SAID = {
@@ -44,14 +44,14 @@ def swept(trace, steps):
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_two_real_ranks_agree_with_a_plain_sweep(shared, number):
-    trace = readers.load(shared / "traces" / "ranks" / f"rank-{number}.json.gz")
+    trace = reading.load(shared / "traces" / "ranks" / f"rank-{number}.json.gz")
     steps = summarize(trace).steps
     names = ["compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"]
     assert steps[names].to_numpy().tolist() == swept(trace, steps)
 
 
 def test_a_real_rank_agrees_with_its_analysis(shared):
-    trace = readers.load(shared / "traces" / "a100_resnet-ddp_nccl.json.gz")
+    trace = reading.load(shared / "traces" / "a100_resnet-ddp_nccl.json.gz")
     summary, analysis = summarize(trace), analyze(trace)
     assert summary.steps["wall_ns"].tolist() == analysis.steps["wall_ns"].tolist()
     assert summary.idle["idle_ns"].sum() == summary.steps["idle_ns"].sum()

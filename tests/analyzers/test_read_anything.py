@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kineto_files import SMALL, kernel, op, shared_text
 
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.trace import DEVICE, HOST, PROBLEMS
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.trace import HOST, load
+from tracekit.analyzers.trace.trace import DEVICE, PROBLEMS
 
 RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

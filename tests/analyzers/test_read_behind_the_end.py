@@ -7,8 +7,8 @@ import pytest
 from kineto_files import codes, damage, kernel, load_events, load_text, op
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
 
 
 def document(*kernels):
@@ -53,9 +53,12 @@ def test_junk_behind_the_end(tmp_path, bare):
 
 def test_a_lot_of_text_behind_the_end(tmp_path, monkeypatch):
     """Beyond what is kept of the metadata, the text is counted as it passes."""
-    for name in ("tracekit.analyzers.readers.parallel.HEAD_BYTES", "tracekit.analyzers.readers.chunking.CHUNK_BYTES"):
+    for name in (
+        "tracekit.analyzers.trace.kineto.parallel.HEAD_BYTES",
+        "tracekit.analyzers.trace.kineto.chunks.CHUNK_BYTES",
+    ):
         monkeypatch.setattr(name, 10_000)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._BLOCK_BYTES", 5_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._BLOCK_BYTES", 5_000)
     more = [document(*(f"k{i}" for i in range(99)))] * 10
     assert assert_first_only(load_text(tmp_path, document("k1") + "\n".join(more))) == {"more-events": 1000}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from kineto_files import damage, kernel, load_events, load_text, op, shared_text
 
-from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.core import InputError
 
 NAMES = [f"op{i}" for i in range(40)]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from kineto_files import op
 
-from tracekit.analyzers.readers.chunking import CHUNK_BYTES
-from tracekit.analyzers.readers.parallel import ALONE_CHUNKS
+from tracekit.analyzers.trace.kineto.chunks import CHUNK_BYTES
+from tracekit.analyzers.trace.kineto.parallel import ALONE_CHUNKS
 
 ROOT = Path(__file__).parents[2]
 ENOUGH_BYTES = (ALONE_CHUNKS + 4) * CHUNK_BYTES

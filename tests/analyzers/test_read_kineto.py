@@ -7,9 +7,8 @@ import pytest
 from kineto_files import assert_same, codes, kernel, load_events, load_text, op, shared_text, shared_trace
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.capture_info import CaptureInfo, Latency
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.readers.chunking import CHUNK_BYTES
+from tracekit.analyzers.trace import CaptureInfo, Latency, load
+from tracekit.analyzers.trace.kineto.chunks import CHUNK_BYTES
 
 
 def relaid(raw, layout):
@@ -41,9 +40,9 @@ def test_a_bare_array_has_the_same_events(shared, tmp_path):
 
 def test_chunks_change_nothing(shared, tmp_path, monkeypatch):
     """Boundaries fall anywhere when blocks are small."""
-    monkeypatch.setattr("tracekit.analyzers.readers.chunking.CHUNK_BYTES", 20_000)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._BLOCK_BYTES", 7_001)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._GZIP_BLOCK_BYTES", 999)
+    monkeypatch.setattr("tracekit.analyzers.trace.kineto.chunks.CHUNK_BYTES", 20_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._BLOCK_BYTES", 7_001)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._GZIP_BLOCK_BYTES", 999)
     chunked = load_text(tmp_path, shared_text(shared, "ranks/rank-0"))
     monkeypatch.undo()
     assert len(shared_text(shared, "ranks/rank-0")) < CHUNK_BYTES
@@ -51,9 +50,9 @@ def test_chunks_change_nothing(shared, tmp_path, monkeypatch):
 
 
 def test_objects_inside_arguments_are_not_boundaries(tmp_path, monkeypatch):
-    monkeypatch.setattr("tracekit.analyzers.readers.chunking.CHUNK_BYTES", 2_000)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._BLOCK_BYTES", 1_000)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._GZIP_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.kineto.chunks.CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._BLOCK_BYTES", 1_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._GZIP_BLOCK_BYTES", 1_000)
     nested = {"kernel_kwargs": [{"name": "a", "x": 1}, {"name": "b"}], "last": [{"ph": 1}]}
     events = [op(f"op{i}", ts=i * 10.0, args={"External id": i, **nested}) for i in range(300)]
     trace = load_events(tmp_path, *events)
@@ -74,9 +73,9 @@ def test_other_arrays_after_the_events(tmp_path):
 
 def test_other_events_after_the_events(tmp_path, monkeypatch):
     """A second list of objects that look like events is metadata, however many chunks it fills."""
-    monkeypatch.setattr("tracekit.analyzers.readers.chunking.CHUNK_BYTES", 2_000)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._BLOCK_BYTES", 1_000)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._GZIP_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.kineto.chunks.CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._BLOCK_BYTES", 1_000)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._GZIP_BLOCK_BYTES", 1_000)
     events = [op(ts=float(i)) for i in range(50)]
     trace = load_text(tmp_path, json.dumps({"traceEvents": events, "others": events, "baseTimeNanoseconds": 7}))
     assert len(trace.host) == 50 and trace.metadata.base_ns == 7 and "truncated" not in codes(trace)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from kineto_files import TRACES, assert_same, load_events, load_text, op, shared_text, shared_trace
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load, parallel, pool
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
+from tracekit.analyzers.trace.kineto import parallel
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def pools(monkeypatch):
     """Start workers from the second chunk on, and collect the pools that were started."""
     started = []
 
-    class Noted(pool.Pool):
+    class Noted(parallel.Pool):
         def __init__(self, workers):
             super().__init__(workers)
             started.append(self)
@@ -32,9 +33,9 @@ def pools(monkeypatch):
 
 
 def cut_into(monkeypatch, size):
-    monkeypatch.setattr("tracekit.analyzers.readers.chunking.CHUNK_BYTES", size)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._BLOCK_BYTES", size // 3)
-    monkeypatch.setattr("tracekit.analyzers.readers.inflate._OUTPUT_BYTES", size // 3)
+    monkeypatch.setattr("tracekit.analyzers.trace.kineto.chunks.CHUNK_BYTES", size)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._BLOCK_BYTES", size // 3)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._OUTPUT_BYTES", size // 3)
 
 
 @pytest.mark.parametrize("name", [name for name in TRACES if name not in ("a100_triton", "cpu_only")])
@@ -81,7 +82,7 @@ def test_metadata_behind_the_events_that_was_read_ahead(tmp_path, monkeypatch, p
 
 
 def test_workers_that_die_are_done_without(tmp_path, monkeypatch, pools):
-    monkeypatch.setattr(pool, "_RUN", "import os, sys; sys.stdin.buffer.read(1000); os._exit(1)")
+    monkeypatch.setattr(parallel, "_RUN", "import os, sys; sys.stdin.buffer.read(1000); os._exit(1)")
     cut_into(monkeypatch, 9_000)
     trace = load_events(tmp_path, *(op(f"op {i}", ts=float(i)) for i in range(2000)))
     assert trace.host["name"].tolist() == [f"op {i}" for i in range(2000)] and len(pools) == 1

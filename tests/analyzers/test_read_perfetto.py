@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from kineto_files import codes, damage, kernel, op
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import kineto, load, perfetto
-from tracekit.analyzers.readers.perfetto.pairing import Mark, end_times
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load, perfetto
+from tracekit.analyzers.trace.kineto import reader
+from tracekit.analyzers.trace.perfetto.slices import Mark, end_times
 
 pytest.importorskip("perfetto")
 import perfetto_files as files
@@ -149,7 +150,7 @@ def test_packets_are_no_text(tmp_path):
     writer = files.Writer()
     writer.packet().track_descriptor.name = "x" * 114
     data = writer.serialize() + files.as_pytorch(EVENTS).serialize()
-    assert data[1:2] == b"{" and kineto.sniff(data)
+    assert data[1:2] == b"{" and reader.sniff(data)
     assert len(load(write(tmp_path, data)).host) == 3
 
 

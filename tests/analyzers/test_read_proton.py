@@ -8,9 +8,10 @@ import pytest
 from kineto_files import codes, damage
 from proton_files import event, kernel, scope, timeline, tree
 
-from tracekit.analyzers.analysis import analyze
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import kineto, load, proton
+from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load, proton
+from tracekit.analyzers.trace.kineto import reader
 
 STEPS = range(3)
 
@@ -143,4 +144,4 @@ def test_profiles_without_kernels_and_other_json(tmp_path):
         load(write(tmp_path, deep))
     assert not proton.sniff(b'{"displayTimeUnit":"ms","traceEvents":[{"ph":"X"}]}')
     assert not proton.sniff(b'[{"ph":"X","name":"a"}]')
-    assert kineto.sniff(b'[{"children":[]}]')
+    assert reader.sniff(b'[{"children":[]}]')

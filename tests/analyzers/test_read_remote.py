@@ -8,9 +8,8 @@ import fsspec
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers.errors import InputError, MissingPackageError
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.readers.remote import is_url, shown
+from tracekit.analyzers.core import InputError, MissingPackageError
+from tracekit.analyzers.trace import is_url, load, shown
 
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0, "args": {"stream": 7}}
 TRACE = json.dumps({"traceEvents": [KERNEL]}).encode()

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from kineto_files import TRACES, codes, shared_text, shared_trace
 
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.trace import load
 
 HOST = {"cpu_op": "op", "user_annotation": "range", "cuda_runtime": "runtime", "cuda_driver": "runtime"}
 HOST |= {"overhead": "overhead", "python_function": "module", "frame": "python"}

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from kineto_files import assert_same, codes, op, shared_text, shared_trace
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
 from tracekit.cli import main
 
 TEXT = json.dumps({"schemaVersion": 1, "traceEvents": [op()]}).encode()
@@ -130,6 +130,8 @@ def test_gzip_damaged(shared, tmp_path):
 def test_reading_imports_nothing_heavy():
     import subprocess
 
-    code = "import sys, tracekit.analyzers.readers; print({'plotly', 'torch', 'jinja2', 'rich'} & set(sys.modules))"
+    code = (
+        "import sys, tracekit.analyzers.trace.reading; print({'plotly', 'torch', 'jinja2', 'rich'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -6,7 +6,7 @@ import pytest
 from kineto_files import codes, load_events, op
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribution.kernel_names import is_launch
+from tracekit.analyzers.attribute.kernel_names import is_launch
 from tracekit.analyzers.trace import Trace
 
 HOST, QUEUE = 77, 64

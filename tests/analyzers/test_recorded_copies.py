@@ -3,10 +3,10 @@
 import pytest
 from handmade import Handmade
 
+from tracekit.advise import find
 from tracekit.analyzers import analyze
-from tracekit.analyzers.kernel_time.link_copies import copy_ns
-from tracekit.analyzers.prediction.baseline import baseline
-from tracekit.optimizations import find
+from tracekit.analyzers.cost import copy_ns
+from tracekit.analyzers.predict import baseline
 
 BYTES = 100_000_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracekit.analyzers.recorded_dims import recorded_dims, recorded_shapes, recorded_type
+from tracekit.analyzers.trace import recorded_dims, recorded_shapes, recorded_type
 
 
 @pytest.mark.parametrize(

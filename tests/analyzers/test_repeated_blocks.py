@@ -2,10 +2,9 @@
 
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Product
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.prediction.repeated_blocks import repeated_blocks
+from tracekit.analyzers.cost import Cost, Product
+from tracekit.analyzers.predict.batch_size import repeated_blocks
+from tracekit.analyzers.predict.op_columns import op_list
 
 COLUMNS = ["phase", "layer", "name", "cost"]
 

@@ -7,12 +7,12 @@ from handmade import Handmade
 from kineto_files import TRACES, shared_trace
 
 import tracekit
-from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.prediction.baseline import Baseline, baseline
-from tracekit.analyzers.prediction.profiler_share import profiler_share
-from tracekit.analyzers.prediction.reproduction import Reproduction
-from tracekit.analyzers.prediction.values import PredictedBaseline
-from tracekit.analyzers.readers import load
+from tracekit.analyzers import analyze
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import Baseline, Reproduction, baseline
+from tracekit.analyzers.predict.outside import profiler_share
+from tracekit.analyzers.results import PredictedBaseline
+from tracekit.analyzers.trace import load
 
 SAMPLES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))
 NSYS = ("a100_saxpy-mpi.sqlite", "h100x2_emit-nvtx.sqlite")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.prediction.saved_counts import saved_counts
+from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import saved_counts
+from tracekit.analyzers.predict.op_columns import op_list
 
 torch = pytest.importorskip("torch")
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Attention, Product
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.prediction.saved_tensors import saved_bytes
+from tracekit.analyzers.cost import Attention, Cost, Product
+from tracekit.analyzers.predict import saved_bytes
+from tracekit.analyzers.predict.op_columns import op_list
 
 ROWS, WIDTH, WIDE = 100, 64, 256
 NARROW_BYTES, WIDE_BYTES = 4 * ROWS * WIDTH, 4 * ROWS * WIDE

@@ -8,11 +8,8 @@ import pytest
 from click.testing import CliRunner
 from tiny_models import write_model
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.serving_plan.engine import PAGE, Engine, simulate
-from tracekit.analyzers.serving_plan.requests import Request, requests
-from tracekit.analyzers.serving_plan.serving_metrics import summary
-from tracekit.analyzers.serving_plan.step_times import StepTimes
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.serving import PAGE, Engine, Request, StepTimes, requests, simulate, summary
 from tracekit.cli import main
 
 TIMES = StepTimes({(1, 64): 0.010, (8, 64): 0.017, (1, 512): 0.010, (8, 512): 0.017}, {1: 0.010, 101: 0.110})

@@ -2,7 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.analyzers.prediction.simulate import QUEUED, SYNC_RETURN_NS, latency_ns, simulate, waiting_later
+from tracekit.analyzers.predict import simulate
+from tracekit.analyzers.predict.simulation import QUEUED, SYNC_RETURN_NS, latency_ns, waiting_later
 
 ops = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 80_000), st.booleans()), min_size=1, max_size=60)
 

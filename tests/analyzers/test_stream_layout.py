@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tracekit.analyzers.prediction import stream_layout
-from tracekit.analyzers.prediction.stream_layout import Issued
+from tracekit.analyzers.predict import Issued, stream_layout
 
 
 def issued(*work, **columns):

@@ -2,10 +2,9 @@
 
 from handmade import Handmade
 
+from tracekit.advise import advise, find
 from tracekit.analyzers import analyze
-from tracekit.analyzers.prediction.baseline import Baseline, baseline
-from tracekit.optimizations import find
-from tracekit.planning.advice import advise
+from tracekit.analyzers.predict import Baseline, baseline
 
 
 def _base(waits: int, *, copies: bool = False) -> Baseline:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracekit.analyzers.prediction import uncertainty
-from tracekit.analyzers.prediction.uncertainty import Sources, Widths, host_ends, interval, widths
+from tracekit.analyzers.predict import Sources, Widths, interval, uncertainty, widths
+from tracekit.analyzers.predict.uncertainty import host_ends
 
 INTERVALS = Path(uncertainty.__file__).with_name("intervals.toml")
 WIDTHS = Widths(repeat=0.05, outcome=0.5, host=0.5)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.analyzers import hardware
-from tracekit.analyzers.prediction.workspaces import workspace_bytes
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import workspace_bytes
 
 ROOT = Path(__file__).parents[2]
 APPLIED = ("batching", "half-precision", "nf4", "llm-int8")

@@ -8,9 +8,9 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from tracekit.analyzers import ranges
-from tracekit.capture.annotate import ProfilerRanges, annotate, phase, step
-from tracekit.capture.every_module import annotate_every_module
+from tracekit.analyzers.trace import ranges
+from tracekit.capture import ProfilerRanges, annotate, phase
+from tracekit.capture.emitted_ranges import annotate_every_module, step
 
 
 class Recorder:

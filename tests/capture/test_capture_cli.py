@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.core import TracekitError
 from tracekit.cli import Verbs
 
 HEAVY = ("torch", "transformers", "pandas", "numpy", "plotly", "rich", "jinja2", "msgspec")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tracekit.capture import environment, latency
-from tracekit.capture.annotate import phase
+from tracekit.capture import latency, phase
+from tracekit.run import environment
 
 
 class FakeClock:

@@ -6,14 +6,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tracekit.analyzers.errors import InputError, MissingPackageError, UnknownNameError
-from tracekit.capture import models
-from tracekit.capture.annotate import NoRanges
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.model_class import model_class
-from tracekit.capture.model_kinds import kind_of
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import InputError, MissingPackageError, UnknownNameError
+from tracekit.capture import NoRanges, complete, kind_of, models
+from tracekit.capture.model_kinds import model_class
 from tracekit.capture.workloads import prepare
+from tracekit.run import Settings
 
 PUBLISHED_PARAMETERS = {
     "gpt2": 124_439_808,

@@ -6,11 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from tracekit.analyzers import ranges
-from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import InputError, UnknownNameError
+from tracekit.analyzers.trace import ranges
+from tracekit.capture import complete
 from tracekit.cli import main
+from tracekit.run import Settings
 
 
 def profile(*options):

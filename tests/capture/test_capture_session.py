@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from torch import nn
 
 import tracekit
-from tracekit.analyzers import ranges
-from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.trace import ranges
 from tracekit.cli import main
 
 SCRIPT = """

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.errors import InputError
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import CaptureInfo
 from tracekit.capture.stamp import stamp, written
 
 INFO = CaptureInfo(version="1", source="measured", device="cpu", gpu="t4", device_name="Some CPU")

@@ -8,10 +8,9 @@ import torch
 from tiny_models import write_model
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tracekit.analyzers.errors import InputError
-from tracekit.capture import models, workloads
-from tracekit.capture.annotate import NoRanges
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import InputError
+from tracekit.capture import NoRanges, models, workloads
+from tracekit.run import Settings
 
 
 class Seen(NoRanges):

@@ -9,21 +9,20 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_models import settings_of  # noqa: E402
-from torch import nn  # noqa: E402
-from torch._subclasses import FakeTensorMode  # noqa: E402
+from tiny_models import settings_of
+from torch import nn
+from torch._subclasses import FakeTensorMode
 
-from tracekit.analyzers import hardware  # noqa: E402
-from tracekit.analyzers.errors import InputError  # noqa: E402
-from tracekit.capture import models, recordable  # noqa: E402
-from tracekit.capture.own_model import OwnModel  # noqa: E402
-from tracekit.fusion import run_graph  # noqa: E402
-from tracekit.reports.export import to_json  # noqa: E402
-from tracekit.runs import profile_run  # noqa: E402
-from tracekit.runs.folders import ANALYSIS, GRAPH, REPORT, RUN, TRACE  # noqa: E402
-from tracekit.runs.outputs import write_outputs  # noqa: E402
-from tracekit.subjects.subject import Subject  # noqa: E402
-from tracekit.subjects.written_kernels import graph_of_subject  # noqa: E402
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.apply import Subject
+from tracekit.apply.written_kernels import graph_of_subject
+from tracekit.capture import OwnModel, models
+from tracekit.capture.fake import cuda_ops
+from tracekit.fuse import run_graph
+from tracekit.profiling import outputs, profiled_run, write_outputs
+from tracekit.reports.answer.export import to_json
+from tracekit.run import ANALYSIS, GRAPH, REPORT, RUN, TRACE
 
 H100 = hardware.find("h100")
 
@@ -72,9 +71,9 @@ def test_a_module_on_a_gpu_has_the_graph_of_one_on_the_cpu(train):
 def test_the_recorder_refuses_a_tensor_that_is_elsewhere():
     with FakeTensorMode():
         tensors = [torch.empty(2), torch.empty(2, device="cuda")]
-    recordable.check(torch.ops.aten.add.Tensor, tensors[:1])
+    cuda_ops.check(torch.ops.aten.add.Tensor, tensors[:1])
     with pytest.raises(InputError, match="aten::add on cuda cannot be modelled"):
-        recordable.check(torch.ops.aten.add.Tensor, tensors)
+        cuda_ops.check(torch.ops.aten.add.Tensor, tensors)
 
 
 def test_a_graph_that_cannot_be_kept_costs_a_line(tmp_path, monkeypatch):
@@ -88,7 +87,7 @@ def test_a_graph_that_cannot_be_kept_costs_a_line(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / GRAPH).write_bytes(b"of another run")
     monkeypatch.setattr(run_graph, "graph_of_settings", fails)
-    analysis = profile_run.run(replace(settings, gpu="h100"), said.append)
+    analysis = profiled_run.run(replace(settings, gpu="h100"), said.append)
     assert analysis.latency.unprofiled.median_us > 0
     assert {TRACE, RUN, ANALYSIS, REPORT} <= set(written)
     assert GRAPH not in written
@@ -97,12 +96,12 @@ def test_a_graph_that_cannot_be_kept_costs_a_line(tmp_path, monkeypatch):
 
 def test_a_graph_that_is_kept_gives_the_outputs_its_plan(tmp_path):
     settings = settings_of("llama", tmp_path, gpu="h100", output=str(tmp_path / "run"))
-    planned = profile_run.run(settings).fusion_plan
+    planned = profiled_run.run(settings).fusion_plan
     run_graph.forget(settings.folder)
     guessed = write_outputs(settings.folder)
     assert not guessed.fusion_plan.equals(planned)
     graph = partial(run_graph.graph_of_settings, replace(settings, device="cuda"), H100)
-    analysis = run_graph.added(guessed, settings.folder, graph, pytest.fail)
+    analysis = outputs.added(guessed, settings.folder, graph, pytest.fail)
     assert analysis.fusion_plan.equals(planned)
     assert (
         json.loads((settings.folder / ANALYSIS).read_bytes())["fusion_plan"]

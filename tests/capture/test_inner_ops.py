@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tracekit
-from tracekit.capture.inner_ops import workspace
+from tracekit.capture.fake.cuda_ops import workspace
 
 
 class Calls(nn.Module):

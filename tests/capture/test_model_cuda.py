@@ -10,12 +10,11 @@ import pytest
 import torch
 from tiny_models import settings_of
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import TracekitError
-from tracekit.capture import fake_run
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.cuda_attention import choose
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.cost import hardware
+from tracekit.capture import complete, steps
+from tracekit.capture.fake.cuda_attention import choose
+from tracekit.run import Settings
 
 HALF, FULL = torch.float16, torch.float32
 EFFICIENT, MATH = "aten::_scaled_dot_product_efficient_attention", "aten::_safe_softmax"
@@ -56,7 +55,7 @@ def test_flash_is_refused_where_there_is_none(gpu: str, dtype: str, why: str, tm
     settings = settings_of("gpt2", tmp_path, dtype=dtype)
     asked = Settings(**{**settings.__dict__, "attention": "flash"})
     with pytest.raises(TracekitError, match=why):
-        fake_run.run(asked, hardware.find(gpu))
+        steps.run(asked, hardware.find(gpu))
 
 
 def test_flash_alone_runs_when_asked_for(tmp_path: Path) -> None:
@@ -103,14 +102,14 @@ def test_optimizer_runs_over_lists_and_counts_its_steps_on_the_host(tmp_path: Pa
 
 
 def test_a_question_about_packed_sequences_waits_for_the_device(tmp_path: Path) -> None:
-    recording = fake_run.run(settings_of("gpt2", tmp_path, workload="train"), hardware.find("a100")).recording
+    recording = steps.run(settings_of("gpt2", tmp_path, workload="train"), hardware.find("a100")).recording
     waits = [call for call in recording.calls if call.copies]
     assert [(call.name, call.dtypes) for call in waits] == [("aten::_local_scalar_dense", '["bool"]')]
 
 
 def test_a_sliding_window_is_moved_to_the_device_by_each_layer_and_waited_for() -> None:
     settings = complete(Settings(model="mistral-7b", gpu="h200", device="model", workload="prefill", dtype="bf16"))
-    recording = fake_run.run(settings, hardware.find("h200")).recording
+    recording = steps.run(settings, hardware.find("h200")).recording
     calls = [recording.calls[call] for call in recording.call if call >= 0 and recording.calls[call].copies]
     assert [(call.name, call.copies) for call in calls] == [("aten::_to_copy", "to device")] * 32
 
@@ -155,6 +154,6 @@ def _launched_in(path: Path) -> Counter[str]:
 
 
 def _launched(settings: Settings) -> Counter[str]:
-    recording = fake_run.run(settings, hardware.find(settings.gpu)).recording
+    recording = steps.run(settings, hardware.find(settings.gpu)).recording
     names = (recording.calls[call] for call in recording.call if call >= 0)
     return Counter(call.name for call in names if call.launches)

@@ -9,11 +9,10 @@ import torch
 from click.testing import CliRunner
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tracekit.analyzers.errors import InputError
-from tracekit.capture import models
-from tracekit.capture.model_errors import model_errors
-from tracekit.capture.model_kinds import kind_of
+from tracekit.analyzers.core import InputError
+from tracekit.capture import kind_of, models
 from tracekit.cli import main
+from tracekit.run import model_errors
 
 GPT2 = {"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64, "vocab_size": 100}
 WHISPER = {

@@ -6,11 +6,10 @@ import torch
 from tiny_models import settings_of
 from torch._subclasses import FakeTensorMode
 
-from tracekit.analyzers import hardware
-from tracekit.capture import fake_run
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.live_memory import LiveMemory
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.cost import hardware
+from tracekit.capture import complete, steps
+from tracekit.capture.fake.tensors import LiveMemory
+from tracekit.run import Settings
 
 
 def test_a_storage_counts_once_and_until_it_is_freed() -> None:
@@ -27,7 +26,7 @@ def test_a_storage_counts_once_and_until_it_is_freed() -> None:
 
 
 def test_training_holds_weights_gradients_and_two_moments(tmp_path: Path) -> None:
-    run = fake_run.run(settings_of("gpt2", tmp_path, workload="train", seq_len=1), hardware.find("a100"))
+    run = steps.run(settings_of("gpt2", tmp_path, workload="train", seq_len=1), hardware.find("a100"))
     assert run.weight_bytes == 4 * run.parameters
     assert 4 * run.weight_bytes < run.recording.peak_bytes < 5.5 * run.weight_bytes
 
@@ -36,7 +35,7 @@ def test_decode_of_a_7b_model_holds_its_weights_and_its_cache() -> None:
     settings = complete(
         Settings(model="mistral-7b", gpu="a100", device="model", workload="decode", dtype="fp16", seq_len=4000)
     )
-    run = fake_run.run(settings, hardware.find("a100"))
+    run = steps.run(settings, hardware.find("a100"))
     cache = 32 * 2 * 8 * 4000 * 128 * 2  # layers, keys and values, heads, tokens, head size, bytes
     assert run.parameters == 7_241_732_096
     assert run.weight_bytes == 2 * run.parameters

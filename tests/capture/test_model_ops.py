@@ -11,11 +11,10 @@ import pytest
 from tiny_models import settings_of
 from torch.profiler import ProfilerActivity, profile
 
-from tracekit.analyzers import hardware
-from tracekit.capture import fake_run, models, workloads
-from tracekit.capture.annotate import NoRanges
-from tracekit.capture.recording import OpCall, Recording
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.cost import hardware
+from tracekit.capture import NoRanges, Recording, models, steps, workloads
+from tracekit.capture.fake.recording import OpCall
+from tracekit.run import Settings
 
 Call = tuple[str, str, str, str]
 
@@ -41,7 +40,7 @@ LONGEST_LIST = 30
 )
 def test_ops_are_those_of_a_real_run(model: str, workload: str, attention: str, dtype: str, tmp_path: Path) -> None:
     settings = settings_of(model, tmp_path, workload=workload, attention=attention, dtype=dtype, new_tokens=3)
-    recording = fake_run.run(settings, hardware.find("a100")).recording
+    recording = steps.run(settings, hardware.find("a100")).recording
     calls = [recording.calls[call] for call in recording.call if call >= 0 and recording.calls[call].launches]
     same = [call for call, after in zip(calls, [*calls[1:], calls[0]], strict=True) if not _only_on_cuda(call, after)]
     recorded = Counter(_key(c.name, c.shapes, c.dtypes, c.values) for c in same)
@@ -67,7 +66,7 @@ def test_a_differentiable_op_carries_the_number_that_its_backward_carries(tmp_pa
 
 
 def test_what_a_gpu_runs_as_kernels_of_its_own_is_recorded_so(tmp_path: Path) -> None:
-    recording = fake_run.run(settings_of("llama", tmp_path, workload="train"), hardware.find("a100")).recording
+    recording = steps.run(settings_of("llama", tmp_path, workload="train"), hardware.find("a100")).recording
     calls = [recording.calls[call].name for call in recording.call if call >= 0 and recording.calls[call].launches]
     assert calls.count("aten::silu_backward") == calls.count("aten::silu") > 0
     assert calls[calls.index("aten::nll_loss_backward") - 1] == "aten::zero_"
@@ -81,7 +80,7 @@ def test_only_ops_inside_the_backward_phase_belong_to_its_nodes(tmp_path: Path) 
 
 
 def _train(folder: Path) -> Recording:
-    return fake_run.run(settings_of("gpt2", folder, workload="train"), hardware.find("a100")).recording
+    return steps.run(settings_of("gpt2", folder, workload="train"), hardware.find("a100")).recording
 
 
 def _really_run(settings: Settings, folder: Path, names: set[str]) -> Counter[Call]:

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.host_costs import CLASSES, HostCosts
-from tracekit.capture.modelled_kernels import ModelledKernel, kernel_of
-from tracekit.capture.modelled_timeline import Timeline, lay_out
-from tracekit.capture.recording import OpCall, RecordingBuilder
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import CLASSES, HostCosts
+from tracekit.capture.fake.recording import OpCall, RecordingBuilder
+from tracekit.capture.fake.timeline import ModelledKernel, Timeline, kernel_of, lay_out
 
 T4 = replace(hardware.find("t4"), launch_us=6.0)
 VIEW = OpCall(

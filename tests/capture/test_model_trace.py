@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 from tiny_models import settings_of
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.analysis import analyze
-from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.prediction.data_parallel.gradients import gradients
-from tracekit.analyzers.prediction.data_parallel.scaling import scaling
-from tracekit.analyzers.prediction.start import start
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import gradients, scaling, start
+from tracekit.analyzers.trace import CaptureInfo, load
 from tracekit.capture import model_trace
-from tracekit.capture.settings import Settings
-from tracekit.reports.token_times import token_times
+from tracekit.reports.words import token_times
+from tracekit.run import Settings
 
 
 def _write(settings: Settings) -> tuple[CaptureInfo, Path]:

@@ -9,15 +9,14 @@ from statistics import median
 import msgspec
 import pytest
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.host_costs import HostCosts, assumed
-from tracekit.calibration import apply
-from tracekit.calibration.value import decode
-from tracekit.capture import fake_run
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.model_trace import write
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import HostCosts, assumed
+from tracekit.calibrate import apply
+from tracekit.calibrate.files import decode
+from tracekit.capture import complete, steps
+from tracekit.capture.fake.model_trace import write
+from tracekit.run import Settings
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
 H200 = hardware.find("h200")
@@ -42,7 +41,7 @@ def measured_us(model: str, workload: str, dtype: str, *processes: str) -> list[
 def _recorded_once() -> Iterator[None]:
     """Record a run once, because it is the same on every host."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fake_run, "run", cache(fake_run.run))
+        patch.setattr(steps, "run", cache(steps.run))
         yield
 
 

@@ -8,9 +8,9 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 import tracekit
-from tracekit.analyzers.analysis import analyze
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.trace import load
 from tracekit.cli import main
 
 

@@ -10,12 +10,12 @@ from torch import nn
 from torch.profiler import record_function
 
 import tracekit
-from tracekit.analyzers.analysis import analyze
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.prediction.baseline import baseline
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.predict import baseline
+from tracekit.analyzers.trace import load
 from tracekit.cli import main
-from tracekit.runs.own_model_run import profile_own
+from tracekit.profiling.profiled_run import profile_own
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt2_from_scratch.py"
 SMALL = ["--train", *["--layers", "2", "--width", "64", "--heads", "2", "--length", "32", "--vocabulary", "200"]]
@@ -220,7 +220,7 @@ def test_a_gpu_that_cannot_be_projected_to_is_refused(tmp_path):
 def test_layer_ops_as_csv(gpt2):
     from io import StringIO
 
-    from tracekit.reports.export import to_csv
+    from tracekit.reports.answer.export import to_csv
 
     table = pd.read_csv(StringIO(to_csv(gpt2, "layer_ops")))
     scores = table[table.layer == "blocks.1.attention/scores"]

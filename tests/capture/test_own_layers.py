@@ -5,14 +5,14 @@ import torch
 from click.testing import CliRunner
 from torch import nn
 
-from tracekit.analyzers.analysis import analyze
-from tracekit.analyzers.costs import cost_of_signature
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
-from tracekit.answers.device_memory import memory_of_run
-from tracekit.capture import cuda_norm
+from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import cost_of_signature
+from tracekit.analyzers.trace import load
+from tracekit.answer import memory_of_run
+from tracekit.capture.fake import cuda_norm
 from tracekit.cli import main
-from tracekit.runs.own_model_run import profile_own
+from tracekit.profiling.profiled_run import profile_own
 
 BATCH, STEPS, INPUTS, HIDDEN = 8, 32, 64, 128
 

@@ -5,15 +5,14 @@ import json
 import pytest
 
 import tracekit
-from tracekit.analyzers import hardware, readers
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.ranks.summary import summarize
-from tracekit.analyzers.trace import ProcessGroup
-from tracekit.capture import model_trace
-from tracekit.capture.complete_settings import _check_ranks, complete
-from tracekit.capture.parallel import ranks_here
-from tracekit.capture.parallel.split import split_of
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.ranks import summarize
+from tracekit.analyzers.trace import ProcessGroup, reading
+from tracekit.capture import complete, model_trace, ranks_here
+from tracekit.capture.complete_settings import _check_ranks
+from tracekit.run import Settings
+from tracekit.run.settings import split_of
 
 WIDTH, LAYERS, VOCABULARY, BATCH, TOKENS = 64, 2, 96, 2, 8
 LLAMA = {
@@ -41,7 +40,7 @@ def rank(tmp_path_factory):
         settings = complete(Settings(**{**sizes, "gpu": "h200", "device": "model", "steps": 1, **options}))
         path = folder / "trace.json.gz"
         model_trace.write(settings, hardware.find("h200"), path)
-        return summarize(readers.load(path))
+        return summarize(reading.load(path))
 
     return summary
 

@@ -6,8 +6,8 @@ import pytest
 from tiny_models import settings_of
 
 import tracekit
-from tracekit.capture.progress import silent
-from tracekit.runs.profile_run import capture
+from tracekit.profiling.profiled_run import capture
+from tracekit.run import silent
 
 SIZES = {"n_embd": 128, "n_head": 4, "vocab_size": 1000}
 

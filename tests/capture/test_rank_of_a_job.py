@@ -3,9 +3,9 @@
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers import readers
-from tracekit.capture.distributed import Place, place
+from tracekit.analyzers.trace import reading
 from tracekit.cli import main
+from tracekit.run import Place, place
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def test_each_rank_writes_its_own_trace(monkeypatch, tmp_path):
     run = CliRunner().invoke(main, ["run", "-o", str(tmp_path / "job"), str(script)])
     assert run.exit_code == 0, run.output
     assert "tracekit ranks" not in run.output, "rank 0 says what is next"
-    metadata = readers.load(tmp_path / "job" / "rank-5").metadata
+    metadata = reading.load(tmp_path / "job" / "rank-5").metadata
     assert (metadata.rank, metadata.world_size, metadata.host) == (5, 8, "node 2")

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
+from tracekit.capture import complete
+from tracekit.run import Settings
 
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 _TOKENS = {"vocab_size": 100, "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 0}

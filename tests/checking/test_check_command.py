@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from tiny_runs import GPU, write_run
 
-from tracekit.checking import baseline_file, self_test
+from tracekit.check import baseline_file, false_alarms
 from tracekit.cli import main
 
 
@@ -61,8 +61,8 @@ def test_a_baseline_is_a_small_file_with_its_fingerprint(tracekit, main_baseline
 
 
 def test_a_baseline_explains_differences_like_the_trace_that_it_is_of(folder, main_baseline):
-    from tracekit.analyzers.comparison.compare import compare_summaries
-    from tracekit.checking.run_values import recorded
+    from tracekit.analyzers.compare import compare_summaries
+    from tracekit.check.run_values import recorded
 
     held = baseline_file.read("main", main_baseline.parent)
     kept = baseline_file.as_recorded(held, main_baseline).step
@@ -276,8 +276,8 @@ print(json.dumps([[100.0 + step for step in range(20)] for part in range(2)]))
 def test_the_self_test_on_a_gpu(tracekit, tmp_path, monkeypatch):
     work = tmp_path / "work.py"
     work.write_text(WORK)
-    monkeypatch.setattr(self_test, "_WORK", work)
-    first, second = self_test.timed_runs("cuda", 2)
+    monkeypatch.setattr(false_alarms, "_WORK", work)
+    first, second = false_alarms.timed_runs("cuda", 2)
     assert first == second and first.steps_ns[:2] == [200.0, 202.0]
     work.write_text("raise SystemExit('RuntimeError: Found no NVIDIA driver')")
     failed = tracekit("check", "--self-test", "--device", "cuda")

@@ -5,16 +5,22 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.analyzers.capture_info import Latency
-from tracekit.analyzers.counting.count_tables import COUNTS
-from tracekit.analyzers.gate.budgets import Budget, judged
-from tracekit.analyzers.gate.change_points import change_points
-from tracekit.analyzers.gate.counters import compare_counters, counter_values
-from tracekit.analyzers.gate.ratios import from_steps, paired
-from tracekit.analyzers.gate.run_times import RunTimes
-from tracekit.analyzers.gate.times import Rules, basis_of, compare_times
-from tracekit.analyzers.gate.verdict import Ratio
-from tracekit.analyzers.student import digamma, t_quantile, trigamma, trigamma_inverse
+from tracekit.analyzers.check import (
+    Budget,
+    Ratio,
+    Rules,
+    RunTimes,
+    basis_of,
+    change_points,
+    compare_counters,
+    compare_times,
+    counter_values,
+    judged,
+)
+from tracekit.analyzers.check.ratios import from_steps, paired
+from tracekit.analyzers.core import digamma, t_quantile, trigamma, trigamma_inverse
+from tracekit.analyzers.results import COUNTS
+from tracekit.analyzers.trace import Latency
 
 PARTS = {f"h.{block}.{name}": us for block in range(6) for name, us in (("attn", 30.0), ("mlp", 60.0))}
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from tiny_models import settings_of
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.gate.times import Rules, latency_in_turn
-from tracekit.checking.in_turn import timed_in_turn
-from tracekit.measurement import jobs
+from tracekit.analyzers.check import Rules, latency_in_turn
+from tracekit.analyzers.core import InputError
+from tracekit.check.checking import timed_in_turn
+from tracekit.measure import jobs
 
 
 @pytest.mark.slow

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.fusion import graph as graphs
-from tracekit.runs.folders import GRAPH
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import graph as graphs
+from tracekit.run import GRAPH
 
 H100 = hardware.find("h100")
 
@@ -15,17 +15,16 @@ H100 = hardware.find("h100")
 def llama(tmp_path_factory):
     """Return the settings and the graph of the prefill of a Llama with two layers."""
     pytest.importorskip("torch")
-    from tracekit.capture import fake_run
-    from tracekit.capture.complete_settings import complete as planned
-    from tracekit.capture.op_graph import graph_of
-    from tracekit.capture.settings import Settings
+    from tracekit.capture import complete as planned
+    from tracekit.capture import graph_of, steps
+    from tracekit.run import Settings
 
     folder = tmp_path_factory.mktemp("llama")
     sizes = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2, "vocab_size": 64}
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_key_value_heads": 8, **sizes}
     (folder / "config.json").write_text(json.dumps(config))
     settings = planned(Settings(model=str(folder), device="model", gpu="h100", dtype="bf16", seq_len=64))
-    return settings, graph_of(fake_run.run(settings, H100).recording)
+    return settings, graph_of(steps.run(settings, H100).recording)
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.fusion.planned_kernels import plan
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import plan
 from tracekit.cli import main
-from tracekit.fusion.executed_plan import executed_plan
+from tracekit.fuse import executed_plan
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "execution_traces"
 H100 = hardware.find("h100")
@@ -42,16 +42,14 @@ def fuse(*arguments):
 @pytest.mark.parametrize("workload", ["prefill", "train"])
 def test_the_plan_is_that_of_a_capture_of_our_own(tmp_path, workload):
     pytest.importorskip("transformers")
-    from tracekit.capture import fake_run
-    from tracekit.capture.complete_settings import complete
-    from tracekit.capture.op_graph import graph_of
-    from tracekit.capture.settings import Settings
+    from tracekit.capture import complete, graph_of, steps
+    from tracekit.run import Settings
 
     sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000}
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128}
     (tmp_path / "config.json").write_text(json.dumps({**config, **sizes, "bos_token_id": 0, "eos_token_id": 0}))
     asked = {"batch_size": 2, "seq_len": 16, "dtype": "fp32", "workload": workload, "gpu": "h100", "device": "model"}
-    own = plan(graph_of(fake_run.run(complete(Settings(model=str(tmp_path), **asked)), H100).recording), H100)
+    own = plan(graph_of(steps.run(complete(Settings(model=str(tmp_path), **asked)), H100).recording), H100)
     found = executed_plan(*pair(workload), H100)
     assert found.trains == (workload == "train")
     assert [row_of(row) for row in found.rows if row.template] == [row_of(row) for row in own if row.template]
@@ -76,7 +74,7 @@ def test_kernel_times_of_the_trace_are_those_before(tmp_path):
 
 def test_kernels_are_written_and_say_what_the_trace_does_not_tell(tmp_path):
     pytest.importorskip("triton")
-    from tracekit.fusion.writing import load
+    from tracekit.fuse.writing import load
 
     trace, beside = pair("prefill")
     told = fuse(trace, "--execution-trace", beside, "--gpu", "h100", "--all", "-o", tmp_path)

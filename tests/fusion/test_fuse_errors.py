@@ -10,15 +10,15 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.fusion.planned_kernels import beside_compile, plan
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import plan
+from tracekit.analyzers.fuse.planned import beside_compile
 from tracekit.cli import main
-from tracekit.fusion import proof
-from tracekit.fusion.refusals import obstacle
-from tracekit.fusion.run_kernels import rows_of
-from tracekit.fusion.writing import Written, load, text
-from tracekit.reports.fusion_text import plan_text
+from tracekit.fuse import obstacle, proof
+from tracekit.fuse.run_kernels import rows_of
+from tracekit.fuse.writing import Written, load, text
+from tracekit.reports.fuse import plan_text
 
 H100 = hardware.find("h100")
 

@@ -7,10 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from tracekit.analyzers.fusion.passes import LIBRARY  # noqa: E402
-from tracekit.fusion import proof  # noqa: E402
-from tracekit.fusion.catalogue import TEMPLATES  # noqa: E402
-from tracekit.fusion.writing import Written, load, text  # noqa: E402
+from tracekit.analyzers.fuse import LIBRARY
+from tracekit.fuse import proof
+from tracekit.fuse.catalogue import TEMPLATES
+from tracekit.fuse.writing import Written, load, text
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -20,7 +20,7 @@ BOTH = ("norm", "gated_activation", "weight_only_product", "cross_entropy")
 
 
 def template(name):
-    return importlib.import_module(f"tracekit.fusion.kernels.{name}")
+    return importlib.import_module(f"tracekit.fuse.kernels.{name}")
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

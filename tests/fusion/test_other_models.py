@@ -7,20 +7,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from torch import nn  # noqa: E402
+from torch import nn
 
-from tracekit.analyzers import hardware  # noqa: E402
-from tracekit.analyzers.errors import TracekitError  # noqa: E402
-from tracekit.analyzers.fusion.planned_kernels import plan  # noqa: E402
-from tracekit.capture import fake_run  # noqa: E402
-from tracekit.capture.complete_settings import complete as planned  # noqa: E402
-from tracekit.capture.op_graph import graph_of  # noqa: E402
-from tracekit.capture.own_model import OwnModel  # noqa: E402
-from tracekit.capture.record_own_model import on_fake_tensors  # noqa: E402
-from tracekit.capture.settings import Settings  # noqa: E402
-from tracekit.fusion import run_kernels  # noqa: E402
-from tracekit.subjects.subject import Subject  # noqa: E402
-from tracekit.subjects.written_kernels import with_written_kernels  # noqa: E402
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import plan
+from tracekit.apply import Subject, with_written_kernels
+from tracekit.capture import OwnModel, graph_of, on_fake_tensors, steps
+from tracekit.capture import complete as planned
+from tracekit.fuse import run_kernels
+from tracekit.run import Settings
 
 H100 = hardware.find("h100")
 SIZES = {
@@ -40,7 +36,7 @@ def templates(tmp_path, kind, architecture, workload="prefill", **more):
         json.dumps({"model_type": kind, "architectures": [architecture], **SIZES, **more})
     )
     settings = Settings(model=str(tmp_path), device="model", gpu="h100", dtype="bf16", seq_len=16, workload=workload)
-    rows = plan(graph_of(fake_run.run(planned(settings), H100).recording), H100)
+    rows = plan(graph_of(steps.run(planned(settings), H100).recording), H100)
     return {row.template for row in rows if row.template}
 
 

@@ -7,20 +7,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from click.testing import CliRunner  # noqa: E402
-from torch import nn  # noqa: E402
+from click.testing import CliRunner
+from torch import nn
 
-import tracekit  # noqa: E402
-from tracekit.analyzers import hardware, ranges  # noqa: E402
-from tracekit.analyzers.errors import InputError  # noqa: E402
-from tracekit.analyzers.fusion import graph as graphs  # noqa: E402
-from tracekit.capture.settings import Settings  # noqa: E402
-from tracekit.cli import main  # noqa: E402
-from tracekit.fusion.writing import load  # noqa: E402
-from tracekit.runs.folders import GRAPH  # noqa: E402
-from tracekit.subjects.prepared_step import prepare  # noqa: E402
-from tracekit.subjects.subject import Subject  # noqa: E402
-from tracekit.subjects.written_kernels import graph_of_subject, with_written_kernels  # noqa: E402
+import tracekit
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import graph as graphs
+from tracekit.analyzers.trace import ranges
+from tracekit.apply import Subject, prepare, with_written_kernels
+from tracekit.apply.written_kernels import graph_of_subject
+from tracekit.cli import main
+from tracekit.fuse.writing import load
+from tracekit.run import GRAPH, Settings
 
 
 class GatedMLP(nn.Module):

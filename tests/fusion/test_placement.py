@@ -8,21 +8,17 @@ import pytest
 pytest.importorskip("torch")
 
 import tracekit
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.fusion import graph as graphs
-from tracekit.analyzers.fusion.backward_ops import backward_of, gradients_of
-from tracekit.analyzers.fusion.passes import Pass, Place
-from tracekit.analyzers.fusion.placement import BY_HAND, placed
-from tracekit.analyzers.fusion.planned_kernels import plan
-from tracekit.analyzers.fusion.timed import TimedKernel
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.transforms.fused_groups import with_kernels
-from tracekit.optimizations import fused_kernels
-from tracekit.reports.cards import cards
-from tracekit.runs import kernel_times
-from tracekit.runs.folders import GRAPH, TIMED
+from tracekit.advise.optimizations import fused_kernels
+from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import BY_HAND, Pass, Place, TimedKernel, placed, plan
+from tracekit.analyzers.fuse import graph as graphs
+from tracekit.analyzers.fuse.groups import backward_of, gradients_of
+from tracekit.analyzers.predict import with_kernels
+from tracekit.analyzers.predict.op_columns import op_list
+from tracekit.reports.answer.cards import cards
+from tracekit.run import GRAPH, files
+from tracekit.run.folder import TIMED
 
 H100 = hardware.find("h100")
 
@@ -62,14 +58,14 @@ def test_kernels_are_priced_by_what_they_move(graph):
 def test_a_large_head_is_added_up_in_parts(graph):
     from dataclasses import replace
 
-    from tracekit.analyzers.fusion.replacement import CHUNK_BYTES, costs_after
+    from tracekit.analyzers.fuse.replacement import CHUNK_BYTES, costs_after
 
     first = next(row.first for row in plan(graph, H100) if row.template == "cross_entropy")
     rows = CHUNK_BYTES // first.sizes["vocabulary"]  # twice as many as one part holds, in bf16
     once, twice = (costs_after(replace(first, sizes={**first.sizes, "rows": n}), []) for n in (rows // 2, rows))
     assert len(once) == 2
     assert len(twice) == 2 + 4  # widened, added, narrowed and scaled
-    kernel = pytest.importorskip("tracekit.fusion.kernels.cross_entropy")
+    kernel = pytest.importorskip("tracekit.fuse.kernels.cross_entropy")
     assert kernel.CHUNK_BYTES == CHUNK_BYTES
 
 
@@ -77,9 +73,9 @@ def test_kernels_by_hand_are_those_without_apply():
     pytest.importorskip("triton")
     from importlib import import_module
 
-    from tracekit.fusion.catalogue import TEMPLATES
+    from tracekit.fuse.catalogue import TEMPLATES
 
-    modules = {name: import_module(f"tracekit.fusion.kernels.{name}") for name in TEMPLATES}
+    modules = {name: import_module(f"tracekit.fuse.kernels.{name}") for name in TEMPLATES}
     assert set(BY_HAND) == {name for name, module in modules.items() if not hasattr(module, "apply")}
 
 
@@ -132,8 +128,8 @@ def test_the_report_has_a_card_of_the_written_kernels(run, graph):
     """It names each group with what it is predicted to take and, of one that was timed, what it took."""
     assert "Fused kernels of the run's own plan" not in [card.title for card in _cards(run)]
     row = next(row for row in plan(graph, H100) if row.template == "add_norm")
-    kernel_times.add(run, H100, {row.key: TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9)})
-    kernel_times.keep_gain(run, H100, Interval(1.2, 1.3, 1.4))
+    files.add(run, H100, {row.key: TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9)})
+    files.keep_gain(run, H100, Interval(1.2, 1.3, 1.4))
     card = next(card for card in _cards(run) if card.title == "Fused kernels of the run's own plan")
     assert card.speedup == Interval(1.2, 1.3, 1.4)
     said = ["".join(link.text for link in line) for line in card.evidence]

@@ -9,18 +9,17 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.fusion import graph as graphs
-from tracekit.analyzers.fusion.graph import Call, Graph, Node, Tensor
-from tracekit.analyzers.fusion.groups import find
-from tracekit.analyzers.fusion.planned_kernels import plan
-from tracekit.analyzers.fusion.tiles import of_elements, of_rows
-from tracekit.capture.op_graph import numbers_in
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import Call, Graph, Node, Tensor, plan
+from tracekit.analyzers.fuse import graph as graphs
+from tracekit.analyzers.fuse.groups import find
+from tracekit.analyzers.fuse.tiles import of_elements, of_rows
+from tracekit.capture.fake.op_graph import numbers_in
 from tracekit.cli import main
-from tracekit.fusion import pointwise, proof, run_kernels
-from tracekit.fusion.writing import Written, load, text
-from tracekit.runs.folders import GRAPH
+from tracekit.fuse import pointwise, proof, run_kernels
+from tracekit.fuse.writing import Written, load, text
+from tracekit.run import GRAPH
 
 H100 = hardware.find("h100")
 
@@ -227,7 +226,7 @@ def test_the_tiles_on_the_page_are_fresh():
 
 
 def test_fused_takes_all_or_a_number():
-    from tracekit.optimizations import find as optimization
+    from tracekit.advise import find as optimization
 
     assert optimization("fused:all").name == "fused-kernels:all"
     assert optimization("fused:3").groups == "3"
@@ -236,8 +235,7 @@ def test_fused_takes_all_or_a_number():
 
 
 def test_a_run_without_a_gpu_has_no_written_kernels(llama):
-    from tracekit.subjects.subject import Subject
-    from tracekit.subjects.written_kernels import with_written_kernels
+    from tracekit.apply import Subject, with_written_kernels
 
     with pytest.raises(InputError, match="No fused kernels"):
         with_written_kernels(Subject(model=None, settings=replace(llama[0], gpu="")), ())

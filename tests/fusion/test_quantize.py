@@ -4,11 +4,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tracekit  # noqa: E402
-from tracekit.analyzers.errors import InputError, TracekitError  # noqa: E402
-from tracekit.quantization import packing  # noqa: E402
-from tracekit.quantization.quantize import load, save  # noqa: E402
-from tracekit.quantization.quantized_linear import WeightOnlyLinear  # noqa: E402
+import tracekit
+from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.quantization import layers
+from tracekit.quantization.layers import WeightOnlyLinear
+from tracekit.quantization.quantizing import load, save
 
 
 def model():
@@ -94,10 +94,10 @@ def test_the_gradient_of_the_input_is_that_of_the_weights():
 
 
 def test_the_kernel_packs_alike():
-    kernel = pytest.importorskip("tracekit.fusion.kernels.weight_only_product")
+    kernel = pytest.importorskip("tracekit.fuse.kernels.weight_only_product")
     weight = torch.randn(6, 128)
     for bits in (4, 8):
-        for ours, its in zip(packing.pack(weight, bits, 32), kernel.pack(weight, bits, 32), strict=True):
+        for ours, its in zip(layers.pack(weight, bits, 32), kernel.pack(weight, bits, 32), strict=True):
             assert torch.equal(ours, its)
 
 

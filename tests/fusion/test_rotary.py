@@ -8,14 +8,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from tracekit.analyzers import hardware  # noqa: E402
-from tracekit.analyzers.fusion.planned_kernels import plan  # noqa: E402
-from tracekit.capture import fake_run  # noqa: E402
-from tracekit.capture.complete_settings import complete as planned  # noqa: E402
-from tracekit.capture.op_graph import graph_of  # noqa: E402
-from tracekit.capture.settings import Settings  # noqa: E402
-from tracekit.fusion import proof, run_kernels  # noqa: E402
-from tracekit.fusion.writing import Written, load, text  # noqa: E402
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import plan
+from tracekit.capture import complete as planned
+from tracekit.capture import graph_of, steps
+from tracekit.fuse import proof, run_kernels
+from tracekit.fuse.writing import Written, load, text
+from tracekit.run import Settings
 
 H100 = hardware.find("h100")
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 64}
@@ -42,7 +41,7 @@ def run(tmp_path, request):
         json.dumps({"model_type": kind, "architectures": [architecture], **COMMON, **more})
     )
     asked = {"model": str(tmp_path), "device": "model", "gpu": "h100", "dtype": "fp32", "seq_len": 8}
-    rows = plan(graph_of(fake_run.run(planned(Settings(**asked, workload=workload)), H100).recording), H100)
+    rows = plan(graph_of(steps.run(planned(Settings(**asked, workload=workload)), H100).recording), H100)
     (row,) = [row for row in rows if row.pattern == "rotary embedding"]
     assert row.template == template
     path = run_kernels.write_source(1, row, H100, tmp_path, {})
@@ -105,5 +104,5 @@ def test_a_rotation_of_neighbours_is_proved(tmp_path, paired):
     checks = proof.prove(kernel, "rotary", (torch.float32,), trains=True, device="cpu")
     assert proof.failed(checks) == []
     inputs = kernel.example(torch.float32, "cpu")
-    halves = importlib.import_module("tracekit.fusion.kernels.rotary").reference(*inputs)
+    halves = importlib.import_module("tracekit.fuse.kernels.rotary").reference(*inputs)
     assert not torch.allclose(kernel.fused(*inputs)[0], halves[0])

@@ -4,17 +4,14 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from tracekit.analyzers import hardware
-from tracekit.analyzers.fusion.placement import placed
-from tracekit.analyzers.fusion.plan_table import table
-from tracekit.analyzers.fusion.planned_kernels import plan
-from tracekit.analyzers.fusion.timed import TimedKernel
-from tracekit.capture.numerics import torch_dtype
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import TimedKernel, placed, plan, table
+from tracekit.capture import torch_dtype
 from tracekit.cli import main
-from tracekit.fusion import run_kernels, timing
-from tracekit.fusion.writing import load
-from tracekit.runs import kernel_times
-from tracekit.runs.folders import TIMED
+from tracekit.fuse import run_kernels, timing
+from tracekit.fuse.writing import load
+from tracekit.run import files
+from tracekit.run.folder import TIMED
 
 H100 = hardware.find("h100")
 TIMES = TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9, compiled_ns=1100.0)
@@ -22,9 +19,9 @@ TIMES = TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9, compil
 
 def test_measured_times_stand_in_the_plan(llama, tmp_path):
     row = plan(llama[1], H100)[0]
-    kernel_times.add(tmp_path, H100, {row.key: TIMES})
+    files.add(tmp_path, H100, {row.key: TIMES})
     empty = tracekit.Analysis.__dataclass_fields__["layer_ops"].default_factory()
-    frame = table(llama[1], H100, empty, 0, kernel_times.read(tmp_path, H100).kernels)
+    frame = table(llama[1], H100, empty, 0, files.read_kernel_times(tmp_path, H100).kernels)
     assert frame.measured_ns[0] == 1000.0 * row.groups
     assert frame.compiled_ns[0] == 1100.0 * row.groups
     assert frame.roof_fraction[0] == 0.9
@@ -32,12 +29,12 @@ def test_measured_times_stand_in_the_plan(llama, tmp_path):
 
 
 def test_times_of_a_kernel_are_kept_beside_those_of_others(tmp_path):
-    kernel_times.add(tmp_path, H100, {"norm": TIMES})
-    kernel_times.add(tmp_path, H100, {"rotary": TIMES})
-    assert set(kernel_times.read(tmp_path, H100).kernels) == {"norm", "rotary"}
-    assert kernel_times.read(tmp_path, hardware.find("t4")).kernels == {}
+    files.add(tmp_path, H100, {"norm": TIMES})
+    files.add(tmp_path, H100, {"rotary": TIMES})
+    assert set(files.read_kernel_times(tmp_path, H100).kernels) == {"norm", "rotary"}
+    assert files.read_kernel_times(tmp_path, hardware.find("t4")).kernels == {}
     (tmp_path / TIMED).write_text('{"gpu": "h100-sxm", "kernels": {"norm": [1.0, 2.0]}}')
-    assert kernel_times.read(tmp_path, H100).kernels == {}
+    assert files.read_kernel_times(tmp_path, H100).kernels == {}
 
 
 def test_a_timed_kernel_takes_its_measured_part_of_the_ops(llama):
@@ -71,7 +68,7 @@ def test_a_kernel_is_timed_in_turn_and_its_fastest_launch_kept(run, tmp_path, mo
     assert result.exit_code == 0, result.output
     assert "measured" in result.output
     assert "torch.compile" in result.output
-    (times,) = kernel_times.read(run, H100).kernels.values()
+    (times,) = files.read_kernel_times(run, H100).kernels.values()
     assert times.launch == rows[number - 1].tiles.launches[-1]  # each call was faster than the one before
     (path,) = tmp_path.glob("*.py")
     assert times.launch == load(path, "timed").CONFIG

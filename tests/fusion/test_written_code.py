@@ -10,14 +10,14 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.fusion import graph as graphs
-from tracekit.analyzers.fusion.planned_kernels import plan
-from tracekit.fusion import pointwise, run_kernels
-from tracekit.fusion.catalogue import TEMPLATES
-from tracekit.fusion.writing import Written, text
-from tracekit.runs.folders import GRAPH
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import graph as graphs
+from tracekit.analyzers.fuse import plan
+from tracekit.fuse import pointwise, run_kernels
+from tracekit.fuse.catalogue import TEMPLATES
+from tracekit.fuse.writing import Written, text
+from tracekit.run import GRAPH
 
 H100 = hardware.find("h100")
 HOSTILE = (

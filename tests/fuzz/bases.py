@@ -276,8 +276,8 @@ def _graph() -> bytes:
     """Return the graph of a norm, a product and an activation, which is named like a model's."""
     import msgspec
 
-    from tracekit.analyzers.fusion.execution_graph import graph_of
-    from tracekit.analyzers.readers import execution_trace as reader
+    from tracekit.analyzers.fuse import graph_of
+    from tracekit.analyzers.trace import execution_trace as reader
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "et.json"
@@ -294,8 +294,8 @@ def graph() -> Any:
 
 @cache
 def _baseline() -> bytes:
-    from tracekit.checking import baseline_file
-    from tracekit.checking.run_values import recorded
+    from tracekit.check import baseline_file
+    from tracekit.check.run_values import recorded
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"

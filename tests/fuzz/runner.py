@@ -131,8 +131,8 @@ def _status(command: list[str]) -> int:
 
 def _tables(path: Path) -> dict[str, Any]:
     """Return what the tables of a trace add up to; empty for one that is refused."""
-    from tracekit.analyzers.errors import TracekitError
-    from tracekit.analyzers.readers import load
+    from tracekit.analyzers.core import TracekitError
+    from tracekit.analyzers.trace import load
 
     try:
         trace = load(path, max_bytes=1 << 30)

@@ -7,18 +7,16 @@ import pytest
 import torch
 from tiny_models import write_model
 
-from tracekit.analyzers.errors import InputError, TracekitError
-from tracekit.bench.configurations import configuration
-from tracekit.capture import models
-from tracekit.capture.attention_kernels import FLASH, only, refusal_told
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.numerics import numerics
-from tracekit.capture.settings import Settings
-from tracekit.measurement.side_by_side import warm
-from tracekit.optimizations import parse
-from tracekit.subjects.subject import Subject
-from tracekit.verification.expectations import Expected
-from tracekit.verification.trial import verify
+from tracekit.advise import parse
+from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.apply import Subject
+from tracekit.capture import FLASH, complete, models, numerics
+from tracekit.capture.precision import only, refusal_told
+from tracekit.measure import configuration
+from tracekit.measure.expectations import Expected
+from tracekit.measure.side_by_side import warm
+from tracekit.measure.trial import verify
+from tracekit.run import Settings
 
 WARNINGS = (
     "Memory efficient kernel not used because: (Triggered internally at sdp_utils.cpp:901.)",

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from tracekit.analyzers.interval import Interval
-from tracekit.optimizations.draft_check import DraftCheck
-from tracekit.optimizations.speculative_decoding import SpeculativeDecoding
-from tracekit.planning.scenarios import predicted_speedup
-from tracekit.verification.expectations import Expectations, Expected
-from tracekit.verification.trial import unmeasured
+from tracekit.advise import DraftCheck, SpeculativeDecoding, predicted_speedup
+from tracekit.analyzers.core import Interval
+from tracekit.measure.expectations import Expectations, Expected
+from tracekit.measure.trial import unmeasured
 
 
 def test_the_check_is_predicted_beside_the_check_and_the_whole_is_told():

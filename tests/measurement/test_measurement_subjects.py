@@ -7,15 +7,12 @@ import pytest
 import torch
 from tiny_models import write_model
 
-from tracekit.analyzers.errors import TracekitError
-from tracekit.capture import models
-from tracekit.capture.annotate import NoRanges
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
-from tracekit.measurement.side_by_side import output_difference
-from tracekit.optimizations import parse
-from tracekit.subjects.prepared_step import SEED, prepare
-from tracekit.subjects.subject import Subject
+from tracekit.advise import parse
+from tracekit.analyzers.core import TracekitError
+from tracekit.apply import SEED, Subject, prepare
+from tracekit.capture import NoRanges, complete, models
+from tracekit.measure.side_by_side import output_difference
+from tracekit.run import Settings
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from math import comb
 
 import pytest
 
-from tracekit.analyzers.capture_info import Latency
-from tracekit.capture.latency import HostClock
-from tracekit.measurement import pace
-from tracekit.measurement.interleaved import BLOCKS, FEWEST_BLOCKS, Runnable, compare, median_interval, noise
+from tracekit.analyzers.trace import Latency
+from tracekit.capture import HostClock
+from tracekit.measure import interleaved
+from tracekit.measure.interleaved import BLOCKS, FEWEST_BLOCKS, Runnable, compare, median_interval, noise
 
 
 class Clock:
@@ -98,7 +98,7 @@ def test_a_slow_first_step_alone_does_not_take_blocks_away():
 def test_a_busy_machine_is_said_of_times_of_the_cpu(monkeypatch, computing, busy):
     """The process has computed for half of the wall time, for all of it, or in two threads."""
     began = time.perf_counter()
-    monkeypatch.setattr(pace.time, "process_time", lambda: computing * (time.perf_counter() - began))
+    monkeypatch.setattr(interleaved.time, "process_time", lambda: computing * (time.perf_counter() - began))
     comparison = compare(sleeping(0.0), sleeping(0.0), HostClock(), budget_s=0.01)
     said = [line for line in comparison.warnings if line.startswith("The CPU was busy with other work")]
     assert bool(said) == busy
@@ -107,8 +107,8 @@ def test_a_busy_machine_is_said_of_times_of_the_cpu(monkeypatch, computing, busy
 
 def test_progress_is_told_now_and_then(monkeypatch):
     now, said = [0.0], []
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
-    progress = pace.Progress(28, said.append)
+    monkeypatch.setattr(interleaved.time, "monotonic", lambda: now[0])
+    progress = interleaved.Progress(28, said.append)
     for _ in range(28):
         now[0] += 15.0
         progress.step()

@@ -7,9 +7,10 @@ from operator import floordiv, mul
 
 import pytest
 
-from tracekit.analyzers.errors import TracekitError
-from tracekit.measurement.worker import Failure, Worker, checked
-from tracekit.optimizations import parse
+from tracekit.advise import parse
+from tracekit.analyzers.core import TracekitError
+from tracekit.measure import Worker, checked
+from tracekit.measure.worker import Failure
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,12 @@ from click.testing import CliRunner
 from msgspec import structs
 
 import tracekit
-from tracekit.analyzers.capture_info import single
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.verification import Verification, Verified
+from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.results import Verification, Verified
+from tracekit.analyzers.trace import load, single
 from tracekit.cli import main
-from tracekit.verification.expectations import Expectations
-from tracekit.verification.verify_run import _at_its_pace
+from tracekit.measure.expectations import Expectations
+from tracekit.measure.verifying import _at_its_pace
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 DECODE = TRACES / "h200_gpt2_decode.json.gz"

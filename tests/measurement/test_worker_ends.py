@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.measurement.worker import Worker, tell
+from tracekit.measure import Worker
+from tracekit.measure.worker import tell
 
 MEASURES = """
 import signal, sys

@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.capture_info import CaptureInfo
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Product
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.op_columns import op_list
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import Cost, Product, estimate_ns, hardware
+from tracekit.analyzers.predict import Baseline
+from tracekit.analyzers.predict.op_columns import op_list
 from tracekit.analyzers.results import Source
+from tracekit.analyzers.trace import CaptureInfo
 
 ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 

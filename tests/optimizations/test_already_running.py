@@ -8,11 +8,10 @@ import pytest
 from op_lists import base, product
 
 import tracekit
-from tracekit.analyzers import hardware
-from tracekit.analyzers.prediction.math_fallback import MathFallback, math_fallback
-from tracekit.analyzers.prediction.running import Running, running
-from tracekit.optimizations import find
-from tracekit.planning.advice import advise
+from tracekit.advise import advise, find
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict.math_fallback import MathFallback, math_fallback
+from tracekit.analyzers.predict.running import Running, running
 
 GRAPHED = Running(graph_launches=1, graphed=0.99)
 MATH = "aten::_scaled_dot_product_attention_math"

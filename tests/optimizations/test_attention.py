@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from op_lists import base, elementwise, product
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.work import Attention
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.transforms.built_masks import built_masks
-from tracekit.analyzers.transforms.written_attention import covered, written_out
-from tracekit.optimizations import find
-from tracekit.optimizations.shared.attention_backends import preferred
-from tracekit.planning.scenarios import predicted_speedup
+from tracekit.advise import find, predicted_speedup
+from tracekit.advise.optimizations.attention_backends import preferred
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import Attention, hardware
+from tracekit.analyzers.predict import built_masks, covered, written_out
+from tracekit.analyzers.predict.op_columns import op_list
 
 HEADS, TOKENS, HEAD = 8, 256, 64
 

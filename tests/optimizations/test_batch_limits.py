@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from op_lists import base, product
 
-from tracekit.analyzers.transforms.batch_limits import compute_bound_from, largest_that_fits
-from tracekit.optimizations import find
-from tracekit.planning.scenarios import refusal
-from tracekit.reports.sentences import sentences
+from tracekit.advise import find, refusal
+from tracekit.analyzers.predict import compute_bound_from, largest_that_fits
+from tracekit.reports.words import sentences
 
 GB = 10**9
 

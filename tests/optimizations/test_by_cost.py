@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.transforms.by_cost import coded, distinct, each, where
+from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import distinct, each, where
+from tracekit.analyzers.predict.op_columns import op_list
+from tracekit.analyzers.predict.transforms.by_cost import coded
 
 SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
 

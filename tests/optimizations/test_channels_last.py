@@ -7,14 +7,12 @@ import pandas as pd
 import pytest
 from op_lists import base
 
-from tracekit.analyzers import cache
-from tracekit.analyzers.attribution.kernel_names import changes_layout
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Product
-from tracekit.analyzers.prediction.baseline import Baseline
-from tracekit.analyzers.prediction.recorded import Recorded
-from tracekit.analyzers.prediction.start import start
-from tracekit.optimizations import find
+from tracekit.advise import find
+from tracekit.analyzers.attribute import changes_layout
+from tracekit.analyzers.cost import Cost, Product
+from tracekit.analyzers.predict import Baseline, start
+from tracekit.analyzers.predict.recorded import Recorded
+from tracekit.analyzers.trace import cache
 
 TRACES = Path(__file__).parents[2] / "benchmarks/slow_scripts/traces"
 CHANNELS_LAST = find("channels-last")

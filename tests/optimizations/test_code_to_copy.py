@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from op_lists import base
 
-from tracekit.optimizations import OPTIMIZATIONS, find
+from tracekit.advise import OPTIMIZATIONS, find
 
 COMMANDS = ("tracekit ", "vllm ")
 ARGUMENTS = ("sdpa:flash", "sdpa:flash-attention-2", "fp8-dynamic:per-tensor", "half-precision:fp16")

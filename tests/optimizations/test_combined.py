@@ -3,11 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_lists import base
 
-from tracekit.analyzers.errors import InputError, UnknownNameError
-from tracekit.optimizations import OPTIMIZATIONS, find, parse
-from tracekit.optimizations.combined import Combined
-from tracekit.planning.explain import op_class_times
-from tracekit.planning.scenarios import predicted_speedup, refusal
+from tracekit.advise import OPTIMIZATIONS, Combined, find, op_class_times, parse, predicted_speedup, refusal
+from tracekit.analyzers.core import InputError, UnknownNameError
 
 LAUNCH_BOUND = base("h200", tokens=1, width=768, heads=12, layers=3, precision="fp32", batch_size=1)
 DEVICE_BOUND = base("a100", tokens=512, keys=512, width=2048, layers=2, precision="fp32", host_us=2.0, batch_size=1)

@@ -7,16 +7,14 @@ import pandas as pd
 import pytest
 from op_lists import base, elementwise, product
 
-from tracekit.analyzers.costs.work import Norm
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.prediction.start import start
-from tracekit.analyzers.prediction.traced_step import decisions
-from tracekit.analyzers.readers import load
-from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
-from tracekit.optimizations import find, parse
-from tracekit.optimizations.compile import BREAK
-from tracekit.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS
-from tracekit.optimizations.shared.guards import guards_ns
+from tracekit.advise import find, parse
+from tracekit.advise.optimizations.compile import BREAK
+from tracekit.advise.optimizations.compiled_code import guards_ns
+from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS
+from tracekit.analyzers.cost import Norm, estimate_ns
+from tracekit.analyzers.predict import plain_launch_ns, start
+from tracekit.analyzers.predict.traced_step import decisions
+from tracekit.analyzers.trace import load
 
 DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.gz"
 

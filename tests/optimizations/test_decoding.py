@@ -5,17 +5,13 @@ from dataclasses import replace
 import pytest
 from op_lists import base, elementwise
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Append, Attention
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.op_columns import joined, op_list
-from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
-from tracekit.optimizations import find
-from tracekit.optimizations.draft_check import DraftCheck
-from tracekit.optimizations.speculative_decoding import SpeculativeDecoding, tokens_a_pass
-from tracekit.planning.scenarios import predicted_speedup
+from tracekit.advise import DraftCheck, SpeculativeDecoding, find, predicted_speedup
+from tracekit.advise.optimizations.speculative_decoding import tokens_a_pass
+from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.cost import Append, Attention, Cost
+from tracekit.analyzers.predict import joined, plain_launch_ns
+from tracekit.analyzers.predict.op_columns import op_list
+from tracekit.analyzers.results import Memory
 
 KEYS, KV_HEADS, HEAD = 512, 8, 128
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.analyzers.schema import TABLES
-from tracekit.reports import sentences
-from tracekit.reports.export import to_dict
+from tracekit.analyzers.core import TABLES
+from tracekit.reports.answer.export import to_dict
+from tracekit.reports.words import wording
 
 SAMPLES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))
 
@@ -27,7 +27,7 @@ def statements(analysis):
 
 def test_every_statement_has_words_and_every_value_a_declared_cell(analysis):
     for statement in statements(analysis):
-        assert "{" not in sentences.sentence(statement)
+        assert "{" not in wording.sentence(statement)
         for evidence in statement.evidence:
             assert evidence.column in [column.name for column in TABLES[evidence.table].columns]
 

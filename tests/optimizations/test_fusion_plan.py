@@ -6,14 +6,11 @@ from hypothesis import strategies as st
 from op_lists import base, elementwise, product
 
 import tracekit
-from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.work import Product
-from tracekit.analyzers.hardware.sm_limits import sm_limits
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.transforms.fusion_groups import find_groups
-from tracekit.analyzers.transforms.fusion_plan import fusion_plan
-from tracekit.analyzers.transforms.launch_config import of_elements, of_product, of_rows
+from tracekit.analyzers.cost import Product, estimate_ns, hardware, sm_limits
+from tracekit.analyzers.predict import fusion_plan
+from tracekit.analyzers.predict.op_columns import op_list
+from tracekit.analyzers.predict.transforms.fusion_groups import find_groups
+from tracekit.analyzers.predict.transforms.launch_config import of_elements, of_product, of_rows
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 WIDTH = 2048

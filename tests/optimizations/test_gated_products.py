@@ -3,8 +3,8 @@
 import op_lists
 import pytest
 
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.analyzers.transforms.gated_products import gates_first
+from tracekit.analyzers.predict import gates_first
+from tracekit.analyzers.predict.op_columns import op_list
 
 HIDDEN, INNER = 64, 256
 

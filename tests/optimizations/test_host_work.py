@@ -8,16 +8,13 @@ import pandas as pd
 import pytest
 
 import tracekit
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.idle_tables import HOST_CAUSES
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.graph_use import GraphUse
-from tracekit.analyzers.prediction.op_columns import changed
-from tracekit.analyzers.prediction.outside import Outside
-from tracekit.analyzers.prediction.start import start
-from tracekit.analyzers.readers import load
-from tracekit.optimizations import OPTIMIZATIONS, find
-from tracekit.optimizations.compile import entering_ns
+from tracekit.advise import OPTIMIZATIONS, find
+from tracekit.advise.optimizations.compile import entering_ns
+from tracekit.analyzers.core import Interval, TracekitError
+from tracekit.analyzers.predict import Outside, changed, start
+from tracekit.analyzers.predict.running import GraphUse
+from tracekit.analyzers.results import HOST_CAUSES
+from tracekit.analyzers.trace import load
 
 LOADED_NS = 50e6
 

@@ -7,19 +7,16 @@ import pandas as pd
 import pytest
 from op_lists import base
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.prediction.batch_size import batch_by_shapes
-from tracekit.analyzers.prediction.least_memory import least_memory
-from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.projection import moved
-from tracekit.analyzers.prediction.running import Running
-from tracekit.analyzers.roofline.parameter_count import ACCUMULATED, gradient_bytes
-from tracekit.optimizations.batching import Batching
-from tracekit.planning.advice import advise
-from tracekit.planning.memory_fit import memory_fit
-from tracekit.planning.recommend import fit_problems
-from tracekit.planning.search import Search
-from tracekit.reports.headline import of_fit
+from tracekit.advise import Search, advise, fit_problems, memory_fit
+from tracekit.advise.optimizations.batching import Batching
+from tracekit.analyzers.attribute import ACCUMULATED, gradient_bytes
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import moved
+from tracekit.analyzers.predict.batch_size import batch_by_shapes
+from tracekit.analyzers.predict.memory import least_memory
+from tracekit.analyzers.predict.running import Running
+from tracekit.analyzers.results import Memory
+from tracekit.reports.answer.headlines import of_fit
 
 GB = 10**9
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from op_lists import base, elementwise
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Product, touched
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.optimizations import find, parse
+from tracekit.advise import find, parse
+from tracekit.analyzers.cost import Cost, Product, estimate_ns
+from tracekit.analyzers.cost.ops.work import touched
 
 EXPERTS, WIDTH, ROWS = 64, 2048, 256
 GROUPED = "aten::_grouped_mm"

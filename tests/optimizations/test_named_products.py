@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 from op_lists import base
 
-from tracekit.analyzers.attribution.kernel_names import multiplies_in
-from tracekit.analyzers.transforms.named_products import halved_at_best, in_precision, retimed_by_name
-from tracekit.optimizations.half_precision import HalfPrecision
-from tracekit.optimizations.mixed_precision import MixedPrecision
-from tracekit.optimizations.pad_shapes import PadShapes
-from tracekit.optimizations.tf32 import TF32
+from tracekit.advise.optimizations.half_precision import HalfPrecision
+from tracekit.advise.optimizations.mixed_precision import TF32, MixedPrecision
+from tracekit.advise.optimizations.pad_shapes import PadShapes
+from tracekit.analyzers.attribute import multiplies_in
+from tracekit.analyzers.predict import halved_at_best, in_precision, retimed_by_name
 
 
 @pytest.mark.parametrize(

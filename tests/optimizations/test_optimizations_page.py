@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tracekit.optimizations import OPTIMIZATIONS, find
+from tracekit.advise import OPTIMIZATIONS, find
 
 PAGE = Path(__file__).parents[2] / "docs" / "optimizations.md"
 

@@ -6,14 +6,23 @@ from itertools import combinations
 import pytest
 from op_lists import base
 
-from tracekit.analyzers.interval import Interval
-from tracekit.optimizations import OPTIMIZATIONS, find, in_order
-from tracekit.optimizations.base import Optimization
-from tracekit.optimizations.combined import Combined
-from tracekit.planning.advice import LOSING, advise
-from tracekit.planning.scenarios import predicted_speedup, refusal
-from tracekit.planning.search import LONGEST, WORTHWHILE, Search, pays
-from tracekit.reports.sentences import explained, why
+from tracekit.advise import (
+    OPTIMIZATIONS,
+    WORTHWHILE,
+    Combined,
+    Optimization,
+    Search,
+    advise,
+    find,
+    in_order,
+    pays,
+    predicted_speedup,
+    refusal,
+)
+from tracekit.advise.predicted import LOSING
+from tracekit.advise.search import LONGEST
+from tracekit.analyzers.core import Interval
+from tracekit.reports.words import explained, why
 
 RUNS = {
     "launch-bound": base("h200", tokens=1, width=768, heads=12, layers=3, precision="fp32", batch_size=1),

@@ -11,17 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from tracekit.analyzers.errors import InputError
-from tracekit.answers import what_if
+from tracekit.advise import find
+from tracekit.analyzers.core import InputError
+from tracekit.answer import predicting
 from tracekit.cli import main
-from tracekit.optimizations import find
-from tracekit.reports.names import printable
-from tracekit.reports.prediction_export import schema, to_dict
+from tracekit.reports.answer.prediction import schema, to_dict
+from tracekit.reports.words import printable
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 DECODE = TRACES / "h200_gpt2_decode.json.gz"
 PREFILL = TRACES / "h200_gpt2_prefill.json.gz"
-_BASELINE = what_if._baseline
+_BASELINE = predicting._baseline
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,7 +36,7 @@ def _started_once():
         return begun[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(what_if, "_baseline", baseline)
+        patch.setattr(predicting, "_baseline", baseline)
         yield
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.prediction.op_columns import OpList, op_list
-from tracekit.analyzers.transforms.work_after import predicted_work
+from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import OpList, predicted_work
+from tracekit.analyzers.predict.op_columns import op_list
 
 SAMPLE = Path(__file__).parents[2] / "examples/traces/h200_gpt2_decode.json.gz"
 

@@ -4,12 +4,9 @@ from math import exp
 import pytest
 from op_lists import base
 
-from tracekit.analyzers.prediction.op_columns import changed
-from tracekit.analyzers.prediction.uncertainty import widths
-from tracekit.analyzers.transforms.written_attention import written_out
-from tracekit.optimizations import OPTIMIZATIONS, find
-from tracekit.optimizations.shared.attention_backends import preferred
-from tracekit.planning.scenarios import predicted_speedup, refusal
+from tracekit.advise import OPTIMIZATIONS, find, predicted_speedup, refusal
+from tracekit.advise.optimizations.attention_backends import preferred
+from tracekit.analyzers.predict import changed, widths, written_out
 
 BY_ID = {optimization.id: optimization for optimization in OPTIMIZATIONS}
 LAUNCH_BOUND = {"tokens": 1, "width": 768, "heads": 12, "layers": 12, "precision": "fp32"}

@@ -2,14 +2,13 @@
 
 import pytest
 
-from tracekit.analyzers import analyze, hardware
-from tracekit.analyzers.prediction.baseline import baseline
-from tracekit.analyzers.readers import load
-from tracekit.capture import model_trace
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
-from tracekit.optimizations import find
-from tracekit.planning.scenarios import predicted_speedup
+from tracekit.advise import find, predicted_speedup
+from tracekit.analyzers import analyze
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import baseline
+from tracekit.analyzers.trace import load
+from tracekit.capture import complete, model_trace
+from tracekit.run import Settings
 
 pytest.importorskip("transformers")
 

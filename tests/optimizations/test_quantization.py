@@ -6,13 +6,17 @@ from dataclasses import replace
 import pytest
 from op_lists import base, product
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.transforms.by_cost import which
-from tracekit.analyzers.transforms.linear_products import LinearProduct, inner_products, linear_product, with_weights
-from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
-from tracekit.optimizations import find, parse
-from tracekit.planning.scenarios import predicted_speedup
+from tracekit.advise import find, parse, predicted_speedup
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.predict import (
+    LinearProduct,
+    inner_products,
+    linear_product,
+    plain_launch_ns,
+    which,
+    with_weights,
+)
+from tracekit.analyzers.results import Memory
 
 PRODUCTS = 4
 """Products with weights in a layer of op_lists; its other two multiply activations."""

@@ -8,17 +8,13 @@ import pandas as pd
 import pytest
 from op_lists import base
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Attention
-from tracekit.analyzers.kernel_time import estimate_ns
-from tracekit.analyzers.prediction.op_columns import changed
-from tracekit.analyzers.transforms.math_attention import with_a_mask
-from tracekit.optimizations import find
-from tracekit.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS
-from tracekit.optimizations.shared.guards import guards_ns
-from tracekit.planning.advice import advise
-from tracekit.planning.scenarios import predicted_speedup
-from tracekit.reports.sentences import why
+from tracekit.advise import advise, find, predicted_speedup
+from tracekit.advise.optimizations.compiled_code import guards_ns
+from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS
+from tracekit.analyzers.cost import Attention, Cost, estimate_ns
+from tracekit.analyzers.predict import changed
+from tracekit.analyzers.predict.transforms.math_attention import with_a_mask
+from tracekit.reports.words import why
 
 BATCH, HEADS, LENGTH, HEAD = 8, 16, 197, 64
 RUN = {"tokens": BATCH * LENGTH, "width": HEADS * HEAD, "precision": "fp16", "batch_size": BATCH}

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 from op_lists import base
 
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.prediction.memory import Memory
-from tracekit.analyzers.prediction.op_columns import changed, op_list
-from tracekit.analyzers.transforms.plain_launch import plain_launch_ns
-from tracekit.optimizations import find
-from tracekit.optimizations.gradient_checkpointing import HOOKS, WRAPPING
-from tracekit.optimizations.mixed_precision import _FURTHER
-from tracekit.planning.advice import advise
-from tracekit.planning.scenarios import predicted_speedup
+from tracekit.advise import advise, find, predicted_speedup
+from tracekit.advise.optimizations.gradient_checkpointing import HOOKS, WRAPPING
+from tracekit.advise.optimizations.mixed_precision import _FURTHER
+from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import changed, plain_launch_ns
+from tracekit.analyzers.predict.op_columns import op_list
+from tracekit.analyzers.results import Memory
 
 MB = 1_000_000
 PARAMETERS = 100 * MB

@@ -7,19 +7,15 @@ import op_lists
 import pandas as pd
 import pytest
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.call import Cost
-from tracekit.analyzers.costs.work import Append, Attention, Product
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.kernel_time.products import is_unaligned
-from tracekit.analyzers.prediction.decoding import with_decoding
-from tracekit.analyzers.prediction.outside import Outside
-from tracekit.analyzers.prediction.recorded import Recorded
-from tracekit.analyzers.prediction.streams import side_by_side
-from tracekit.analyzers.transforms.fusion import fused_cost
-from tracekit.optimizations import find
-from tracekit.planning.scenarios import predicted_speedup
-from tracekit.planning.search import worthwhile
+from tracekit.advise import find, predicted_speedup
+from tracekit.advise.search import worthwhile
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import Append, Attention, Cost, Product, hardware, is_unaligned
+from tracekit.analyzers.predict import Outside
+from tracekit.analyzers.predict.recorded import Recorded
+from tracekit.analyzers.predict.running import with_decoding
+from tracekit.analyzers.predict.simulation import side_by_side
+from tracekit.analyzers.predict.transforms.fusion import fused_cost
 
 MEGABYTE = 1 << 20
 

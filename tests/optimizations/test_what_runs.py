@@ -6,12 +6,9 @@ import pandas as pd
 import pytest
 from op_lists import base
 
-from tracekit.analyzers.attribution.runtime import runtime_of
-from tracekit.analyzers.prediction.graph_use import GraphUse
-from tracekit.analyzers.prediction.running import Running
-from tracekit.optimizations import OPTIMIZATIONS, find
-from tracekit.planning.advice import advise
-from tracekit.planning.search import Search
+from tracekit.advise import OPTIMIZATIONS, Search, advise, find
+from tracekit.analyzers.attribute.training import runtime_of
+from tracekit.analyzers.predict.running import GraphUse, Running
 
 
 def run_by(runtime, **options):

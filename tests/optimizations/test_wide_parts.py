@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from op_lists import base, elementwise
 
-from tracekit.analyzers.prediction.op_columns import op_list
-from tracekit.optimizations import find
-from tracekit.optimizations.half_precision import in_half
+from tracekit.advise import find
+from tracekit.advise.optimizations.half_precision import in_half
+from tracekit.analyzers.predict.op_columns import op_list
 
 TOKENS, WIDTH, HEADS = 64, 512, 8
 

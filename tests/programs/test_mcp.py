@@ -10,13 +10,9 @@ import pytest
 from tiny_models import write_model
 from tiny_runs import write_run
 
-from tracekit.analyzers.errors import InputError, TracekitError, UnknownNameError
-from tracekit.programs.roots import Roots
-from tracekit.programs.server import server
-from tracekit.programs.skill import install, text
-from tracekit.programs.tools import Tools
-from tracekit.runs import folders
-from tracekit.runs.folders import FILES
+from tracekit.agents import Roots, Tools, install, server, text
+from tracekit.analyzers.core import InputError, TracekitError, UnknownNameError
+from tracekit.run import FILES, folder
 
 SWEEP = {"model": "tiny", "gpus": ["t4"], "batch_sizes": [1], "seq_lens": [16], "apply": ["half-precision"]}
 RANKS = Path(__file__).parents[2] / "examples/ranks/healthy-1-2"
@@ -92,8 +88,8 @@ def test_a_baseline_that_leads_out_is_not_read(tmp_path):
 
 
 def test_each_file_of_a_run_is_known():
-    named = {value for name, value in vars(folders).items() if name.isupper() and isinstance(value, str)}
-    assert named - set(folders._SUFFIXES) == set(FILES)
+    named = {value for name, value in vars(folder).items() if name.isupper() and isinstance(value, str)}
+    assert named - set(folder._SUFFIXES) == set(FILES)
 
 
 def test_a_folder_of_ranks_with_a_link_that_leads_out_is_not_read(tools):

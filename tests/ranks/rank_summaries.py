@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.ranks.summary import RankSummary
+from tracekit.analyzers.ranks import RankSummary
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
-from tracekit.analyzers.trace import PROBLEMS, ProcessGroup
+from tracekit.analyzers.trace import ProcessGroup
+from tracekit.analyzers.trace.trace import PROBLEMS
 
 MS = 1_000_000
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rank_summaries import MS, call, summary
 
-from tracekit.analyzers.ranks.job import analyze_ranks
+from tracekit.analyzers.ranks import analyze_ranks
 from tracekit.analyzers.ranks.tables import RANK_WORK
 from tracekit.analyzers.ranks.transfer_changes import merged
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.analyzers.errors import InputError
-from tracekit.answers.job_of_ranks import ranks
-from tracekit.jobs import cluster
+from tracekit.analyzers.core import InputError
+from tracekit.jobs import ranks, summaries
 from tracekit.jobs.summary_worker import packed
 
 FOLDER = Path(__file__).parents[2] / "examples" / "ranks" / "sleep-2"
@@ -19,7 +18,7 @@ needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="needs the 
 @pytest.mark.slow
 @needs_dask
 def test_a_killed_worker_changes_nothing(monkeypatch, tmp_path):
-    mark, read = tmp_path / "killed", cluster.summary_of
+    mark, read = tmp_path / "killed", summaries.summary_of
 
     def killed_once(path: str, *, use_cache: bool) -> bytes:
         try:
@@ -29,7 +28,7 @@ def test_a_killed_worker_changes_nothing(monkeypatch, tmp_path):
         os._exit(9)
 
     alone = ranks(FOLDER, workers=1, use_cache=False)
-    monkeypatch.setattr(cluster, "_summary", killed_once)
+    monkeypatch.setattr(summaries, "_summary", killed_once)
     together = ranks(FOLDER, cluster="local:2", use_cache=False)
     assert mark.exists(), "a worker was killed"
     assert together.stragglers == alone.stragglers and alone.stragglers
@@ -42,9 +41,9 @@ def test_a_killed_worker_changes_nothing(monkeypatch, tmp_path):
 def test_a_trace_that_kills_every_worker_is_a_problem(monkeypatch):
     import dask
 
-    monkeypatch.setattr(cluster, "_summary", lambda *_, **__: os._exit(9))
+    monkeypatch.setattr(summaries, "_summary", lambda *_, **__: os._exit(9))
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):  # else it starts four workers in turn
-        answers = list(cluster.summaries_of_cluster("local:1", [str(FOLDER / "rank-0.json.gz")]))
+        answers = list(summaries.summaries_of_cluster("local:1", [str(FOLDER / "rank-0.json.gz")]))
     assert [each.summary for each in answers] == [None]
     assert "killed" in answers[0].why
 
@@ -53,6 +52,6 @@ def test_a_trace_that_kills_every_worker_is_a_problem(monkeypatch):
 def test_what_is_no_cluster_is_said_so():
     for name in ("local:0", "local:", "local:many"):
         with pytest.raises(InputError, match="is not a cluster"):
-            list(cluster.summaries_of_cluster(name, []))
+            list(summaries.summaries_of_cluster(name, []))
     with pytest.raises(InputError, match="cannot be reached"):
-        list(cluster.summaries_of_cluster("nothing://here", []))
+        list(summaries.summaries_of_cluster("nothing://here", []))

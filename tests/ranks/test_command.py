@@ -12,11 +12,10 @@ from click.testing import CliRunner
 from jsonschema import validate
 
 import tracekit
-from tracekit.answers.job_of_ranks import RankFiles
 from tracekit.cli import main
-from tracekit.jobs import job_outputs
-from tracekit.jobs.sources import is_job, rank_files, rank_numbers
-from tracekit.reports.ranks import job_export
+from tracekit.jobs import RankFiles, is_job, outputs
+from tracekit.jobs.sources import rank_files, rank_numbers
+from tracekit.reports.ranks import export
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"
 SLOW = JOBS / "slow-loader-2"
@@ -87,8 +86,8 @@ def test_the_page_links_the_reports_beside_traces_and_says_how_to_write_the_othe
         (tmp_path / f"rank {number}" / "run.json").touch()
     (tmp_path / "rank 1" / "report.html").touch()
     answer = RankFiles(job, {number: str(tmp_path / f"rank {number}" / "trace.json.gz") for number in (0, 1)})
-    assert job_outputs.links_to_reports(answer, tmp_path / "out") == {1: "../rank%201/report.html"}
-    shown = job_outputs.page_of(answer, tmp_path / "out", str(tmp_path))
+    assert outputs.links_to_reports(answer, tmp_path / "out") == {1: "../rank%201/report.html"}
+    shown = outputs.page_of(answer, tmp_path / "out", str(tmp_path))
     assert '<a href="../rank%201/report.html">report</a>' in shown
     assert "tracekit analyze &#39;rank 0/trace.json.gz&#39; -o &#39;rank 0/report.html&#39;" in shown
 
@@ -115,7 +114,7 @@ def test_the_archive_holds_the_slow_and_the_fast_rank(written):
 
 
 def test_a_table_that_needs_pyarrow_is_said_to_be_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(job_export, "to_parquet", lambda _: None)
+    monkeypatch.setattr(export, "to_parquet", lambda _: None)
     run = CliRunner().invoke(main, ["ranks", str(SLOW), "-o", str(tmp_path)])
     assert run.exit_code == 0
     assert "ranks.parquet needs pyarrow, which is not installed: pip install" in run.stderr

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from ranks.generated_jobs import FAULTS, run_job
 
-from tracekit.analyzers import readers
-from tracekit.analyzers.ranks.summary import summarize
+from tracekit.analyzers.ranks import summarize
+from tracekit.analyzers.trace import reading
 
 BASE = Path(__file__).parents[2] / "examples" / "ranks" / "healthy-1-4" / "rank-0.json.gz"
 
 
 @pytest.fixture(scope="module")
 def base():
-    return summarize(readers.load(BASE))
+    return summarize(reading.load(BASE))
 
 
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=lambda number: FAULTS[number])

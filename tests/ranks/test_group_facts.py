@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from rank_summaries import call, summary
 
-from tracekit.analyzers.ranks.group_facts import group_facts
-from tracekit.analyzers.ranks.job import analyze_ranks
-from tracekit.analyzers.ranks.parallelism import parallelism
+from tracekit.analyzers.ranks import analyze_ranks
+from tracekit.analyzers.ranks.aligned import parallelism
+from tracekit.analyzers.ranks.job_tables import group_facts
 from tracekit.reports.ranks import words
 
 

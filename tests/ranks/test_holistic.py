@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.analyzers.errors import MissingPackageError
+from tracekit.analyzers.core import MissingPackageError
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from rank_summaries import call, summary
 
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.ranks.job import analyze_ranks
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.ranks import analyze_ranks
 from tracekit.analyzers.ranks.matching import match
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.analyzers.ranks.outliers import outliers
+from tracekit.analyzers.ranks.own_parts import outliers
 
 EVERYONE = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
 

@@ -6,13 +6,12 @@ import pandas as pd
 import pytest
 from rank_summaries import call, summary
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.costs.messages import Message
-from tracekit.analyzers.prediction.data_parallel.links import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
-from tracekit.analyzers.ranks.job import analyze_ranks
-from tracekit.analyzers.ranks.sharding_within_hosts import Spread, within_hosts
+from tracekit.analyzers.cost import Message, hardware
+from tracekit.analyzers.predict import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
+from tracekit.analyzers.ranks import analyze_ranks
 from tracekit.analyzers.ranks.tables import RANK_WORK
 from tracekit.analyzers.ranks.transfer_changes import over_faster_links
+from tracekit.analyzers.ranks.what_ifs import Spread, within_hosts
 
 
 def gains(kind, calls, flops=(1.0, 1.0)):

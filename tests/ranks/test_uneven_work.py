@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from rank_summaries import call, summary
 
-from tracekit.analyzers.interval import Interval
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.ranks.causes import extra_work
 from tracekit.analyzers.ranks.own_parts import OwnParts
 from tracekit.analyzers.ranks.stragglers import Cost, _by_its_work
 from tracekit.analyzers.ranks.tables import RANK_WORK
-from tracekit.analyzers.ranks.uneven_work import extra_work
 
 STEPS = 3
 SHARE = Interval(0.09, 0.1, 0.11)

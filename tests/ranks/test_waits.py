@@ -5,12 +5,10 @@ import pandas as pd
 import pytest
 from rank_programs import program
 
-from tracekit.analyzers.ranks.clocks import Clocks
-from tracekit.analyzers.ranks.critical_path import critical_path
-from tracekit.analyzers.ranks.mean_interval import mean_interval
-from tracekit.analyzers.ranks.simulate import simulate, step_times, with_transfers
-from tracekit.analyzers.ranks.skew import arrivals
-from tracekit.analyzers.student import t_quantile
+from tracekit.analyzers.core import t_quantile
+from tracekit.analyzers.ranks.clocks import Clocks, arrivals
+from tracekit.analyzers.ranks.own_parts import mean_interval
+from tracekit.analyzers.ranks.simulate import critical_path, simulate, step_times, with_transfers
 
 
 def clocks(ranks):

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.ranks.causes import Reason
-from tracekit.analyzers.ranks.result import Straggler
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.ranks import Reason, Straggler
 from tracekit.reports.ranks.words import because, in_turn, named, slower_hosts
 
 MS = 1e6

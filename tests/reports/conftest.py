@@ -3,7 +3,7 @@ from dataclasses import replace
 import gpt2_decode
 import pytest
 
-from tracekit.analyzers import hardware
+from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import Analysis
 
 

@@ -5,15 +5,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers import hardware, idle_tables, layer_result_tables, result_tables, results
-from tracekit.analyzers.breakdown.gaps import Idle
-from tracekit.analyzers.breakdown.idle_causes import idle_causes_table
-from tracekit.analyzers.breakdown.layer_parts import layer_ops_table, layer_parts_table
-from tracekit.analyzers.breakdown.totals import Totals
-from tracekit.analyzers.capture_info import CaptureInfo, Latency
-from tracekit.analyzers.evidence import Evidence, of_step, say
-from tracekit.analyzers.prediction.values import Considered, Costs
-from tracekit.analyzers.trace import PROBLEMS
+from tracekit.analyzers.attribute import Idle
+from tracekit.analyzers.attribute.idle_causes import idle_causes_table
+from tracekit.analyzers.attribute.layer_tables import layer_ops_table, layer_parts_table
+from tracekit.analyzers.attribute.op_tables import Totals
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.results import Considered, Costs, Evidence, analysis, of_step, say, table_schemas, tables
+from tracekit.analyzers.trace import CaptureInfo, Latency
+from tracekit.analyzers.trace.trace import PROBLEMS
 
 H200 = hardware.find("h200")
 
@@ -43,7 +42,7 @@ TYPES = {
 }
 
 
-def build() -> results.Analysis:
+def build() -> analysis.Analysis:
     paths, types = _tree()
     work = _work(paths)
     layers = _layers(work, paths, types)
@@ -56,30 +55,28 @@ def build() -> results.Analysis:
         "busy_ns": [busy],
         "idle_ns": [wall - busy],
     }
-    return results.Analysis(
+    return analysis.Analysis(
         source=_source(),
-        latency=results.StepLatency(Latency(2_104.5, 2_051.25, 2_310.0, 50), wall / 1000),
-        timeline=results.Timeline(
-            wall, busy, wall - busy, result_tables.STEPS.frame({**steps, "kernels": [len(work)]})
-        ),
+        latency=analysis.StepLatency(Latency(2_104.5, 2_051.25, 2_310.0, 50), wall / 1000),
+        timeline=analysis.Timeline(wall, busy, wall - busy, tables.STEPS.frame({**steps, "kernels": [len(work)]})),
         work=work,
         layers=layers,
         layer_types=_layer_types(layers),
         ops=_ops(work),
         kernels=_kernels(work),
-        phases=result_tables.PHASES.frame(
+        phases=tables.PHASES.frame(
             {"name": ["decode"], "calls": [1], "wall_ns": [wall], "duration_ns": [busy], "busy_ns": [busy]}
             | {"kernels": [len(work)]}
             | {"share": [1.0], "flops": [work["flops"].sum()], "bytes": [work["bytes"].sum()], "bound": ["launch"]}
             | {"own_bound": ["memory"]}
         ),
-        coverage=results.Coverage(op=1.0, layer=0.995, cost=0.982),
-        bound=results.BoundShares(compute=0.0, memory=0.06, launch=0.87, latency=0.065, transfer=0.005),
+        coverage=analysis.Coverage(op=1.0, layer=0.995, cost=0.982),
+        bound=analysis.BoundShares(compute=0.0, memory=0.06, launch=0.87, latency=0.065, transfer=0.005),
         problems=PROBLEMS.frame(
             {"code": ["no-clock"], "severity": ["warning"], "count": [3], "message": ["3 events had no clock."]}
             | {"advice": ["Record again with the profiler's default clock."]}
         ),
-        ranges=result_tables.RANGES.frame(
+        ranges=tables.RANGES.frame(
             {"category": ["range"], "name": ["phase: decode"], "calls": [1], "cpu_ns": [wall], "kernels": [len(work)]}
             | {
                 "projected_ns": [wall],
@@ -102,7 +99,7 @@ def build() -> results.Analysis:
     )
 
 
-def _source() -> results.Source:
+def _source() -> analysis.Source:
     capture = CaptureInfo(
         version="0.1.0",
         source="measured",
@@ -126,7 +123,7 @@ def _source() -> results.Source:
         latency=Latency(2_104.5, 2_051.25, 2_310.0, 50),
         peak_memory_bytes=620_000_000,
     )
-    return results.Source("measured", "tracekit", "gpu", "NVIDIA H200", H200, "fp32", "tracekit ranges", capture)
+    return analysis.Source("measured", "tracekit", "gpu", "NVIDIA H200", H200, "fp32", "tracekit ranges", capture)
 
 
 def _tree() -> tuple[list[str], list[str]]:
@@ -155,7 +152,7 @@ def _work(paths: list[str]) -> pd.DataFrame:
     n, time = len(rows), np.array(busy)
     start = np.cumsum(time + GAP_NS) - time
     roofline = np.maximum(np.nan_to_num(np.array(flops, float)) / 67e12, np.array(size, float) / 4.8e12) * 1e9
-    return result_tables.WORK.frame(
+    return tables.WORK.frame(
         {
             "start_ns": start,
             "duration_ns": time,
@@ -204,7 +201,7 @@ def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFr
     for row, above in enumerate(parent):
         depth[row] = depth[above] + 1 if above >= 0 else 0
     busy = work["busy_ns"].sum()
-    return layer_result_tables.LAYERS.frame(
+    return table_schemas.LAYERS.frame(
         {
             "path": paths,
             "type": types,
@@ -238,7 +235,7 @@ def _parent(path: str, paths: list[str]) -> int:
 def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     grouped = layers.loc[layers["type"] != ""].groupby("type", sort=False)
     sums = grouped[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
-    return layer_result_tables.LAYER_TYPES.frame(
+    return table_schemas.LAYER_TYPES.frame(
         {"type": list(sums.index), "layers": grouped.size().to_numpy()}
         | dict.fromkeys(_BOUNDS, grouped["bound"].first().to_numpy())
         | {name: sums[name].to_numpy() for name in sums.columns}
@@ -248,7 +245,7 @@ def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
 def _ops(work: pd.DataFrame) -> pd.DataFrame:
     grouped = work.assign(name=work["family"].astype(str).map(lambda family: f"aten::{family}")).groupby("name")
     sums = grouped[["busy_ns", "flops", "bytes"]].sum()
-    return result_tables.OPS.frame(
+    return tables.OPS.frame(
         {
             "name": list(sums.index),
             "family": grouped["family"].first().astype(object).to_numpy(),
@@ -269,7 +266,7 @@ def _ops(work: pd.DataFrame) -> pd.DataFrame:
 def _kernels(work: pd.DataFrame) -> pd.DataFrame:
     grouped = work.assign(name=work["name"].astype(str)).groupby("name")
     sums = grouped[["busy_ns", "flops", "bytes"]].sum().assign(flops=grouped["flops"].sum(min_count=1))
-    return result_tables.KERNELS.frame(
+    return tables.KERNELS.frame(
         {
             "name": list(sums.index),
             "category": ["memcpy" if name.startswith("Memcpy") else "kernel" for name in sums.index],
@@ -294,7 +291,7 @@ def _kernels(work: pd.DataFrame) -> pd.DataFrame:
 def _gaps(work: pd.DataFrame) -> pd.DataFrame:
     """Return gaps in which the host is late, once because it had waited."""
     late = work[work["gap_ns"] > 0]
-    return idle_tables.GAPS.frame(
+    return table_schemas.GAPS.frame(
         {"start_ns": late["start_ns"] - late["gap_ns"], "duration_ns": late["gap_ns"], "device": np.zeros(len(late))}
         | {"step": late["step"], "work": late.index, "op": pd.Categorical(late["op_name"].astype(object))}
         | {"cause": pd.Categorical(["dispatch"] * (len(late) - 1) + ["sync"])}
@@ -303,13 +300,13 @@ def _gaps(work: pd.DataFrame) -> pd.DataFrame:
 
 def _idle(gaps: pd.DataFrame) -> Idle:
     """Return the idle table, in which each gap has one part."""
-    causes = pd.Categorical(gaps["cause"].astype(object), categories=[*idle_tables.CAUSES, ""])
+    causes = pd.Categorical(gaps["cause"].astype(object), categories=[*table_schemas.CAUSES, ""])
     parts = pd.DataFrame({"gap": np.arange(len(gaps)), "cause": causes})
     return Idle(gaps, parts.assign(row=-1, duration_ns=gaps["duration_ns"].to_numpy()))
 
 
 def _host_causes() -> pd.DataFrame:
-    return idle_tables.HOST_CAUSES.frame(
+    return table_schemas.HOST_CAUSES.frame(
         {"step": [0], "cause": ["sync"], "name": ["aten::item"], "location": ["generate.py:7"], "caller": ["generate"]}
         | {"gaps": [1], "idle_ns": [20_000]}
     )
@@ -319,7 +316,7 @@ def _host_spans(work: pd.DataFrame) -> pd.DataFrame:
     """Return an op around each launch, and a wait at the end."""
     launch = work["start_ns"] - work["delay_ns"]
     n = len(work)
-    return idle_tables.HOST_SPANS.frame(
+    return table_schemas.HOST_SPANS.frame(
         {
             "start_ns": np.r_[launch - 5_000, launch, launch.iloc[-1] + 3_000],
             "duration_ns": np.r_[np.full(n, 12_000), np.full(n, 2_000), 4_000],
@@ -330,12 +327,12 @@ def _host_spans(work: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _recommendations() -> tuple[results.Recommendation, ...]:
+def _recommendations() -> tuple[analysis.Recommendation, ...]:
     return (
-        results.Recommendation(
+        analysis.Recommendation(
             "cuda-graphs",
             "CUDA graphs",
-            results.Interval(6.8, 7.4, 8.1),
+            analysis.Interval(6.8, 7.4, 8.1),
             (say("cuda-graphs", of_step("idle", "idle_share", 0.87)),),
             (
                 say("idle", of_step("idle", "idle_share", 0.87)),
@@ -347,10 +344,10 @@ def _recommendations() -> tuple[results.Recommendation, ...]:
             ("Needs a static KV cache: shapes must not change between steps.",),
             costs=Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed"),
         ),
-        results.Recommendation(
+        analysis.Recommendation(
             "batching",
             "Batching",
-            results.Interval(5.1, 6.9, 7.8),
+            analysis.Interval(5.1, 6.9, 7.8),
             (
                 say("batching-idle", of_step("idle", "idle_share", 0.87)),
                 say("batching-weights", of_step("share", "share", 0.94)),
@@ -359,10 +356,10 @@ def _recommendations() -> tuple[results.Recommendation, ...]:
             "tracekit profile --model gpt2 --gpu h200 --workload decode --batch-size 8",
             ("Throughput, not latency.",),
         ),
-        results.Recommendation(
+        analysis.Recommendation(
             "fused-kernels",
             "Fused kernels",
-            results.Interval(1.08, 1.19, 1.31),
+            analysis.Interval(1.08, 1.19, 1.31),
             (say("fused-kernels", of_step("share", "share", 0.36)),),
             (),
             "model = torch.compile(model)",
@@ -389,14 +386,14 @@ def _predicted_work() -> pd.DataFrame:
     ]
     names = ("applied", "part", "before_ns", "after_ns", "before_flops", "after_flops", "before_bytes", "after_bytes")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-    return result_tables.PREDICTED_WORK.frame(
+    return tables.PREDICTED_WORK.frame(
         {**columns, "before_precision": ["fp32"] * 5, "after_precision": ["fp32", "fp32", "fp32", "", "fp32"]}
     )
 
 
-def _considered() -> tuple[results.Considered, ...]:
+def _considered() -> tuple[analysis.Considered, ...]:
     taken = tuple(Considered(r.id, r.title, True, r.reason, r.speedup) for r in _recommendations())
-    half = results.Interval(0.98, 1.0, 1.03)
+    half = analysis.Interval(0.98, 1.0, 1.03)
     return (
         *taken,
         Considered("half-precision", "Half precision", False, (say("changes-nothing"),), half, notes=(_WAITS,)),

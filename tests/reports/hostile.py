@@ -5,10 +5,8 @@ from dataclasses import replace
 import pandas as pd
 from verified_runs import verified
 
-from tracekit.analyzers.evidence import Evidence, say
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import Change, Costs, OpClassTime, PlanStep, Recommendation
-from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.results import Analysis, Change, Costs, Evidence, OpClassTime, PlanStep, Recommendation, say
 
 SCRIPT = "</script><script>document.title='broken'</script>"
 IMAGE = "<img src=http://example.com/x onerror=\"document.title='broken'\">"

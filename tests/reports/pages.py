@@ -5,7 +5,7 @@ from pathlib import Path
 from browser import Page
 
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.html import render
+from tracekit.reports.answer import render
 
 DRAWN = "document.body.dataset.drawn === 'yes'"
 

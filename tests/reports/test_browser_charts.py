@@ -10,7 +10,7 @@ from browser import Page, chromium
 from pages import click, enter, opened, press, shown
 
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.html import render
+from tracekit.reports.answer import render
 
 pytestmark = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
 

@@ -14,11 +14,10 @@ from test_accessibility import AXE, FINDINGS
 from test_comparison_reports import A, B, hostile
 from test_html import Parsed
 
-from tracekit.analyzers.comparison.comparison import Comparison
-from tracekit.answers.two_runs import compare
-from tracekit.reports.comparison.comparison_page import render
-from tracekit.reports.comparison.matched_rows import parts
-from tracekit.reports.comparison.sentence import explained
+from tracekit.analyzers.compare import Comparison
+from tracekit.answer import compare
+from tracekit.reports.compare import explained, parts
+from tracekit.reports.compare.page import render
 
 needs_browser = pytest.mark.skipif(chromium() is None and not os.environ.get("CI"), reason="needs Chromium")
 

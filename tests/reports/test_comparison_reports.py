@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner
 from hostile import NAMES, SCRIPT
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.comparison.compare import compare
-from tracekit.analyzers.comparison.comparison import Comparison
+from tracekit.analyzers.compare import Comparison, compare
+from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import Analysis
-from tracekit.answers.two_runs import compare as compare_runs
+from tracekit.answer import compare as compare_runs
 from tracekit.cli import main
-from tracekit.reports.comparison import comparison_comment, comparison_export, comparison_text
-from tracekit.reports.comparison.matched_rows import layer_patterns
-from tracekit.reports.comparison.sentence import explained
-from tracekit.reports.markdown_text import code, prose
+from tracekit.reports.compare import explained, export
+from tracekit.reports.compare import text as comparison_comment
+from tracekit.reports.compare import text as comparison_text
+from tracekit.reports.compare.names import layer_patterns
+from tracekit.reports.words import code, prose
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 A, B = SAMPLES / "h200_gpt2_decode.json.gz", SAMPLES / "h200_gpt2_decode_eager_for-t4.json.gz"
@@ -108,7 +108,7 @@ def test_layers_that_differ_in_a_number_are_one_pattern(comparison: Comparison) 
 
 
 def test_json_is_the_comparison(comparison: Comparison) -> None:
-    data = json.loads(comparison_export.to_json(comparison))
+    data = json.loads(export.to_json(comparison))
     assert data["speedup"] == round(comparison.speedup, 4)
     assert data["explanation"] == explained(comparison)
     assert sum(row["change_us"] for row in data["difference"]) == pytest.approx(data["change_us"], abs=0.01)
@@ -118,9 +118,9 @@ def test_json_is_the_comparison(comparison: Comparison) -> None:
     assert data["layers"][0]["parent"] is None
 
 
-@pytest.mark.parametrize("table", comparison_export.TABLES)
+@pytest.mark.parametrize("table", export.TABLES)
 def test_csv_has_every_row(comparison: Comparison, table: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(comparison_export.to_csv(comparison, table))))
+    rows = list(csv.DictReader(io.StringIO(export.to_csv(comparison, table))))
     assert len(rows) == len(getattr(comparison, table))
     assert {"a_us", "b_us", "change_us"} <= set(rows[0])
 
@@ -235,7 +235,7 @@ def test_unlike_workloads_are_said_first(analysis: Analysis, changes: dict[str, 
     texts = [
         comparison_text.full(comparison, width=400, colour=False),
         comparison_comment.render(comparison),
-        json.loads(comparison_export.to_json(comparison))["explanation"],
+        json.loads(export.to_json(comparison))["explanation"],
     ]
     for text in texts:
         first = text.split("\n")[0]

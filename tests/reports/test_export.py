@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from hostile import hostile
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.counting.count_tables import COUNTS, PLACES
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.results import Analysis, Projection
-from tracekit.analyzers.trace import PROBLEMS
-from tracekit.reports.export import schema, to_csv, to_dict, to_json
-from tracekit.reports.public import public_frame
-from tracekit.reports.table_names import TABLES
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.results import COUNTS, PLACES, Analysis, Projection
+from tracekit.analyzers.trace.trace import PROBLEMS
+from tracekit.reports.answer.export import schema, to_csv, to_dict, to_json
+from tracekit.reports.words import TABLES, public_frame
 
 
 def test_the_json_keeps_its_schema(analysis: Analysis, modelled: Analysis, imported: Analysis) -> None:

@@ -18,15 +18,14 @@ from hypothesis import strategies as st
 
 import tracekit
 from tracekit.analyzers import analyze as tables_of
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.readers import load
+from tracekit.analyzers.core import InputError
 from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import load
 from tracekit.cli import main
-from tracekit.reports.findings.layer_spans import layer_spans
-from tracekit.reports.findings.rates import Curve, divided, stacked, thinned
-from tracekit.reports.findings.trace_events import events
-from tracekit.reports.findings.write import annotate
-from tracekit.reports.sentences import sentences
+from tracekit.reports.viewer import annotate
+from tracekit.reports.viewer.trace_events import events
+from tracekit.reports.viewer.tracks import Curve, divided, layer_spans, stacked, thinned
+from tracekit.reports.words import sentences
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 SAMPLE = SAMPLES / "h200_gpt2_decode.json.gz"

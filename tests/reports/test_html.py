@@ -13,19 +13,16 @@ import pytest
 from hostile import LONG, SCRIPT, hostile
 from verified_runs import verified
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import Change, OpClassTime, PlanStep
-from tracekit.analyzers.results import Analysis, Coverage, Projection
-from tracekit.analyzers.verification import Verified
-from tracekit.planning.after_measuring import after_measuring
-from tracekit.reports import embed
-from tracekit.reports.cards import cards
-from tracekit.reports.export import to_json
-from tracekit.reports.headline import headline
-from tracekit.reports.html import render
-from tracekit.reports.measured_gains import measured_gains
-from tracekit.reports.page_tables import table_views
+from tracekit.advise import after_measuring
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.results import Analysis, Change, Coverage, OpClassTime, PlanStep, Projection, Verified
+from tracekit.reports.answer import headline, render
+from tracekit.reports.answer.cards import cards
+from tracekit.reports.answer.export import to_json
+from tracekit.reports.answer.measured import measured_gains
+from tracekit.reports.answer.page_tables import table_views
+from tracekit.reports.words import page as embed
 
 
 class Parsed(HTMLParser):
@@ -279,15 +276,15 @@ def total_ns(lanes: list[dict[str, Any]], names: tuple[str, ...]) -> float:
 
 
 def test_long_steps_are_sampled_and_say_so(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.reports.figures.step_timeline.LIMIT", 20)
-    monkeypatch.setattr("tracekit.reports.figures.icicle.LIMIT", 40)
+    monkeypatch.setattr("tracekit.reports.figures.timelines.LIMIT", 20)
+    monkeypatch.setattr("tracekit.reports.figures.icicles.LIMIT", 40)
     text = Parsed(render(analysis)).text
     assert "Drawn: the 20 longest of 99 pieces of work" in text
     assert "The 59 smallest of 99 parts" in text
 
 
 def test_long_tables_say_what_they_leave_out(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.reports.html.ROW_LIMITS", (25,))
+    monkeypatch.setattr("tracekit.reports.answer.html.ROW_LIMITS", (25,))
     assert "100 rows of less time are left out here" in Parsed(render(analysis)).text
 
 

@@ -10,9 +10,9 @@ from hostile import hostile
 
 from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
-from tracekit.reports.headline import headline
-from tracekit.reports.markdown import render
-from tracekit.reports.markdown_text import bar, block
+from tracekit.reports.answer import headline
+from tracekit.reports.answer.markdown import render
+from tracekit.reports.words import bar, block
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
 

@@ -14,12 +14,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from test_comparison_reports import hostile as hostile_comparison
 
-from tracekit.analyzers.comparison.compare import compare
-from tracekit.analyzers.display import Displayed
+from tracekit.analyzers.compare import compare
+from tracekit.analyzers.core import Displayed
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.headline import headline
-from tracekit.reports.notebook import renderers
-from tracekit.reports.terminal import summary
+from tracekit.reports.answer import headline, renderers
+from tracekit.reports.answer.terminal import summary
 
 Displayed.renderers = renderers
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import tracekit
-from tracekit.analyzers.readers import chunking
+from tracekit.analyzers.trace.kineto import chunks
 from tracekit.cli import main
-from tracekit.reports.findings.write import annotate
+from tracekit.reports.viewer import annotate
 
 SECRETS = ("hf_abcdefghijklmnopq", "node17.corp", "/home/alice", "--api-key", "model.py(12)")
 KEPT = {
@@ -128,8 +128,8 @@ def test_chunks_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     source.write_text(json.dumps({**KEPT, **PRIVATE, "traceEvents": many}))
     analysis = tracekit.analyze(source, use_cache=False)
     annotate(source, tmp_path / "whole.json", analysis)
-    monkeypatch.setattr(chunking, "CHUNK_BYTES", size)
-    monkeypatch.setattr("tracekit.analyzers.readers.source._BLOCK_BYTES", size // 3)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+    monkeypatch.setattr("tracekit.analyzers.trace.source._BLOCK_BYTES", size // 3)
     annotate(source, tmp_path / "cut.json", analysis)
     assert parsed(tmp_path / "cut.json") == parsed(tmp_path / "whole.json")
     assert [secret for secret in SECRETS if secret in (tmp_path / "cut.json").read_text()] == []

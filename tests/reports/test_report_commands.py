@@ -5,25 +5,24 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tracekit.analyzers.errors import TracekitError
+from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
-from tracekit.reports.export import to_csv, to_dict, to_json
-from tracekit.reports.files import check_writable, write_atomically
-from tracekit.reports.html import render
-from tracekit.reports.replacing import mark_of
+from tracekit.reports.answer import render
+from tracekit.reports.answer.export import to_csv, to_dict, to_json
+from tracekit.reports.words import check_writable, mark_of, write_atomically
 
 
 @pytest.fixture
 def requests(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
-    """Collects the arguments of `tracekit.answers.full_analysis.analyze`, which returns the made-up analysis."""
+    """Collects the arguments of `tracekit.answer.analyzing.analyze`, which returns the made-up analysis."""
     calls: list[tuple[str, str | None]] = []
 
     def answer(path: str, gpu: str | None = None, counters: str | None = None, **_: bool) -> Analysis:
         calls.append((path, gpu, *([counters] if counters else [])))
         return analysis
 
-    monkeypatch.setattr("tracekit.answers.full_analysis.analyze", answer)
+    monkeypatch.setattr("tracekit.answer.analyzing.analyze", answer)
     return calls
 
 
@@ -121,7 +120,7 @@ def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
 
 def test_real_traces_from_file_to_every_output(shared: Path) -> None:
     """Renders the traces with the largest pages. test_consistent_advice.py validates all against the schema."""
-    from tracekit.answers.full_analysis import analyze as analyze_file
+    from tracekit.answer import analyze as analyze_file
 
     analyses = [analyze_file(trace) for trace in sorted((shared / "traces").glob("*.json.gz"))]
     for analysis in analyses:

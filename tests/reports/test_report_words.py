@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.evidence import say
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.prediction.values import Considered
-from tracekit.analyzers.results import Analysis, Source
-from tracekit.analyzers.roofline.bound_shares import BoundShares
-from tracekit.reports.abstention import abstention
-from tracekit.reports.headline import headline
-from tracekit.reports.names import (
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.results import Analysis, BoundShares, Considered, Source, say
+from tracekit.reports.answer import headline
+from tracekit.reports.words import (
+    abstention,
     device,
+    duration,
     in_sentence,
     inside,
     lower_first,
     middle_truncated,
     model,
+    percent,
     printable,
+    quantity,
     shortened,
+    speedup,
     with_article,
 )
-from tracekit.reports.numbers import duration, percent, quantity, speedup
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from dataclasses import replace
 import pytest
 from hostile import hostile
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.problems import problem, table
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import Analysis, DeviceTime, Projection
-from tracekit.analyzers.trace import PROBLEMS
-from tracekit.reports.headline import headline
-from tracekit.reports.terminal import brief, full, summary
+from tracekit.analyzers.trace import problem
+from tracekit.analyzers.trace.problems import table
+from tracekit.analyzers.trace.trace import PROBLEMS
+from tracekit.reports.answer import headline
+from tracekit.reports.answer.terminal import brief, full, summary
 
 
 def test_the_summary_is_ten_lines_or_so(analysis: Analysis) -> None:

@@ -14,26 +14,19 @@ from test_comparison_reports import hostile as hostile_comparison
 from verified_runs import verified
 
 import tracekit
-from tracekit.analyzers.comparison.compare import compare
+from tracekit.analyzers.compare import compare
 from tracekit.analyzers.results import Analysis
-from tracekit.bench.row import Row, from_csv
-from tracekit.bench.row import to_csv as bench_csv
 from tracekit.cli import main
-from tracekit.reports import (
-    bench_report,
-    export,
-    html,
-    markdown,
-    notebook,
-    prediction_export,
-    prediction_text,
-    terminal,
-    verification_report,
-)
-from tracekit.reports.comparison import comparison_comment, comparison_export, comparison_page, comparison_text
-from tracekit.reports.table_names import TABLES
-from tracekit.reports.untrusted import csv_cell, from_csv_cell, json_text, printable_lines
-from tracekit.runs.verification_file import to_json as verified_json
+from tracekit.measure import Row, from_csv
+from tracekit.measure.bench_rows import to_csv as bench_csv
+from tracekit.reports.answer import export, html, markdown, measured, notebook, prediction, terminal
+from tracekit.reports.compare import export as comparison_export
+from tracekit.reports.compare import page
+from tracekit.reports.compare import text as comparison_comment
+from tracekit.reports.compare import text as comparison_text
+from tracekit.reports.measure import bench
+from tracekit.reports.words import TABLES, csv_cell, from_csv_cell, json_text, printable_lines
+from tracekit.run import to_json as verified_json
 
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -121,7 +114,7 @@ def test_every_text_of_a_comparison(analysis: Analysis) -> None:
         comparison_export.to_json(nasty),
         comparison_text.full(nasty, width=140, colour=False),
         comparison_comment.render(nasty),
-        comparison_page.render(nasty),
+        page.render(nasty),
         *notebook._comparison(nasty).values(),
     ]
     assert [CONTROLS.findall(text) for text in texts] == [[]] * len(texts)
@@ -132,7 +125,7 @@ def test_every_text_of_a_bench(name: str, tmp_path: Path) -> None:
     row = hostile_row(name)
     assert_harmless_csv(bench_csv([row]))
     rows = [vars(row), vars(replace(row, error="", config="b", speedup=2.0))]
-    for text in (bench_report.to_text(rows, width=200), bench_report.to_html(rows)):
+    for text in (bench.bench_text(rows, width=200), bench.bench_html(rows)):
         assert not CONTROLS.search(text)
     (tmp_path / "bench.csv").write_text(bench_csv([row]), newline="")
     assert from_csv(tmp_path / "bench.csv")[0].model == "".join(
@@ -146,7 +139,7 @@ def test_every_text_of_a_verification(analysis: Analysis) -> None:
     settings = dict.fromkeys(("name", "model", "workload", "batch_size", "dtype"), CLIPBOARD)
     bad = [replace(each, title=REVERSED, error=CLIPBOARD, caveats=(CLIPBOARD,)) for each in done.results]
     nasty = replace(done, device_name=CLIPBOARD, settings=settings, results=tuple(bad), caveats=(REVERSED,))
-    assert not CONTROLS.search(verification_report.to_text(nasty, width=120))
+    assert not CONTROLS.search(measured.measured_text(nasty, width=120))
     assert not CONTROLS.search(verified_json(nasty))
 
 
@@ -154,8 +147,8 @@ def test_every_text_of_a_prediction() -> None:
     sample = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz"
     bare = tracekit.predict(sample, "half-precision")
     nasty = replace(bare, how_to=(REVERSED,), caveats=NAMES[:4], applied=(CLIPBOARD, "[/x]"))
-    assert not CONTROLS.search(prediction_text.to_text(nasty, width=120))
-    assert not CONTROLS.search(prediction_export.to_json(nasty))
+    assert not CONTROLS.search(prediction.prediction_text(nasty, width=120))
+    assert not CONTROLS.search(prediction.to_json(nasty))
 
 
 def test_an_error_that_quotes_a_file(tmp_path: Path) -> None:

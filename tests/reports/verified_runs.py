@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from tracekit.analyzers.capture_info import Latency
-from tracekit.analyzers.interval import Interval
-from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.verification import Difference, Verification, Verified
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.results import Analysis, Difference, Verification, Verified
+from tracekit.analyzers.trace import Latency
 
 BEFORE = Latency(2_104.5, 2_051.25, 2_310.0, 50)
 

@@ -9,8 +9,8 @@ import trace_processor
 from test_viewers import _package, _program
 
 import tracekit
-from tracekit.reports.findings.write import annotate
-from tracekit.reports.sentences import sentences
+from tracekit.reports.viewer import annotate
+from tracekit.reports.words import sentences
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz"
 

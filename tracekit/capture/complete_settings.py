@@ -3,15 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.hardware import GPU
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import GPU, hardware
 from tracekit.capture import models, workloads
-from tracekit.capture.model_class import usable_attention
-from tracekit.capture.numerics import has_experts, published_dtype
-from tracekit.capture.packages import require
-from tracekit.capture.session import refuse_on_cpu
-from tracekit.capture.settings import Device, Settings
+from tracekit.capture.capture_session import refuse_on_cpu
+from tracekit.capture.model_kinds import usable_attention
+from tracekit.capture.precision import has_experts, published_dtype
+from tracekit.run import Device, Settings, require
 
 
 def complete(requested: Settings) -> Settings:

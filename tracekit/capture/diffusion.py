@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyzers.errors import InputError
-from tracekit.capture.numerics import torch_dtype
-from tracekit.capture.packages import require
-from tracekit.capture.settings import Attention, Dtype, Settings
+from tracekit.analyzers.core import InputError
+from tracekit.capture.precision import torch_dtype
+from tracekit.run import Attention, Dtype, Settings, require
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 MODEL_TYPE = "diffusers"
 _TEXT_TOKENS = 77

@@ -1,16 +1,18 @@
 """Measures the latency of a step and of its phases repeatedly, without a profiler and without ranges."""
 
 import statistics
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
-from tracekit.analyzers import ranges
-from tracekit.analyzers.capture_info import Latency
-from tracekit.capture.packages import require
+from tracekit.analyzers.trace import CaptureInfo, Latency, ranges
+from tracekit.capture.stamp import stamp
 from tracekit.capture.workloads import Step
+from tracekit.run import require
 
 WARM_UP_STEPS = 3
 MOST_SAMPLES = 200
@@ -120,3 +122,25 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def new_profiler() -> Any:
+    """Return a profiler of the host and of all devices present. It begins with prepare_trace and start_trace."""
+    profiler = require("torch.profiler")
+    return profiler.profile(activities=profiler.supported_activities(), record_shapes=True, acc_events=True)
+
+
+def synchronize() -> None:
+    """Wait for the device's work, so that it is recorded as part of its step."""
+    cuda = require("torch.cuda")
+    if cuda.is_available() and cuda.is_initialized():
+        cuda.synchronize()
+
+
+def export(profiler: Any, target: Path, info: CaptureInfo) -> None:
+    """Write the recording of a stopped profiler as a tracekit trace, through a temporary file in the same folder."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".trace-", dir=target.parent) as folder:
+        exported = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(exported))
+        stamp(exported, target, info)

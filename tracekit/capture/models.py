@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from tracekit.analyzers.errors import InputError, TracekitError, UnknownNameError
+from tracekit.analyzers.core import InputError, TracekitError, UnknownNameError
 from tracekit.capture import diffusion
-from tracekit.capture.model_class import model_class
-from tracekit.capture.model_errors import first_line
-from tracekit.capture.numerics import torch_dtype
-from tracekit.capture.packages import require
-from tracekit.capture.settings import Attention, Dtype, Settings, Weights
+from tracekit.capture.model_kinds import model_class
+from tracekit.capture.precision import torch_dtype
 from tracekit.capture.workloads import WORKLOADS
+from tracekit.run import Attention, Dtype, Settings, Weights, first_line, require
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 _HUB_SECONDS = 5
 _A_MODEL = "Give the directory that save_pretrained wrote."
@@ -219,7 +218,7 @@ def _initialization() -> AbstractContextManager[Any]:
     """Skip initialization of fake weights, because some initial distributions read a value back."""
     if require("torch._guards").detect_fake_mode() is None:
         return nullcontext()
-    from tracekit.capture.fake_rates import FakeRates
+    from tracekit.capture.fake.tensors import FakeRates
 
     entered = ExitStack()
     entered.enter_context(require("transformers.initialization").no_init_weights())

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyzers.errors import InputError
-from tracekit.capture.annotate import Emitter, phase
-from tracekit.capture.packages import require
+from tracekit.analyzers.core import InputError
+from tracekit.capture.emitted_ranges import Emitter, phase
+from tracekit.run import require
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 Loss = Callable[[Any], Any]
 """Maps the output of the model to the number to minimize."""

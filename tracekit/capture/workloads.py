@@ -10,17 +10,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.analyzers.errors import InputError
-from tracekit.capture.annotate import Emitter, phase
-from tracekit.capture.inputs import label_inputs, prompt_inputs
-from tracekit.capture.kv_cache import continuation, fill_cache, last_logits_only, unshared
+from tracekit.analyzers.core import InputError
+from tracekit.capture.emitted_ranges import Emitter, phase
+from tracekit.capture.inputs import continuation, fill_cache, label_inputs, last_logits_only, prompt_inputs, unshared
 from tracekit.capture.model_kinds import WITHOUT_TOKENS, Kind, kind_of, longest_sequence
-from tracekit.capture.numerics import torch_dtype
-from tracekit.capture.packages import require
-from tracekit.capture.settings import Settings, WorkloadName
+from tracekit.capture.precision import torch_dtype
+from tracekit.run import Settings, WorkloadName, require
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 Step = Callable[[Emitter], Any]
 Autocast = Literal["", "fp16", "bf16"]

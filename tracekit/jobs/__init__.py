@@ -1,1 +1,22 @@
-"""Finds the traces of a job's ranks, and reads them in several processes."""
+"""Finds the traces of a job's ranks, reads them in several processes, and writes the job's outputs."""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.jobs.holistic import hta
+    from tracekit.jobs.outputs import (
+        TABLE,
+        RankFiles,
+        check_file,
+        check_outputs,
+        marked,
+        page_of,
+        ranks,
+        ranks_and_files,
+        write_outputs,
+    )
+    from tracekit.jobs.sources import is_job
+else:
+    __getattr__ = lazily(__name__, __file__)

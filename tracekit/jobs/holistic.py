@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers import cache
-from tracekit.analyzers.errors import MissingPackageError
-from tracekit.analyzers.packages import installing
-from tracekit.analyzers.trace import Trace
+from tracekit.analyzers.core import MissingPackageError, installing
+from tracekit.analyzers.trace import Trace, cache
 from tracekit.jobs.sources import rank_files, rank_numbers
 
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
+
 
 _CATEGORIES = {
     "op": "cpu_op",

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers.errors import InputError, MissingPackageError
-from tracekit.analyzers.packages import installing
-from tracekit.analyzers.readers.remote import is_url, shown
-from tracekit.analyzers.readers.source import RUN_TRACE
+from tracekit.analyzers.core import InputError, MissingPackageError, installing
+from tracekit.analyzers.trace import RUN_TRACE, is_url, shown
 
 _TRACE = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z|\.(?:sqlite|nsys-rep)\Z")
 _NO_TRACE = re.compile(r"\A(?:analysis|run|verify|ranks|annotated|metadata)[\w.-]*\.json\Z")

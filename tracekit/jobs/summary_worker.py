@@ -5,12 +5,9 @@ import signal
 import sys
 from dataclasses import dataclass, replace
 
-from tracekit.analyzers import cache, readers, store
-from tracekit.analyzers.errors import TracekitError
-from tracekit.analyzers.ranks.summary import RankSummary, summarize
-from tracekit.analyzers.readers.decode_worker import receive, send
-from tracekit.analyzers.readers.freed_memory import release_freed
-from tracekit.analyzers.readers.pool import ALONE
+from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.ranks import RankSummary, summarize
+from tracekit.analyzers.trace import ALONE, cache, reading, receive, release_freed, send, store
 
 
 @dataclass(frozen=True)
@@ -26,9 +23,9 @@ def summary_of(path: str, use_cache: bool = True) -> Answer:
     """Summarize a trace. An error of reading it is returned as an answer."""
     try:
         if not use_cache:
-            return Answer(path, summarize(readers.load(path)))
+            return Answer(path, summarize(reading.load(path)))
         return Answer(
-            path, cache.recall(path, RankSummary, lambda: summarize(readers.load(path)), worth=lambda _: True)
+            path, cache.recall(path, RankSummary, lambda: summarize(reading.load(path)), worth=lambda _: True)
         )
     except (TracekitError, OSError, MemoryError) as error:
         return Answer(path, None, getattr(error, "why", "") or getattr(error, "what", "") or str(error))

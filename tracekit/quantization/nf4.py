@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from tracekit.capture.packages import require
+from tracekit.run import require
 
 
 def nf4_linear(weight: Any, bias: Any) -> nn.Module:

@@ -7,20 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers import hardware
-from tracekit.analyzers.crossovers import NONE
-from tracekit.analyzers.errors import InputError
-from tracekit.analyzers.hardware import GPU
-from tracekit.analyzers.serving_plan.engine import PAGE, Engine, Run, simulate
-from tracekit.analyzers.serving_plan.requests import Request
-from tracekit.analyzers.serving_plan.serving_metrics import SERVE_PLAN, over_time, summary
-from tracekit.analyzers.serving_plan.step_times import StepTimes
-from tracekit.capture.model_kinds import longest_sequence
-from tracekit.capture.models import find, load_config
-from tracekit.capture.progress import Say, silent
-from tracekit.capture.settings import Settings
-from tracekit.sweeps.grid import Grid, grid
-from tracekit.sweeps.modelled import sweep
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import GPU, hardware
+from tracekit.analyzers.predict import NONE
+from tracekit.analyzers.serving import PAGE, SERVE_PLAN, Engine, Request, Run, StepTimes, over_time, simulate, summary
+from tracekit.capture import find, load_config, longest_sequence
+from tracekit.measure import Grid, grid, predicted_points
+from tracekit.run import Say, Settings, silent
 
 CHUNKED = "chunked-prefill"
 _BATCHES = (1, 8, 64)
@@ -60,8 +53,8 @@ def serve_plan(question: Question, say: Say = silent) -> ServePlan:
     positions = longest_sequence(load_config(find(question.settings.model)))
     _check(question, positions)
     changes = list(dict.fromkeys(_change(name) for name in question.engines))
-    decode = sweep(_grid(question, "decode", _batches(question), _contexts(question), changes), say)
-    prefill = sweep(_grid(question, "prefill", [1], _prompts(question, positions), changes), say)
+    decode = predicted_points(_grid(question, "decode", _batches(question), _contexts(question), changes), say)
+    prefill = predicted_points(_grid(question, "prefill", [1], _prompts(question, positions), changes), say)
     rows, runs = list[dict[str, Any]](), dict[str, pd.DataFrame]()
     for name in question.engines:
         of_decode, of_prefill = (_where_it_applies(table, _change(name)) for table in (decode, prefill))

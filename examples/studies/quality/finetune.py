@@ -11,9 +11,8 @@ from texts import batch, perplexity, text, tokens
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tracekit.capture.settings import Settings
-from tracekit.subjects.adapters import with_adapters
-from tracekit.subjects.subject import Subject
+from tracekit.apply import Subject, with_adapters
+from tracekit.run import Settings
 
 
 def finetuned(model: Path, device: str, tiny: bool, adapters: Path) -> list[dict[str, Any]]:

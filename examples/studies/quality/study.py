@@ -21,11 +21,9 @@ from finetune import finetuned
 from speculate import speculated
 from train import train_models
 
-from tracekit.bench.row import from_csv
-from tracekit.bench.run_grid import Grid, bench
-from tracekit.capture.settings import Settings
-from tracekit.reports.bench_figure import figure
-from tracekit.reports.bench_report import to_text
+from tracekit.measure import BenchGrid, bench, from_csv
+from tracekit.reports.measure import bench_text, figure
+from tracekit.run import Settings
 
 CONFIGURATIONS = "fp32,bf16,fp16,int4,awq,nf4,llm-int8,int8,int8-dynamic,smoothquant,fp8,bf16+graphs,bf16+compile"
 _ON_CPU = "fp32,bf16,smoothquant"
@@ -75,7 +73,7 @@ def _bench(models: Path, output: Path, device: str, ends: float) -> None:
     names = (_ON_CPU if device == "cpu" else CONFIGURATIONS).split(",")
     settings = Settings(model="", workload="decode", device=device, weights="pretrained")
     texts = models / "held_out.txt", models / "train.txt"
-    grid = Grid([str(models / "small-gpt")], names, [1], [256], settings, *texts, wall_s=4.0)
+    grid = BenchGrid([str(models / "small-gpt")], names, [1], [256], settings, *texts, wall_s=4.0)
     try:
         bench(grid, models / "bench", say)
     except OutOfTimeError:
@@ -83,7 +81,7 @@ def _bench(models: Path, output: Path, device: str, ends: float) -> None:
     rows = [vars(row) for row in from_csv(models / "bench" / "bench.csv")]
     shutil.copy(models / "bench" / "bench.csv", output)
     (output / "panels.svg").write_text(figure(rows))
-    print(to_text(rows, width=150))
+    print(bench_text(rows, width=150))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""Analyzes a trace: links each piece of device work to its launch, op, layer, phase and step, counts its cost, finds
+what bounds it, and sums the times. Idle time has its causes.
+"""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.attribute.activity import Launching, host_activity, launching
+    from tracekit.analyzers.attribute.analysis import analyze
+    from tracekit.analyzers.attribute.attributed import attribute
+    from tracekit.analyzers.attribute.busy_time import in_steps, timeline, usual_ns, whole_steps
+    from tracekit.analyzers.attribute.costed_work import (
+        ACCUMULATED,
+        gradient_bytes,
+        judge,
+        parameter_count,
+        run_device,
+        work_table,
+    )
+    from tracekit.analyzers.attribute.costing import messages
+    from tracekit.analyzers.attribute.counts import source_of
+    from tracekit.analyzers.attribute.gaps import LONG_GAP_NS, Idle, find_gaps
+    from tracekit.analyzers.attribute.host_kinds import LOADING, is_collective, is_compiling, is_module, synchronises
+    from tracekit.analyzers.attribute.host_spans import median_step
+    from tracekit.analyzers.attribute.idle_causes import UNKNOWN, blocked_launches
+    from tracekit.analyzers.attribute.intervals import Covered, covered_until
+    from tracekit.analyzers.attribute.items import innermost_segments, work_items
+    from tracekit.analyzers.attribute.kernel_names import (
+        changes_layout,
+        is_communication,
+        is_copy_to_host,
+        is_unaligned,
+        matching,
+        multiplies_in,
+        narrower_tile_side,
+    )
+    from tracekit.analyzers.attribute.layer_tables import NO_LAYER, depths
+    from tracekit.analyzers.attribute.merged_captures import with_captures
+    from tracekit.analyzers.attribute.nesting import Nest, nearest, take
+    from tracekit.analyzers.attribute.op_costs import price
+    from tracekit.analyzers.attribute.op_tables import NO_OP, OF_GRAPH, with_children
+    from tracekit.analyzers.attribute.recorded_ranges import UserRanges, requests, serving_phase
+else:
+    __getattr__ = lazily(__name__, __file__)

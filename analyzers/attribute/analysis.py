@@ -1,0 +1,193 @@
+"""Analyzes a trace: attributes its work, counts costs, finds bounds, and sums the times."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.attribute.attributed import Attributed, attribute
+from tracekit.analyzers.attribute.bound import run_shares
+from tracekit.analyzers.attribute.busy_time import in_steps, timeline, usual_ns, whole_steps
+from tracekit.analyzers.attribute.costed_work import Judged, RunDevice, judge, run_device, with_measured, work_table
+from tracekit.analyzers.attribute.counts import counts_table, places_table
+from tracekit.analyzers.attribute.coverage import (
+    attribution_problems,
+    bound_problem,
+    counter_problems,
+    counter_source,
+    counters_comparison,
+    coverage,
+    outside_problem,
+    roof_problems,
+)
+from tracekit.analyzers.attribute.gaps import find_gaps
+from tracekit.analyzers.attribute.host_spans import host_spans_table
+from tracekit.analyzers.attribute.idle_causes import host_causes_table, idle_causes_table
+from tracekit.analyzers.attribute.items import WorkItems, work_items
+from tracekit.analyzers.attribute.layer_tables import (
+    layer_ops_table,
+    layer_parts_table,
+    layer_types_table,
+    layers_table,
+)
+from tracekit.analyzers.attribute.nesting import Nest
+from tracekit.analyzers.attribute.op_tables import Totals, kernels_table, ops_table, phases_table
+from tracekit.analyzers.attribute.range_projection import RANGES_ONLY, project, ranges_table
+from tracekit.analyzers.attribute.training import runtime_of, trains
+from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
+from tracekit.analyzers.trace import Latency, Metadata, Trace, problems, release_freed
+
+
+def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
+    """Analyze a trace, without recommendations, which tracekit.planning adds.
+
+    `gpu` is the GPU that ran it, if the trace does not state it. Raises InputError for a trace without work.
+    """
+    analysis, ops = _analyze_work(trace, gpu)
+    release_freed()
+    host, work = trace.host, analysis.work
+    idle = find_gaps(host, work, analysis.timeline.steps)
+    return replace(
+        analysis,
+        ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
+        gaps=idle.gaps,
+        idle_causes=idle_causes_table(idle),
+        host_causes=host_causes_table(host, idle),
+        host_spans=host_spans_table(host, ops, analysis.timeline.steps),
+    )
+
+
+def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
+    """Return the analysis without idle times, and the nest of the ops.
+
+    It is a separate function so that its large intermediate tables are freed before idle times are analyzed.
+    """
+    host, metadata = trace.host, trace.metadata
+    items = work_items(trace)
+    attributed = attribute(host, items)
+    device = run_device(metadata, items, gpu)
+    counted = judge(host, attributed, device.gpu, metadata.capture)
+    judged = _measured(trace, counted, items, device.gpu)
+    times = timeline(host, items, attributed.steps)
+    scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
+    work = work_table(attributed, host["name"], judged, scale)
+    inside = in_steps(work)
+    of_steps = work if inside.all() else work[inside].reset_index(drop=True)
+    totals = Totals(of_steps, scale)
+    layers = layers_table(host, attributed, of_steps, totals)
+    compared = counters_comparison(work, counted.costed)
+    analysis = Analysis(
+        source=_source(trace, attributed, device, work),
+        latency=StepLatency(metadata.latency, usual_ns(whole_steps(times.steps)) / 1e3),
+        timeline=times,
+        work=work,
+        layers=layers,
+        layer_types=layer_types_table(layers, of_steps, totals),
+        layer_ops=layer_ops_table(layers, of_steps, totals),
+        layer_parts=layer_parts_table(layers, of_steps, totals),
+        ops=ops_table(host, attributed, of_steps, totals),
+        kernels=kernels_table(of_steps, items.occupancy[inside], host["name"], layers, totals),
+        phases=phases_table(attributed.phases, of_steps, totals),
+        coverage=coverage(of_steps),
+        bound=_shares(metadata, items, judged, work, times),
+        problems=problems.concat(
+            trace.problems,
+            _problems(trace, attributed, device, judged, work, times),
+            counter_problems(work, trace.counters, compared),
+        ),
+        counters_comparison=compared,
+        counts=counts_table(trace, attributed, work),
+        places=places_table(trace, attributed),
+    )
+    return analysis, attributed.ops
+
+
+def _measured(trace: Trace, counted: Judged, items: WorkItems, gpu: GPU | None) -> Judged:
+    """Return the work with measured FLOPs and bytes in place of the counted ones, if the trace has counters."""
+    if trace.counters is None:
+        return counted
+    return with_measured(counted, items, trace.device, trace.counters, gpu)
+
+
+def _problems(
+    trace: Trace, attributed: Attributed, device: RunDevice, judged: Judged, work: pd.DataFrame, times: Timeline
+) -> pd.DataFrame:
+    capture = trace.metadata.capture
+    modelled = bool(capture and capture.source == "modelled")
+    exceeds = busy_exceeds_it(trace.metadata.latency, times, work["device"].nunique())
+    return problems.table(
+        [
+            *device.problems,
+            *attribution_problems(trace.host, attributed.items, work, attributed.layers),
+            *roof_problems(work, judged.costed, judged.roofs, device.gpu, modelled),
+            bound_problem(attributed.items, judged.own_bound),
+            problems.problem("busy-exceeds-latency", int(exceeds)),
+            problems.problem("steps-set-apart", attributed.steps.set_apart),
+            problems.problem("modelled-uncompiled", int(bool(capture and capture.without_compile))),
+            outside_problem(work),
+        ]
+    )
+
+
+def _shares(metadata: Metadata, items: WorkItems, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
+    """Return the shares of the steps' time by bound.
+
+    The time is that without a profiler if the capture measured it, else that in the trace. If all work lies outside the
+    steps, the shares are those of the whole trace.
+    """
+    own, devices = judged.own_bound, work["device"].nunique()
+    if (work["category"] == "op").all():
+        return BoundShares(0.0, 0.0, 0.0, 0.0, 0.0, unknown=1.0)
+    inside = (work["step"] >= 0).to_numpy()
+    if not inside.any():
+        return run_shares(own, items, times.wall_ns * devices)
+    wall = unprofiled_wall_ns(metadata.latency, times) or float(times.steps["wall_ns"].sum())
+    return run_shares(own[inside], items.select(inside), wall * devices)
+
+
+def _source(trace: Trace, attributed: Attributed, device: RunDevice, work: pd.DataFrame) -> Source:
+    metadata, capture = trace.metadata, trace.metadata.capture
+    training = trains(trace.host) or bool(capture and capture.workload == "train")
+    return Source(
+        kind=capture.source if capture else "imported",
+        format=metadata.format,
+        device="gpu" if attributed.items.on_device else "cpu",
+        device_name=device.name,
+        gpu=device.gpu,
+        precision=(capture.dtype if capture else "") or _main_precision(work),
+        layers_from=attributed.layers.source,
+        capture=capture,
+        zero_ns=metadata.zero_ns,
+        counters=None if trace.counters is None else counter_source(work, trace.counters),
+        trains=training,
+        runtime=runtime_of(trace.host, training=training),
+    )
+
+
+def _main_precision(work: pd.DataFrame) -> str:
+    """Return the precision of most FLOPs; "" if no FLOPs are known."""
+    flops = work["flops"].groupby(work["precision"].astype(object)).sum()
+    flops = flops[(flops.index != "") & (flops > 0)]
+    return str(flops.idxmax()) if len(flops) else ""
+
+
+def unprofiled_wall_ns(latency: Latency | None, times: Timeline) -> float | None:
+    """Return the time of all steps without a profiler in ns; None if it was not measured."""
+    return latency.median_us * 1e3 * len(times.steps) if latency else None
+
+
+def busy_exceeds_it(latency: Latency | None, times: Timeline, devices: int) -> bool:
+    """Return whether the busy time in the steps is longer than even slow unprofiled steps (90th percentile) take."""
+    if latency is None:
+        return False
+    return float(times.steps["busy_ns"].sum()) > latency.p90_us * 1e3 * len(times.steps) * devices
+
+
+def idle_scale(latency: Latency | None, times: Timeline, devices: int) -> float:
+    """Return the ratio of idle time without a profiler to that in the trace, 0 to 1; 1 if it was not measured."""
+    wall = unprofiled_wall_ns(latency, times)
+    idle = float(times.steps["idle_ns"].sum())
+    if wall is None or not idle:
+        return 1.0
+    return min(max(wall * devices - float(times.steps["busy_ns"].sum()), 0.0) / idle, 1.0)

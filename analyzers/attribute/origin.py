@@ -1,0 +1,100 @@
+"""Links device work to its launch on the host, and the launch to its op."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribute.graphs import find_graphs
+from tracekit.analyzers.attribute.items import WorkItems
+from tracekit.analyzers.attribute.kernel_names import is_launch
+from tracekit.analyzers.attribute.nesting import Nest, Rows, row_numbers, take
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The host rows that each item comes from; -1 if unknown."""
+
+    launch: Rows
+    graph: npt.NDArray[np.integer]
+    """Id of the CUDA graph that launched the item; -1 for none."""
+    captured: Rows
+    """The call that was captured into that graph as this item; -1 for none, or if it is not in the trace."""
+    op: Rows
+    thread: npt.NDArray
+    time_ns: Ints
+    """When the host issued the item: the start of its launch, or else of its op. If both are unknown, the launch delay
+    is assumed to be that of the next work on the device whose launch is known. Work that was launched before the
+    recording began was issued before its first host row."""
+    delay_ns: Ints
+    """Time from the launch to the item's start; -1 if the launch is unknown."""
+
+
+def trace_origin(host: pd.DataFrame, items: WorkItems, ops: Nest) -> Origin:
+    """Link each item to its launching call by correlation id, and to the innermost op open then on the call's thread.
+
+    Work of a CUDA graph comes from the op that was captured, if the trace contains the capture. If no launching call
+    was recorded, or no op was open, the external id gives the op. Flow events are not used, because they are incomplete
+    in practice.
+    """
+    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
+    launch = _rows_by_id(host, is_runtime_launch(host), "correlation", items.correlation)
+    graphs = find_graphs(host, items, launch, ops)
+    called = np.where(graphs.captured >= 0, graphs.captured, launch)
+    op = ops.around(take(thread, called), take(start, called))
+    op = np.where(items.host_row >= 0, items.host_row, op)
+    wanted = np.where(op >= 0, -1, items.external_id)
+    op = np.where(op >= 0, op, _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", wanted))
+    source = np.where(launch >= 0, launch, op)
+    delay = np.where(launch >= 0, np.maximum(items.start - take(start, launch), 0), -1)
+    earlier = int(start.min()) - 1 if len(start) else 0
+    guessed = np.where(_before_recording(host, items), earlier, items.start - _next_delay(items, delay))
+    return Origin(
+        launch=launch,
+        graph=graphs.graph,
+        captured=graphs.captured,
+        op=op,
+        thread=take(thread, source),
+        time_ns=np.where(source >= 0, take(start, source), guessed),
+        delay_ns=delay,
+    )
+
+
+def _before_recording(host: pd.DataFrame, items: WorkItems) -> npt.NDArray[np.bool_]:
+    """Return which items were launched before the first recorded call: their correlation ids, which count calls, are
+    smaller than that of any call."""
+    recorded = host["correlation"].to_numpy()[(host["category"] == "runtime").to_numpy()]
+    recorded = recorded[recorded >= 0]
+    return (items.correlation >= 0) & (items.correlation < (recorded.min() if len(recorded) else 0))
+
+
+def _next_delay(items: WorkItems, delay: Ints) -> Ints:
+    """Return the launch delay of each item or of the next item on its device with a known delay; 0 if none follows."""
+    if (delay >= 0).all() or not (delay >= 0).any():
+        return np.maximum(delay, 0)
+    order = np.lexsort((items.start, items.device))
+    last = len(order)
+    at = np.where(delay[order] >= 0, np.arange(last), last)
+    following = np.append(np.minimum.accumulate(at[::-1])[::-1], last)[:-1]
+    same = items.device[order[np.minimum(following, last - 1)]] == items.device[order]
+    following_delay = np.empty(last, dtype=np.int64)
+    following_delay[order] = np.where((following < last) & same, delay[order[np.minimum(following, last - 1)]], 0)
+    return following_delay
+
+
+def is_runtime_launch(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which host rows are calls that put work on a device."""
+    return (host["category"] == "runtime").to_numpy() & is_launch(host["name"])
+
+
+def _rows_by_id(host: pd.DataFrame, mask: npt.NDArray[np.bool_], column: str, wanted: npt.NDArray) -> Rows:
+    """Return, for each wanted id, the first row of `mask` whose `column` equals it; ids of -1 match nothing."""
+    rows = row_numbers(mask & host[column].isin(np.unique(wanted[wanted >= 0])).to_numpy())
+    ids, first = np.unique(host[column].to_numpy()[rows], return_index=True)
+    if not len(ids):
+        return np.full(len(wanted), -1, dtype=np.int32)
+    at = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+    return np.where(ids[at] == wanted, rows[first[at]], -1)

@@ -1,1 +1,0 @@
-"""Attributes device work to its launch, op, layer, phase and step."""

@@ -1,1 +1,0 @@
-"""Sums the work by layer, op, kernel, phase and step."""

@@ -1,1 +1,0 @@
-"""Compares two analyses: what takes more or less time in a step, and why."""

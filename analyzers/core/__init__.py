@@ -1,0 +1,48 @@
+"""What every room speaks: errors for users, tables with documented columns, intervals, limits on what is read, and the
+faces of rooms.
+"""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core.faces import lazily
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.core import limits
+    from tracekit.analyzers.core.errors import InputError, MissingPackageError, TracekitError, UnknownNameError, reading
+    from tracekit.analyzers.core.faces import lazily
+    from tracekit.analyzers.core.limits import (
+        MOST_ELEMENTS,
+        OBJECTS,
+        UNPACKED,
+        Amount,
+        Count,
+        Int32,
+        Int64,
+        PositiveAmount,
+        decoded,
+    )
+    from tracekit.analyzers.core.packages import installing
+    from tracekit.analyzers.core.schema import (
+        BOUND,
+        BUSY,
+        COST,
+        COSTED,
+        DEPTH,
+        DURATION,
+        FAMILY,
+        NAME,
+        PARENT,
+        PLACED,
+        ROOF,
+        SHARE,
+        START,
+        STEP,
+        TABLES,
+        TIMES,
+        Column,
+        Table,
+    )
+    from tracekit.analyzers.core.student import digamma, t_quantile, trigamma, trigamma_inverse
+    from tracekit.analyzers.core.values import GPUS_OF_A_HOST, Bundle, Displayed, Interval, Link, Renderers
+else:
+    __getattr__ = lazily(__name__, __file__)

@@ -1,0 +1,38 @@
+"""A value with uncertainty."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An expected value with bounds, between which 80 % of measurements are expected."""
+
+    low: float
+    expected: float
+    high: float
+
+
+Bundle = dict[str, str]
+"""MIME type -> text."""
+
+Renderers = Mapping[type, Callable[[Any], Bundle]]
+
+
+class Displayed:
+    """A value with rich output in notebooks; `repr` is used if there is no function for its type."""
+
+    renderers: ClassVar[Callable[[], Renderers]] = dict
+    """Returns the functions. It is called when a value is displayed."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Bundle | None:
+        render = Displayed.renderers().get(type(self))
+        return render(self) if render else None
+
+
+Link = Literal["nvlink", "ib"]
+"""The network of a job: one host, or hosts of eight GPUs with one InfiniBand adapter per GPU."""
+
+GPUS_OF_A_HOST = 8
+"""Largest number of ranks on one host. A larger group spans hosts with an unknown network."""

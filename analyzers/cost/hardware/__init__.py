@@ -1,0 +1,7 @@
+"""Describes GPUs: those that tracekit knows, and those that a user describes in a file."""
+
+from tracekit.analyzers.cost.hardware.catalogue import ALIASES, all_gpus, find, known, resolve
+from tracekit.analyzers.cost.hardware.gpu import GPU
+from tracekit.analyzers.cost.hardware.gpu_file import of_capture, row_for_capture, selected
+
+__all__ = ["ALIASES", "GPU", "all_gpus", "find", "known", "of_capture", "resolve", "row_for_capture", "selected"]

@@ -1,0 +1,200 @@
+"""Normalizations: each element is read and written once, as are parameters and saved statistics.
+
+FLOPs per element: mean and variance 4 (sum; subtract, square, sum), normalize 2 (subtract, scale), affine 2.
+"""
+
+from math import prod
+
+from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.call import Cost
+from tracekit.analyzers.cost.ops.tensors import FLOAT32, MalformedCall, Tensor
+from tracekit.analyzers.cost.ops.work import Norm
+
+_STATISTICS, _NORMALIZE, _AFFINE = 4, 2, 2
+_BACKWARD = 13
+"""FLOPs per element of the backward pass: normalize again 2, affine gradients 3, normalized value 1, its two sums 3,
+input 4."""
+_RMS_BACKWARD = 10
+_GROUPED = Norm(grouped=True)
+
+
+@costs("aten::native_layer_norm", saved=2)
+@costs("aten::layer_norm")
+def layer_norm(call: Arguments, saved: int = 0) -> Cost:
+    """(input, normalized_shape, weight, bias, eps); writes `saved` float32 statistics per row."""
+    x, parameters = call.tensor(0), call.every(2, 4)
+    flops = (_STATISTICS + _NORMALIZE) * x.numel + len(parameters) * x.numel
+    row = _row_size(call, x)
+    statistics = Tensor((saved, x.numel // max(row, 1)), FLOAT32)
+    return moves("norm", flops, [x, *parameters], [x, statistics], x.dtype, row=row, work=Norm(), shared=parameters)
+
+
+@costs("aten::native_layer_norm_backward")
+def layer_norm_backward(call: Arguments) -> Cost:
+    """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
+    x = call.tensor(1)
+    parameters = call.every(5, 7)
+    reads = [call.tensor(0), x, *call.every(3, 5), *parameters[:1]]
+    row = _row_size(call, x, 2)
+    return moves(
+        "norm",
+        _BACKWARD * x.numel,
+        reads,
+        [x, *parameters],
+        x.dtype,
+        work=Norm(),
+        access="columns",
+        row=row,
+        shared=parameters[:1],
+        shared_results=parameters,
+    )
+
+
+@costs("aten::_fused_rms_norm", saved=1)
+@costs("aten::rms_norm")
+def rms_norm(call: Arguments, saved: int = 0) -> Cost:
+    """(input, normalized_shape, weight, eps): square and sum 2, scale 1, weight 1."""
+    x, weight = call.tensor(0), call.optional(2)
+    row = _row_size(call, x)
+    flops = (4 if weight else 3) * x.numel
+    statistics = Tensor((saved, x.numel // max(row, 1)), FLOAT32)
+    return moves("norm", flops, [x, weight], [x, statistics], x.dtype, row=row, work=Norm(False), shared=[weight])
+
+
+@costs("aten::_fused_rms_norm_backward")
+def rms_norm_backward(call: Arguments) -> Cost:
+    """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
+    x, weight = call.tensor(1), call.optional(4)
+    return moves(
+        "norm",
+        _RMS_BACKWARD * x.numel,
+        [call.tensor(0), x, call.tensor(3), weight],
+        [x, weight],
+        x.dtype,
+        work=Norm(centered=False),
+        access="columns",
+        row=_row_size(call, x, 2),
+        shared=[weight],
+        shared_results=[weight],
+    )
+
+
+@costs("aten::group_norm")
+def group_norm(call: Arguments) -> Cost:
+    """(input, num_groups, weight, bias, eps)."""
+    x, parameters = call.tensor(0), call.every(2, 4)
+    row = x.numel // max(1, x.shape[0] * call.integer(1, 1))
+    return moves("norm", _forward_flops(x), [x, *parameters], [x], x.dtype, row=row, work=_GROUPED, shared=parameters)
+
+
+@costs("aten::native_group_norm")
+def native_group_norm(call: Arguments) -> Cost:
+    """(input, weight, bias, N, C, HxW, group, eps): two float32 statistics per sample and group."""
+    x = call.tensor(0)
+    samples, groups = call.integer(3, 0), call.integer(6, 0)
+    written, parameters = [x, Tensor((2, samples, groups), FLOAT32)], call.every(1, 3)
+    row = x.numel // max(1, samples * groups)
+    return moves(
+        "norm", _forward_flops(x), [x, *parameters], written, x.dtype, row=row, work=_GROUPED, shared=parameters
+    )
+
+
+@costs("aten::native_group_norm_backward")
+def native_group_norm_backward(call: Arguments) -> Cost:
+    """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
+    x, weight = call.tensor(1), call.optional(4)
+    reads = [call.tensor(0), x, *call.every(2, 5)]
+    return moves(
+        "norm",
+        _BACKWARD * x.numel,
+        reads,
+        [x, weight, weight],
+        x.dtype,
+        row=call.integer(7, 1),
+        work=_GROUPED,
+        shared=[weight],
+        shared_results=[weight, weight],
+    )
+
+
+@costs("aten::instance_norm")
+def instance_norm(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    others = call.every(1, 5)
+    return moves("norm", _forward_flops(x), [x, *others], [x], x.dtype, work=Norm(), shared=others)
+
+
+@costs(
+    "aten::batch_norm",
+    "aten::native_batch_norm",
+    "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",
+    "aten::_batch_norm_impl_index",
+    "aten::_native_batch_norm_legit",
+)
+def batch_norm(call: Arguments) -> Cost:
+    """(input, weight, bias, running_mean, running_var, training, ...): training also updates the running statistics."""
+    x, others = call.tensor(0), call.every(1, 5)
+    training = call.flag(5)
+    flops = (_forward_flops(x)) if training else (_NORMALIZE + _AFFINE) * x.numel
+    statistics = [call.optional(3), call.optional(4), *_channel_statistics(x)] if training else []
+    work = _by_channel(x) if training else Norm()
+    return moves(
+        "norm", flops, [x, *others], [x, *statistics], x.dtype, work=work, shared=others, shared_results=statistics
+    )
+
+
+@costs("aten::_batch_norm_with_update")
+def batch_norm_with_update(call: Arguments) -> Cost:
+    x = call.tensor(0)
+    others, statistics = call.every(1, 5), [call.optional(3), call.optional(4), *_channel_statistics(x)]
+    return moves(
+        "norm",
+        _forward_flops(x),
+        [x, *others],
+        [x, *statistics],
+        x.dtype,
+        work=_by_channel(x),
+        shared=others,
+        shared_results=statistics,
+    )
+
+
+@costs("aten::native_batch_norm_backward", grad=0, x=1)
+@costs("aten::cudnn_batch_norm_backward", "aten::miopen_batch_norm_backward", grad=1, x=0)
+def batch_norm_backward(call: Arguments, grad: int, x: int) -> Cost:
+    """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, ...)."""
+    source, weight = call.tensor(x), call.optional(2)
+    shared = [weight, *call.every(5, 7)]
+    return moves(
+        "norm",
+        _BACKWARD * source.numel,
+        [call.tensor(grad), source, *shared],
+        [source, weight, weight],
+        source.dtype,
+        work=_by_channel(source, backward=True),
+        shared=shared,
+        shared_results=[weight, weight],
+    )
+
+
+def _by_channel(x: Tensor, *, backward: bool = False) -> Norm:
+    channels_last = len(x.shape) == 2 or (x.strides is not None and x.strides[1] == 1)
+    return Norm(channels=x.shape[1], channels_last=channels_last, backward=backward)
+
+
+def _forward_flops(x: Tensor) -> int:
+    return (_STATISTICS + _NORMALIZE + _AFFINE) * x.numel
+
+
+def _row_size(call: Arguments, x: Tensor, normalized: int = 1) -> int:
+    """Return the number of elements normalized together: by normalized_shape, else by the weight, else the last dim."""
+    shape = call.integers(normalized)
+    weight = call.optional(2) if normalized == 1 else None
+    return prod(shape or (weight.shape if weight else x.shape[-1:]))
+
+
+def _channel_statistics(x: Tensor) -> list[Tensor]:
+    if len(x.shape) < 2:
+        raise MalformedCall(f"{x.shape} has no channels")
+    return [Tensor(x.shape[1:2], FLOAT32)] * 2

@@ -1,0 +1,29 @@
+"""Groups of ops that one kernel could compute, derived from the tensors that connect them, and the plan of their
+kernels.
+"""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.fuse import graph
+    from tracekit.analyzers.fuse.execution_graph import ExecutedStep, graph_of
+    from tracekit.analyzers.fuse.graph import Call, Graph, Node, Tensor, to_bytes
+    from tracekit.analyzers.fuse.groups import OpGroup, roots
+    from tracekit.analyzers.fuse.kernel import (
+        GENERATED,
+        LIBRARY,
+        SPELLED,
+        Pass,
+        Place,
+        Placed,
+        Timed,
+        TimedKernel,
+        is_generated,
+    )
+    from tracekit.analyzers.fuse.plan_table import BY_HAND, placed, table
+    from tracekit.analyzers.fuse.planned import Planned, plan
+    from tracekit.analyzers.fuse.tiles import in_flight_bytes, of_template, thread_bytes
+else:
+    __getattr__ = lazily(__name__, __file__)

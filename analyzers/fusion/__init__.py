@@ -1,1 +1,0 @@
-"""Groups of ops that one kernel could compute, derived from the tensors that connect them."""

@@ -1,7 +1,0 @@
-"""Describes GPUs: those that tracekit knows, and those that a user describes in a file."""
-
-from tracekit.analyzers.hardware.gpu import GPU
-from tracekit.analyzers.hardware.gpu_catalogue import ALIASES, all_gpus, find, known, resolve
-from tracekit.analyzers.hardware.gpu_file import of_capture, row_for_capture, selected
-
-__all__ = ["ALIASES", "GPU", "all_gpus", "find", "known", "of_capture", "resolve", "row_for_capture", "selected"]

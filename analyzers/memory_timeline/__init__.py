@@ -1,1 +1,0 @@
-"""Device memory over time, by kind and by layer."""

@@ -1,0 +1,134 @@
+"""A step as a list of ops that can be changed and simulated again: the baseline, its calibration to the real latency,
+the simulation, transforms of the op list, memory, and the projection to other GPUs.
+"""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.predict import stream_layout
+    from tracekit.analyzers.predict.data_parallel import LAUNCHES_A_BUCKET, Scaling, scaling
+    from tracekit.analyzers.predict.gradient_order import (
+        ADAPTER_GBS,
+        CAP_BYTES,
+        FIRST_BYTES,
+        HOP_NS,
+        SUSTAINED,
+        gradients,
+        message_ns,
+    )
+    from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS
+    from tracekit.analyzers.predict.host_costs import CLASSES, HostCosts, assumed, calibrated
+    from tracekit.analyzers.predict.math_fallback import Cause
+    from tracekit.analyzers.predict.memory import workspace_bytes
+    from tracekit.analyzers.predict.op_columns import OpList, changed, joined, present
+    from tracekit.analyzers.predict.outside import Outside
+    from tracekit.analyzers.predict.projection import (
+        KERNEL_ERROR,
+        host_range,
+        memory_at_least,
+        moved,
+        of_collectives,
+        of_estimates,
+        project,
+    )
+    from tracekit.analyzers.predict.saved_tensors import saved_bytes
+    from tracekit.analyzers.predict.simulation import Reproduction, simulate
+    from tracekit.analyzers.predict.starting import start
+    from tracekit.analyzers.predict.step_baseline import Baseline, baseline
+    from tracekit.analyzers.predict.stream_layout import Issued
+    from tracekit.analyzers.predict.sweep_crossovers import (
+        MEASURED,
+        MODELLED,
+        NONE,
+        NUMBERS,
+        SWEEP,
+        Crossover,
+        crossovers,
+    )
+    from tracekit.analyzers.predict.traced_step import HostTail
+    from tracekit.analyzers.predict.training_memory import saved_counts
+    from tracekit.analyzers.predict.transforms import masks, products
+    from tracekit.analyzers.predict.transforms.attention import Written, built_masks, covered, written_out
+    from tracekit.analyzers.predict.transforms.batching import (
+        FIXED,
+        by_values,
+        compute_bound_from,
+        in_one_kernel,
+        largest_that_fits,
+        streams_weights,
+    )
+    from tracekit.analyzers.predict.transforms.by_cost import (
+        Outcome,
+        Rows,
+        alike,
+        distinct,
+        each,
+        each_row,
+        in_phase,
+        narrowed,
+        op_class,
+        optimizes,
+        pick,
+        plain_launch_ns,
+        put,
+        remembered,
+        retimed,
+        where,
+        which,
+    )
+    from tracekit.analyzers.predict.transforms.fusion import (
+        STATISTICS,
+        chains,
+        fused,
+        positions,
+        rows_of,
+        statistics_first,
+        with_kernels,
+    )
+    from tracekit.analyzers.predict.transforms.fusion_plan import fusion_plan
+    from tracekit.analyzers.predict.transforms.masked_attention import (
+        GENERATED,
+        REPEATED,
+        is_compiled,
+        is_masked,
+        with_masks,
+    )
+    from tracekit.analyzers.predict.transforms.masks import (
+        FIXED_IN,
+        unfused,
+        version_of,
+        version_text,
+        with_fixed_transformers,
+    )
+    from tracekit.analyzers.predict.transforms.precision import (
+        PYTHON_OP,
+        SUBCLASS,
+        TORCHAO,
+        WIDE,
+        WIDENING,
+        Extra,
+        moving,
+        with_extras,
+        with_wide_parts,
+    )
+    from tracekit.analyzers.predict.transforms.products import (
+        HEADS,
+        LinearProduct,
+        gates_first,
+        halved_at_best,
+        in_precision,
+        inner_products,
+        linear_product,
+        now_in,
+        products_of,
+        retimed_by_name,
+        shrunk,
+        stored_bytes,
+        with_weights,
+    )
+    from tracekit.analyzers.predict.transforms.work_after import predicted_work
+    from tracekit.analyzers.predict.uncertainty import MOST_QUOTED, Evidence, Sources, Widths, interval, widths
+else:
+    __getattr__ = lazily(__name__, __file__)

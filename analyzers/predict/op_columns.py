@@ -1,0 +1,112 @@
+"""The op list: one step of a run as columns of its ops, which predictions transform and simulate again.
+
+Columns are plain arrays: a search for a plan transforms some sixty lists of a few hundred ops, for which a DataFrame
+takes longer than the arithmetic.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.core import Column, Table
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Objects = npt.NDArray[np.object_]
+Bools = npt.NDArray[np.bool_]
+
+OP_LIST = Table(
+    "op_list",
+    "The op calls of one step that launched device work, in launch order.",
+    Column("name", "object", "", "op, or the kernel's name where no op is known"),
+    Column("call", "object", "", "outermost op around it: what the program called; its name where there is none"),
+    Column("layer", "object", "", 'path of the module, or of a range outside every module; "": none'),
+    Column("layer_type", "object", "", 'class of the layer; "": none'),
+    Column("phase", "object", "", 'phase; "": none'),
+    Column("category", "object", "", "kernel, memcpy, or memset"),
+    Column("host_ns", "float64", "ns", "host time from the previous launch to this op's last one, without waiting"),
+    Column("kernel_ns", "float64", "ns", "busy time of its device work"),
+    Column("launches", "int64", "", "device work items"),
+    Column("sync", "bool", "", "the host then waits for the device"),
+    Column("cost", "object", "", "tracekit.analyzers.costs.call.Cost, or None"),
+    Column("message", "object", "", "tracekit.analyzers.costs.messages.Message of a collective, or None"),
+)
+
+
+class OpList(msgspec.Struct, frozen=True, eq=False):
+    """The columns of OP_LIST, of one length. `ops[rows]` selects rows by a mask, a slice, or their positions."""
+
+    name: Objects
+    call: Objects
+    layer: Objects
+    layer_type: Objects
+    phase: Objects
+    category: Objects
+    host_ns: Floats
+    kernel_ns: Floats
+    launches: Ints
+    sync: Bools
+    cost: Objects
+    message: Objects
+    index: Ints
+    """Number of each op, by which the list before a transformation is found again."""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, rows: "Bools | npt.NDArray[np.intp] | slice") -> "OpList":
+        return OpList(*(getattr(self, name)[rows] for name in self.__struct_fields__))
+
+    def assign(self, **columns: Any) -> "OpList":
+        """Return a copy with these columns. A single value is that of every op."""
+        return msgspec.structs.replace(self, **{name: self._column(name, columns[name]) for name in columns})
+
+    @property
+    def costed(self) -> Bools:
+        """Whether the cost of each op is known."""
+        return present(self.cost)
+
+    def _column(self, name: str, values: Any) -> npt.NDArray[Any]:
+        if isinstance(values, np.ndarray):
+            return values
+        column = np.empty(len(self), dtype=getattr(self, name).dtype)
+        column[:] = values
+        return column
+
+    def renumbered(self) -> "OpList":
+        """Return the same ops, numbered from 0."""
+        return self.assign(index=np.arange(len(self)))
+
+    def positions(self, index: "Ints | pd.Index[int]") -> npt.NDArray[np.intp]:
+        """Return the positions of the ops with these numbers."""
+        return pd.Index(self.index).get_indexer(pd.Index(index))
+
+    def frame(self) -> pd.DataFrame:
+        """Return the columns as a DataFrame with the ops' numbers as index."""
+        return OP_LIST.frame({each.name: getattr(self, each.name) for each in OP_LIST.columns}).set_index(self.index)
+
+
+def op_list(**columns: Any) -> OpList:
+    """Return the op list of these columns, numbered from 0. A column that is left out has the value for absent."""
+    frame = OP_LIST.partial(columns)
+    return OpList(**{each.name: frame[each.name].to_numpy() for each in OP_LIST.columns}, index=np.arange(len(frame)))
+
+
+def joined(*lists: OpList) -> OpList:
+    """Concatenate several op lists."""
+    return OpList(*(np.concatenate([getattr(one, name) for one in lists]) for name in OpList.__struct_fields__))
+
+
+def changed(column: npt.NDArray[Any], rows: Bools, values: Any) -> npt.NDArray[Any]:
+    """Return a copy of a column with other values, or one other value, in these rows."""
+    column = column.copy()
+    column[rows] = values
+    return column
+
+
+def present(column: Objects) -> Bools:
+    """Return which objects of a column are not None."""
+    return np.fromiter((each is not None for each in column), dtype=bool, count=len(column))

@@ -1,0 +1,250 @@
+"""The op list: one step of a run as the ops that launched device work, in launch order.
+
+Predictions transform the op list and simulate it again. Host time between two launches, including views and Python,
+belongs to the second op. Time spent waiting for the device is removed and marked as a synchronisation.
+"""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribute import (
+    Covered,
+    blocked_launches,
+    changes_layout,
+    is_compiling,
+    is_unaligned,
+    launching,
+    messages,
+    multiplies_in,
+    narrower_tile_side,
+    parameter_count,
+    price,
+    take,
+    usual_ns,
+    whole_steps,
+)
+from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict.op_columns import OpList, op_list
+from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
+from tracekit.analyzers.predict.recorded import Recorded, outermost
+from tracekit.analyzers.predict.running import with_decoding
+from tracekit.analyzers.predict.waiting import blocking_copies, idle_before, launched_ns, waited_ns, waiting_calls
+from tracekit.analyzers.results import Analysis
+from tracekit.analyzers.trace import Trace
+
+PLAIN_LAUNCH_NS = 5_000
+"""Host time of a launch that does not wait."""
+
+
+class Listed(msgspec.Struct, frozen=True, eq=False):
+    """A step as its op list, and the host work outside the model."""
+
+    ops: OpList
+    """OP_LIST, whose host time excludes the work outside the model."""
+    outside: Outside
+    recorded: Recorded
+    work: pd.DataFrame
+    """Rows of WORK of the step on the selected device."""
+
+
+def build(trace: Trace, analysis: Analysis) -> OpList:
+    """Return the op list that `listed` gives."""
+    return listed(trace, analysis).ops
+
+
+def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
+    """Return the step with the median wall time on its busiest device; empty if no step has device work.
+
+    Devices work in parallel: one of them, with the threads that launch its work, represents all. `length_ns` is the
+    duration of the step if it differs from its wall time.
+    """
+    step = typical_step(analysis)
+    if step is None:
+        return Listed(op_list(), Outside(), Recorded(), analysis.work[:0])
+    work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
+    launched = launched_ns(trace, work, int(step.host_start_ns), idle_before(analysis.work, work))
+    order = np.lexsort((work.start_ns, launched))
+    work, launched = work.iloc[order], launched[order]
+    return _grouped(trace, analysis, work, launched, int(step.host_start_ns), length_ns or int(step.wall_ns))
+
+
+def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
+    """Return the row of the steps' table with the median wall time among whole steps with device work; None if there
+    is none."""
+    steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
+    if analysis.source.device != "gpu" or steps.empty:
+        return None
+    return steps.iloc[(steps.wall_ns - usual_ns(steps)).abs().argsort().iloc[0]]
+
+
+def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
+    busy = work.busy_ns.groupby(work.device).sum()
+    return work[work.device == busy.idxmax()]
+
+
+def _grouped(
+    trace: Trace, analysis: Analysis, work: pd.DataFrame, launched: npt.NDArray[np.int64], start: int, wall: int
+) -> Listed:
+    owner = np.where(work.cost_op >= 0, work.cost_op, np.where(work.op >= 0, work.op, -2 - np.arange(len(work))))
+    first = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
+    last = np.append(first[1:], len(work)) - 1
+    head = work.iloc[first]
+    threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
+    blocks = blocking_copies(trace.host, work)
+    copying = work.launch[blocks]
+    calls = waiting_calls(trace.host, threads, start, start + wall, copying)
+    waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
+    blocked = blocked_launches(trace.host, analysis.work[analysis.work.device == work.device.iloc[0]])
+    waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
+    calls_of = outermost(trace.host, owner[first], start, start + wall)
+    words = _words(trace, analysis, head, owner[first], calls_of)
+    host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
+    by = replace(launching(trace.host, work), blocked=blocked)
+    outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
+    numbers = {
+        "host_ns": np.maximum(host_ns - before.outside, 0.0),
+        "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
+        "launches": last - first + 1,
+        "sync": waits,
+    }
+    costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
+    moved = messages(trace.host, head.name, head.op.to_numpy())
+    ops = op_list(**words, **numbers, cost=costs, message=moved)
+    unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
+    recorded = replace(
+        _recorded(trace, head, before, launched[last]),
+        until_wait=pd.Series(np.where(blocks[last], 0.0, _until_wait(calls, launched[last], host_ns))),
+        copied=pd.Series(_copied_bytes(trace, work, first)),
+        multiplies_in=pd.Series(_multiplies_in(work, first)),
+        unaligned=pd.Series(unaligned),
+        tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
+        layout_share=pd.Series(_layout_shares(work, first)),
+    )
+    return Listed(with_decoding(ops), outside, recorded, work)
+
+
+def _blocked_before(calls: pd.DataFrame, launched: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int64]:
+    """Return the time that launches since `start` waited for a full queue, before each launch. The simulation makes
+    them wait, too."""
+    calls = calls[calls.start_ns >= start]
+    waited = (calls.duration_ns - PLAIN_LAUNCH_NS).clip(lower=0).to_numpy()
+    ends = (calls.start_ns + calls.duration_ns).to_numpy()
+    order = np.argsort(ends)
+    total = np.concatenate([[0], np.cumsum(waited[order])])
+    return total[np.searchsorted(ends[order], launched, side="right")]
+
+
+def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: npt.NDArray[np.int64]) -> Recorded:
+    """Return the recorded facts about each op, given the first item of work of each."""
+    facts = {
+        "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
+        "planned_ns": before.planning,
+        "recording_ns": before.recording,
+        "compiling": _while_compiling(trace.host, head.launch.to_numpy()),
+        "blocks": trace.device.blocks.to_numpy()[head.index],
+        "launched_ns": launched_ns,
+    }
+    return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
+
+
+def _copied_bytes(trace: Trace, work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the bytes of each op's copies, which the driver records without shapes, too."""
+    moved = trace.device.bytes.to_numpy()[work.index].astype(np.float64)
+    return np.add.reduceat(np.where((work.category == "memcpy").to_numpy(), np.maximum(moved, 0.0), 0.0), first)
+
+
+def _multiplies_in(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """Return the precision in which the kernels of each op multiply, by their names: TF32 if one kernel uses it, else
+    fp32 if one does."""
+    precision = multiplies_in(work.name)
+    tf32, fp32 = (np.logical_or.reduceat(precision == name, first) for name in ("tf32", "fp32"))
+    return np.select([tf32, fp32], ["tf32", "fp32"], "").astype(object)
+
+
+def _layout_shares(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the fraction of each op's device time in kernels that change the layout of images."""
+    busy = work.busy_ns.to_numpy(dtype=float)
+    copying = np.add.reduceat(np.where(changes_layout(work.name), busy, 0.0), first)
+    return copying / np.maximum(np.add.reduceat(busy, first), 1.0)
+
+
+def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    rows = np.flatnonzero(is_compiling(host))
+    start = host.start_ns.to_numpy()
+    spans = Covered(start[rows], start[rows] + host.duration_ns.to_numpy()[rows])
+    return spans.at(take(start, launch))
+
+
+def _words(
+    trace: Trace,
+    analysis: Analysis,
+    head: pd.DataFrame,
+    host_row: npt.NDArray[np.int64],
+    calls: npt.NDArray[np.int64],
+) -> dict[str, npt.NDArray[np.object_]]:
+    """Return texts as Python objects, so that equal words are one object and compare fast.
+
+    A pandas string column would create new objects at each read.
+    """
+    layer = head.layer.to_numpy()
+    module = take(analysis.layers.module.to_numpy(), layer)
+    layer = np.where(module >= 0, module, layer)  # several ranges of one module may hold the ops that transforms search
+    kernel = head.name.astype(object)
+    words = {
+        "name": np.where(host_row >= 0, _at(trace.host.name, host_row), kernel),
+        "call": np.where(calls >= 0, _at(trace.host.name, calls), kernel),
+        "layer": _at(analysis.layers.path, layer),
+        "layer_type": _at(analysis.layers.type, layer),
+        "phase": head.phase.astype(object).to_numpy(),
+        "category": head.category.astype(object).to_numpy(),
+    }
+    return {name: np.asarray(column, dtype=object) for name, column in words.items()}
+
+
+def _waiting(
+    calls: pd.DataFrame, waited: npt.NDArray[np.int64], launched: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the host time spent waiting in calls before each launch, and whether a wait follows each launch."""
+    ends = (calls.start_ns + calls.duration_ns).to_numpy()
+    total = np.concatenate([[0], np.cumsum(waited)])
+    follows = np.zeros(len(launched), dtype=bool)
+    after = np.searchsorted(launched, ends, side="right") - 1
+    follows[after[after >= 0]] = True
+    return total[np.searchsorted(ends, launched, side="right")], follows
+
+
+def _until_wait(
+    calls: pd.DataFrame, launched: npt.NDArray[np.int64], host_ns: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the fraction of the host time between each launch and the next that precedes the first wait."""
+    begins = np.append(np.sort(calls.start_ns.to_numpy()), np.iinfo(np.int64).max)
+    ahead = begins[np.searchsorted(begins[:-1], launched)] - launched
+    after = np.append(host_ns[1:], 0)
+    return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)
+
+
+def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """Return the texts at these rows of a column, one object per row; "" for negative rows."""
+    codes, distinct = pd.factorize(np.maximum(rows, -1))
+    texts = np.full(len(distinct), "", dtype=object)
+    texts[distinct >= 0] = column.iloc[distinct[distinct >= 0]].astype(object)
+    return texts[codes]
+
+
+def _costs(trace: Trace, rows: npt.NDArray[np.int64], precision: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+    """Return the cost of each op call with the precision of its kernel. Equal costs are one object."""
+    parameters = parameter_count(trace.host, trace.metadata.capture)
+    known = price(trace.host, np.unique(rows[rows >= 0]), parameters)
+    precisions, names = pd.factorize(precision)
+    codes, distinct = pd.factorize(take(known.of_row, rows) * len(names) + precisions)
+    costs, shared = np.empty(len(distinct), dtype=object), dict[Cost, Cost]()
+    for i, (number, name) in enumerate(zip(*np.divmod(distinct, len(names)), strict=True)):
+        if number >= 0:
+            cost = known.costs[number]
+            cost = replace(cost, precision=names[name]) if names[name] else cost
+            costs[i] = shared.setdefault(cost, cost)
+    return costs[codes]

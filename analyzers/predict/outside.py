@@ -1,0 +1,153 @@
+"""Host work outside the model, which no optimization of the model's ops removes, and its place in a step."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.results import OUTSIDE_MODEL
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+VARIES = 0.5
+"""Exponent of the variation over time of host work outside the model, relative to that of launches.
+In eight scripts this work varied by a factor of 0.7 to 1.3. Launches varied in eight scripts by 0.7 to 1.4, and by 0.63
+to 1.58 with the profiler's time."""
+TAIL = 1.0
+"""Place of host work after the last launch."""
+
+
+def _none() -> npt.NDArray:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Outside:
+    """Host work in nanoseconds by cause (one of OUTSIDE_MODEL) and place. The place is the fraction of the step's ops
+    that are launched before it, 0 to 1; it stays the same when ops change."""
+
+    cause: npt.NDArray[np.object_] = field(default_factory=_none)
+    ns: Floats = field(default_factory=_none)
+    place: Floats = field(default_factory=_none)
+
+    def total(self, causes: Iterable[str] = OUTSIDE_MODEL) -> float:
+        """Return the time of these causes."""
+        return float(self.ns[np.isin(self.cause, list(causes))].sum())
+
+    @property
+    def tail_ns(self) -> float:
+        """Time after the last launch."""
+        return float(self.ns[self.place >= TAIL].sum())
+
+    def scaled(self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL) -> "Outside":
+        """Return a copy in which the time of these causes is multiplied by `factor`."""
+        if factor == 1.0:
+            return self
+        return replace(self, ns=np.where(np.isin(self.cause, list(causes)), self.ns * factor, self.ns))
+
+    def grown(self, work: float, exponent: float) -> "Outside":
+        """Return a copy for a step with `work` times the work. Unexplained time grows with this power of the work."""
+        explained = [cause for cause in OUTSIDE_MODEL if cause != "unexplained"]
+        return self.scaled(work, explained).scaled(work**exponent, ("unexplained",))
+
+    def before_each(self, ops: int, host_factor: float = 1.0) -> Floats:
+        """Return the time before each of `ops` ops, and last the time after all of them, on a host that takes
+        `host_factor` times as long for launches."""
+        times = np.zeros(ops + 1)
+        rows = np.where(self.place >= TAIL, ops, np.minimum(self.place * ops + 0.5, ops - 1)).astype(np.int64)
+        np.add.at(times, rows, self.ns * host_factor**VARIES)
+        return times
+
+
+class BeforeOps(msgspec.Struct, frozen=True, eq=False):
+    """Host time before each op, in nanoseconds, that is not spent launching. The sum is at most the op's host time."""
+
+    outside: Floats
+    """Work outside the model."""
+    planning: Floats
+    """Time in which the op plans its kernel."""
+    recording: Floats
+    """Time in which graphs are recorded."""
+
+
+def outside_work(
+    host: pd.DataFrame, by: Launching, launched: Ints, start: int, stop: int, host_ns: Floats
+) -> tuple[Outside, BeforeOps]:
+    """Return the work outside the model of a step from `start` to `stop`, given the launch times of its ops in order,
+    and what the host did before each op. Graphs that are recorded after the last launch count as setup."""
+    begin, end = np.append(start, launched), np.append(launched, max(stop, launched[-1]))
+    long = np.flatnonzero(end - begin >= LONG_GAP_NS)
+    if not len(long):
+        return Outside(), BeforeOps(*np.zeros((3, len(launched))))
+    activity = host_activity(host, by, begin[long], end[long])
+    after = (activity["window"] == len(long) - 1) & (long[-1] == len(launched))
+    activity["cause"] = activity["cause"].mask(after & (activity["cause"] == "recording"), "setup")
+    pieces = activity[activity["cause"].isin(OUTSIDE_MODEL)]
+    op, ns = long[pieces["window"].to_numpy(dtype=np.int64)], pieces["duration_ns"].to_numpy()
+    most = np.append(host_ns, np.inf)
+    total = np.bincount(op, ns, minlength=len(most))
+    ns = ns * np.minimum(1.0, most / np.maximum(total, 1.0))[op]
+    place = np.where(op == len(launched), TAIL, op / len(launched))
+    times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
+    outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
+    rest = np.maximum(host_ns - times, 0.0)
+    planning = np.minimum(_before(activity, "planning", long, len(launched)), rest)
+    recording = np.minimum(_before(activity, "recording", long, len(launched)), rest - planning)
+    return outside, BeforeOps(times, planning, recording)
+
+
+def _before(activity: pd.DataFrame, cause: str, long: Ints, ops: int) -> Floats:
+    """Return the time of a cause before each op. `long` holds the op of each window."""
+    pieces = activity[activity["cause"] == cause]
+    return np.bincount(long[pieces["window"]], pieces["duration_ns"], minlength=ops + 1)[:-1].astype(np.float64)
+
+
+def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outside:
+    sums = (
+        pd.DataFrame({"cause": cause, "place": place, "ns": ns}).groupby(["place", "cause"])["ns"].sum().reset_index()
+    )
+    return Outside(sums["cause"].to_numpy(dtype=object), sums["ns"].to_numpy(), sums["place"].to_numpy())
+
+
+SHARE = Interval(0.45, 0.58, 0.68)
+"""Share of torch.profiler in the host time of eager code with all ops and shapes recorded. On hosts of an H200: 0.54 to
+0.68 in ten of our runs (0.80 in an eleventh), and 0.56 in an imported one."""
+EAGER_OP_US = 10.0
+"""Host time per recorded op, including the profiler's, in those runs: 8.5 to 14.7 µs."""
+_SLOWEST = 2.5
+"""Factor on the host time per op of a slow host. Host time beyond it is not due to dispatching ops."""
+PYTHON_CALL_US = Interval(0.3, 0.8, 3.0)
+"""Time in µs for recording a call of a Python function (with_stack=True): 0.3 to 3.4 in three scripts on an H100's
+host, and 0.64, 0.66 and 0.96 in three with more than 14,000 calls per step, in addition to the time of their ops."""
+GRAPH_NODE_US = Interval(0.8, 1.3, 1.7)
+"""Time in µs that recording a node of a graph adds to the graph's launch. Launches took 1.1 to 1.9 µs per node in
+graphs of 169 to 775 nodes; without recording, a node of a repeatedly replayed graph takes almost none."""
+_MOST_OF_OTHERS = 0.9
+"""Largest share of the profiler in the host time that recorded ops do not explain."""
+TRACED_CALL_US = Interval(0.3, 1.0, 2.5)
+"""Time in µs that Nsight Systems takes to record a CUDA API call."""
+
+
+def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str) -> Interval:
+    """Return the fraction (0 to 1) of a step's host time that recording took. `recorded` is that of TracedStep."""
+    if host_ns <= 0:
+        return Interval(0.0, 0.0, 0.0)
+    if format_ == "nsys":
+        calls = recorded.get("runtime", 0) * 1e3 / host_ns
+        return Interval(*(min(us * calls, SHARE.high) for us in _ends(TRACED_CALL_US)))
+    dispatching = min(1.0, recorded.get("op", 0) * EAGER_OP_US * _SLOWEST * 1e3 / host_ns)
+    others = zip(_ends(PYTHON_CALL_US), _ends(GRAPH_NODE_US), strict=True)
+    calls, nodes = recorded.get("python_calls", 0), recorded.get("graph_nodes", 0)
+    times = [(a_call * calls + a_node * nodes) * 1e3 / host_ns for a_call, a_node in others]
+    most = _MOST_OF_OTHERS * (1 - dispatching)
+    return Interval(*(share * dispatching + min(time, most) for share, time in zip(_ends(SHARE), times, strict=True)))
+
+
+def _ends(interval: Interval) -> tuple[float, float, float]:
+    return interval.low, interval.expected, interval.high

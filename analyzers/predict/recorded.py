@@ -1,0 +1,160 @@
+"""Facts that a trace records about the ops of a step in addition to the op list."""
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribute import covered_until, matching, take
+from tracekit.analyzers.predict.op_columns import OpList
+from tracekit.analyzers.trace import recorded_dims
+
+
+def _nothing(dtype: type = object) -> pd.Series:
+    return pd.Series(dtype=dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Recorded facts about each op, by the index of the op list before optimizations."""
+
+    copies: pd.Series = field(default_factory=_nothing)
+    """Name of the op's copy; "": the op is not a copy."""
+    copied: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Bytes that the op's copies move, as the driver recorded them; 0: not recorded."""
+    planned_ns: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Part of the op's host time, in nanoseconds, that plans its kernel for new shapes."""
+    recording_ns: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Part of the op's host time, in nanoseconds, that records CUDA graphs."""
+    compiling: pd.Series = field(default_factory=lambda: _nothing(bool))
+    """Whether the op was launched during compilation, such as for autotuning."""
+    blocks: pd.Series = field(default_factory=lambda: _nothing(int))
+    """Number of blocks in the grid of the op's first kernel; -1: not recorded."""
+    multiplies_in: pd.Series = field(default_factory=_nothing)
+    """"fp32" or "tf32" if the name of one of the op's kernels states that it multiplies in it; "": none does."""
+    unaligned: pd.Series = field(default_factory=lambda: _nothing(bool))
+    """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
+    tile_side: pd.Series = field(default_factory=lambda: _nothing(int))
+    """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
+    layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
+    until_wait: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the host time between the op's launch and the next that precedes the wait for the device."""
+    launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
+    """Time in the trace at which the host had launched the op."""
+
+    def copies_like(self, ops: OpList, pattern: str) -> npt.NDArray[np.bool_]:
+        """Select the copies whose name contains a match of the pattern."""
+        return matching(_of(ops, self.copies, ""), re.compile(pattern))
+
+    def copied_bytes(self, ops: OpList) -> npt.NDArray[np.float64]:
+        return _of(ops, self.copied, 0.0)
+
+    def products_in(self, ops: OpList) -> npt.NDArray[np.object_]:
+        """Return the precision of each GEMM of unknown cost, by the name of its kernel; "" for others."""
+        return np.where(~ops.costed, _of(ops, self.multiplies_in, ""), "").astype(object)
+
+    def unaligned_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        """Select the GEMMs of unknown cost that load one or two elements at a time, by the names of their
+        kernels."""
+        return _of(ops, self.unaligned, False) & ~ops.costed
+
+    def layout_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
+        return _of(ops, self.layout_share, 0.0)
+
+    def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
+        """Return the planning time of each op in nanoseconds."""
+        return np.minimum(_of(ops, self.planned_ns, 0.0), ops.host_ns)
+
+    def recording(self, ops: OpList) -> npt.NDArray[np.float64]:
+        """Return the time before each op, in nanoseconds, in which graphs are recorded."""
+        return np.minimum(_of(ops, self.recording_ns, 0.0), ops.host_ns)
+
+    def while_compiling(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        return _of(ops, self.compiling, False)
+
+    def grids(self, ops: OpList) -> npt.NDArray[np.int64]:
+        return _of(ops, self.blocks, -1)
+
+    def tile_sides(self, ops: OpList) -> npt.NDArray[np.int64]:
+        return _of(ops, self.tile_side, 0)
+
+    def before_wait(self, ops: OpList, host_ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the host time between each op's launch and the wait that follows it, of the next op's `host_ns`."""
+        if not self.until_wait.any():
+            return np.zeros(len(ops))
+        later = _of(ops, self.until_wait, 0.0) * np.append(host_ns[1:], 0.0)
+        return np.where(ops.sync, later, 0.0)
+
+    def scaled(self, factor: float) -> "Recorded":
+        """Return a copy with host times multiplied by `factor`."""
+        return replace(self, planned_ns=self.planned_ns * factor, recording_ns=self.recording_ns * factor)
+
+
+def _of(ops: OpList, fact: pd.Series, absent: object) -> npt.NDArray:
+    """Return a fact of each op; `absent` for ops that the trace did not record."""
+    return take(fact.to_numpy(), fact.index.get_indexer(pd.Index(ops.index)), absent)
+
+
+_FP32 = '["","6",'
+"""Beginning of the recorded values of `aten::to` with fp32, whose number in PyTorch is 6, as its first argument."""
+
+
+def idle_casts(host: pd.DataFrame) -> tuple[int, ...]:
+    """Return the number of elements of each cast in these host rows that does nothing, by recorded shapes."""
+    asks_for_fp32, is_fp32 = _begins_with(host["values"], _FP32), _begins_with(host["dtypes"], '["float"')
+    casts = host[host.name.isin(["aten::to"]) & asks_for_fp32 & is_fp32]
+    casts = casts[_empty(casts, host)]
+    by_shapes = {shapes: _elements(shapes) for shapes in casts.shapes.cat.remove_unused_categories().cat.categories}
+    return tuple(by_shapes.get(shapes, 0) for shapes in casts.shapes)
+
+
+def _begins_with(column: pd.Series, begin: str) -> npt.NDArray[np.bool_]:
+    codes = np.flatnonzero([text.startswith(begin) for text in column.cat.categories])
+    return np.isin(column.cat.codes.to_numpy(), codes)
+
+
+def _empty(calls: pd.DataFrame, host: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Select the calls during which no op and no call of the device's runtime begins."""
+    begins = np.sort(host.start_ns[host.category.isin(["op", "runtime"])].to_numpy())
+    start = calls.start_ns.to_numpy()
+    return np.searchsorted(begins, start + calls.duration_ns.to_numpy()) <= np.searchsorted(begins, start, "right")
+
+
+def _elements(shapes: str) -> int:
+    dims = recorded_dims(shapes, 0)
+    return math.prod(dims) if dims else 1
+
+
+Ints = npt.NDArray[np.int64]
+
+READS_A_VALUE = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
+"""Calls that copy one number to the host and wait for it."""
+
+
+def outermost(host: pd.DataFrame, ops: Ints, start: int, stop: int) -> Ints:
+    """Return the outermost op on the same thread that contains each op (a row of `host`), or the op itself; -1 for -1.
+    All ops begin between `start` and `stop`."""
+    times = host["start_ns"].to_numpy()
+    rows = np.flatnonzero((times >= start) & (times <= stop) & (host["category"] == "op").to_numpy())
+    if not len(rows):
+        return ops
+    begin, thread = times[rows].astype(np.int64), host["thread"].to_numpy()[rows]
+    end = begin + host["duration_ns"].to_numpy()[rows]
+    roots = rows[covered_until(begin, end, thread) <= begin]
+    tracks = np.unique(thread)
+    places = _places(host, roots, tracks, start, stop)
+    order = np.argsort(places, kind="stable")
+    at = np.searchsorted(places[order], _places(host, np.maximum(ops, 0), tracks, start, stop), side="right") - 1
+    known = (ops >= 0) & (at >= 0)
+    return np.where(known, roots[order][at], ops)
+
+
+def _places(host: pd.DataFrame, rows: npt.NDArray[np.integer], tracks: npt.NDArray, start: int, stop: int) -> Ints:
+    """Return one number per row that sorts by thread, then by time."""
+    track = np.searchsorted(tracks, host["thread"].to_numpy()[rows])
+    since = host["start_ns"].to_numpy()[rows].astype(np.int64) - start
+    return track * (stop - start + 1) + np.clip(since, 0, stop - start)

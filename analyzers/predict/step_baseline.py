@@ -1,0 +1,252 @@
+"""The baseline that predictions start from: the op list of a step, calibrated to the step's real latency.
+
+A profiler slows the host, so the host times in a trace are scaled until the simulated step takes as long as the step
+took without a profiler.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.fuse import Timed
+from tracekit.analyzers.predict.batch_size import batch_by_shapes, repeated_blocks
+from tracekit.analyzers.predict.host import REFERENCE, beyond_launching, host_speed, modelled, profiled, timed
+from tracekit.analyzers.predict.math_fallback import MathFallback, math_fallback
+from tracekit.analyzers.predict.memory import held, least_memory
+from tracekit.analyzers.predict.op_columns import OpList
+from tracekit.analyzers.predict.oplist import listed, typical_step
+from tracekit.analyzers.predict.outside import Outside, profiler_share
+from tracekit.analyzers.predict.recorded import Recorded
+from tracekit.analyzers.predict.running import NOTHING_KNOWN, GraphUse, Running, running, trains
+from tracekit.analyzers.predict.simulation import Bools, Floats, Reproduction, latency_ns, side_by_side, waiting_later
+from tracekit.analyzers.predict.traced_step import HostTail, overlap, traced_step
+from tracekit.analyzers.predict.waiting import launch_latency_ns, queued_gap_ns
+from tracekit.analyzers.results import HOST_CAUSES, Analysis, HostSpeed, Memory, Source
+from tracekit.analyzers.trace import Trace
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.fuse import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """An op list (OP_LIST) whose simulation reproduces the step's latency. Instances compare by identity."""
+
+    ops: OpList
+    gpu: GPU
+    source: Source
+    stated_ns: float
+    """The step's latency as measured without a profiler, or as modelled; for an imported trace, as profiled."""
+    launch_latency_ns: float
+    gap_ns: float
+    host_range: Interval
+    """Range of the factor on host time that the evidence allows."""
+    tail: HostTail | None = None
+    """Host time after the last launch; None: the host does nothing after it."""
+    overlaps: bool = False
+    """Whether steps follow each other without waiting for the device. The latency is then the period between steps."""
+    as_traced: Reproduction | None = None
+    """The simulated step with the profiler, without fitted values, to check the simulation; None: not compared."""
+    profiler_share: Interval | None = None
+    """Estimated fraction of the traced host time that the profiler took; None: the time without a profiler is known, or
+    no profiler ran."""
+    predicted_memory: Memory | None = None
+    """Memory of the step after optimizations; None: no optimization was applied."""
+    host_speed: HostSpeed = REFERENCE
+    decisions: int = 0
+    """Number of branches in a step for which Python read a tensor in the host's memory."""
+    idle_casts: tuple[int, ...] = ()
+    """Number of elements of each tensor that a step casts to fp32 although it is in fp32 already."""
+    overlap: float = 1.0
+    """Busy time divided by the summed kernel time of all devices: below 1 where kernels overlap."""
+    side_by_side: float = 1.0
+    """Smallest possible fraction of the busy time if launches never delay a stream; 1: there is one stream."""
+    batch_by_shapes: int = 0
+    """Sequences or samples per step, derived from the shapes of its ops; 0: unknown."""
+    least_memory: Memory | None = None
+    """Lower bound of the step's memory if its peak is unknown, for predictions on another GPU; None: also unknown."""
+    running: Running = NOTHING_KNOWN
+    """Features that the traced run already uses, such as CUDA graphs."""
+    fallback: MathFallback | None = None
+    """Reason why fused attention fell back to the math path; None: the trace shows no fallback."""
+    outside: Outside = field(default_factory=Outside)
+    """Host work outside the model."""
+    recorded: Recorded = field(default_factory=Recorded)
+    """Facts that the trace recorded about each op."""
+    graph_use: GraphUse = field(default_factory=GraphUse)
+    host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
+    """HOST_CAUSES of the representative step."""
+    graph: "Callable[[], Graph] | None" = None
+    """Returns the graph of the step that capture kept; None: no graph was kept."""
+    timed_kernels: Timed = field(default_factory=dict)
+    """Written kernels of the step that were timed on its GPU."""
+    entry_ns: float = 0.0
+    """Host time before the first launch that calls compiled code. It counts as launching."""
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether a step trains, according to the capture or to a backward pass or an optimizer among its ops."""
+        capture = self.source.capture
+        if capture and capture.workload:
+            return capture.workload == "train"
+        return self.source.runtime == "training" or trains(self.ops)
+
+    @cached_property
+    def blocks(self) -> "pd.Series[str]":
+        """Name of the repeated block of each op of the forward pass that belongs to one."""
+        return repeated_blocks(self.ops)
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences or samples per step, according to the capture or to the shapes of ops; 0: unknown."""
+        capture = self.source.capture
+        return capture.batch_size if capture and capture.batch_size else self.batch_by_shapes
+
+    @cached_property
+    def latency_ns(self) -> float:
+        """Simulated latency in nanoseconds."""
+        return self.simulate(self.ops)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """Memory of the step at its peak; None: unknown."""
+        if self.predicted_memory is not None or self.source.capture is None:
+            return self.predicted_memory
+        return held(self.source.capture, self.ops, self.gpu, training=self.trains)
+
+    @property
+    def calibrated(self) -> Reproduction:
+        """The simulated step without a profiler, beside its latency (for an imported trace, the profiled latency)."""
+        return Reproduction(self.latency_ns / 1e3, self.stated_ns / 1e3)
+
+    @cached_property
+    def busy_ns(self) -> float:
+        return float(self.ops.kernel_ns.sum())
+
+    @property
+    def occupied_ns(self) -> float:
+        """Time of the step in which a device is busy; overlapping kernels count once."""
+        return min(self.overlap * self.busy_ns, self.unprofiled_ns)
+
+    @property
+    def unprofiled_ns(self) -> float:
+        """Latency without a profiler: the stated one, or the simulated one if the stated one includes a profiler's.
+
+        A profiler only adds time, so the stated latency is an upper bound.
+        """
+        return self.stated_ns if self.profiler_share is None else min(self.stated_ns, self.latency_ns)
+
+    @property
+    def idle_share(self) -> float:
+        """Fraction of the latency in which the device is idle, 0 to 1."""
+        return 1 - self.occupied_ns / self.unprofiled_ns if self.unprofiled_ns else 0.0
+
+    def outside_ns(self, causes: Iterable[str]) -> float:
+        """Return the time of host work outside the model in a step of `unprofiled_ns`, which may be shorter than the
+        simulated step."""
+        return self.outside.total(causes) * min(1.0, self.unprofiled_ns / max(self.latency_ns, 1.0))
+
+    @cached_property
+    def launching_ns(self) -> float:
+        """Host time of a step that launches take."""
+        return float(self.ops.host_ns.sum() - self.other_host_ns)
+
+    @cached_property
+    def planning(self) -> Floats:
+        """Host time in which ops plan their kernels, which static shapes save."""
+        return self.recorded.planned(self.ops)
+
+    @cached_property
+    def other_host_ns(self) -> float:
+        """Host time of a step that does not depend on how ops are launched."""
+        host = self.ops.host_ns - self.planning
+        host[:1] -= self.entry_ns
+        return float(beyond_launching(host, self.ops.launches).sum())
+
+    def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+        """Return hosts with these factors on launch time and on unexplained time. Unexplained time belongs to the
+        script, or to the profiler on a host that is faster than expected under a profiler."""
+        profiled = self.profiler_share is not None
+        return tuple((factor, 0.0 if profiled and factor < 1.0 else 1.0) for factor in factors)
+
+    def simulate(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
+        """Return the latency in nanoseconds of a step of these ops on a host with these factors (see `hosts`)."""
+        host, kernel, sync = self.laid_out(ops, host_factor, unexplained)
+
+        def until(steps: int) -> float:
+            """Return the latency of this many consecutive steps."""
+            return self._simulated(np.tile(host, steps), np.tile(kernel, steps), np.tile(sync, steps))
+
+        return until(3) - until(2) if self.overlaps else until(1)
+
+    def laid_out(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> tuple[Floats, Floats, Bools]:
+        """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
+        host, kernel = ops.host_ns * host_factor, ops.kernel_ns + (ops.launches - 1) * self.gap_ns
+        ahead = self.recorded.before_wait(ops, host)
+        beside = self.outside.scaled(unexplained, ("unexplained",))
+        outside = beside.before_each(len(ops), host_factor if self.profiler_share else 1.0)
+        host, kernel, sync = waiting_later(host + outside[:-1], kernel, ops.sync, ahead)
+        if self.tail or outside[-1]:
+            tail = self.tail or HostTail()
+            host = np.append(host, [tail.before_ns * host_factor, tail.after_ns * host_factor + outside[-1]])
+            kernel = np.append(kernel, [0.0, 0.0])
+            sync = np.concatenate([sync[:-1], [False, tail.waits, False]])
+        return host, kernel, sync
+
+    def _simulated(self, host: Floats, kernel: Floats, sync: Bools) -> float:
+        latency, gap = self.launch_latency_ns, self.gap_ns
+        return float(latency_ns(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync))
+
+
+def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
+    """Return the calibrated baseline of a trace; None without device work or with an unknown GPU."""
+    step = traced_step(trace, analysis)
+    if step is None or analysis.source.gpu is None:
+        return None
+    of_step = listed(trace, analysis, step.host_ns)
+    ops, outside = of_step.ops, of_step.outside
+    if not ops.kernel_ns.any():
+        return None
+    without = analysis.latency.unprofiled
+    raw = Baseline(
+        ops=ops,
+        gpu=analysis.source.gpu,
+        source=analysis.source,
+        stated_ns=without.median_us * 1e3 if without else analysis.latency.profiled_us * 1e3,
+        launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
+        gap_ns=queued_gap_ns(analysis.work),
+        host_range=Interval(1.0, 1.0, 1.0),
+        tail=step.tail.less(outside.tail_ns),
+        outside=outside,
+        recorded=of_step.recorded,
+        host_causes=_causes(analysis),
+        graph_use=step.graphs,
+        overlaps=step.overlaps,
+        entry_ns=min(step.entry_ns, float(ops.host_ns[0])),
+        batch_by_shapes=batch_by_shapes(trace.host),
+        running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
+        fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
+        overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
+        decisions=step.decisions,
+        idle_casts=step.idle_casts,
+        host_speed=host_speed(analysis.work, trace.host, analysis.source.gpu),
+    )
+    least = least_memory(trace, ops, raw.gpu, training=raw.trains)
+    raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
+    raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
+    if analysis.source.kind == "modelled":
+        return modelled(raw)
+    share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
+    return timed(raw, share) if without else profiled(raw, share)
+
+
+def _causes(analysis: Analysis) -> pd.DataFrame:
+    step = typical_step(analysis)
+    causes = analysis.host_causes
+    return causes if step is None else causes[causes["step"] == step.step].reset_index(drop=True)

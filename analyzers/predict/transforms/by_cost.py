@@ -1,0 +1,167 @@
+"""Evaluates functions once for each distinct cost: an op list has far fewer costs than rows."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import GPU, Attention, Cost, Precision, estimate_ns
+from tracekit.analyzers.predict.op_columns import Objects, OpList
+from tracekit.analyzers.predict.step_baseline import Baseline
+
+Rows = npt.NDArray[np.bool_]
+"""Whether each row of an op list is selected."""
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def coded(column: Objects) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
+    """Return each row's index into the distinct objects of a column, and these objects in order of first appearance.
+
+    Objects are compared by identity, not by equality, which needs no call into Python: an array of objects holds their
+    addresses.
+    """
+    objects = np.ascontiguousarray(column, dtype=object)
+    codes, addresses = pd.factorize(np.ndarray(len(objects), np.intp, objects))
+    one = np.empty(len(addresses), dtype=object)
+    one[codes] = objects
+    return codes, one
+
+
+def alike(*columns: Objects) -> tuple[npt.NDArray[np.intp], list[tuple[Any, ...]]]:
+    """Number the rows, with one number for rows in which all columns hold the same objects.
+
+    Also return the objects of each number.
+    """
+    (numbers, first), *others = map(coded, columns)
+    if not others:
+        return numbers, [(one,) for one in first]
+    for codes, objects in others:
+        numbers = numbers * len(objects) + codes
+    numbers, _ = pd.factorize(numbers)
+    rows = np.empty(numbers.max(initial=-1) + 1, dtype=np.intp)
+    rows[numbers] = np.arange(len(numbers))
+    return numbers, list(zip(*(column[rows] for column in columns), strict=True))
+
+
+def each(function: Callable[..., Any], *columns: Objects, dtype: npt.DTypeLike = object) -> npt.NDArray[Any]:
+    """Return `function` of the columns' values for each row, called once for rows that hold the same objects."""
+    codes, held = alike(*columns)
+    return np.array([function(*values) for values in held], dtype=dtype)[codes]
+
+
+def which(column: Objects, test: Callable[[Any], bool]) -> Rows:
+    """Select the rows whose value passes the test."""
+    return each(test, column, dtype=bool)
+
+
+def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[int, Value]:
+    """Return `function` of each row's object, called once for each distinct object."""
+    values = {key: function(one) for key, one in {id(one): one for one in rows.values()}.items()}
+    return {row: values[id(one)] for row, one in rows.items()}
+
+
+def in_phase(ops: OpList, phase: str) -> Rows:
+    """Select the ops of a phase."""
+    return np.equal(ops.phase, phase, dtype=bool)
+
+
+def optimizes(ops: OpList) -> Rows:
+    """Select the ops of an optimizer."""
+    return in_phase(ops, "optimizer") | where(ops, lambda cost: cost is not None and cost.family == "optimizer")
+
+
+def costs_of(ops: OpList, rows: Rows) -> dict[int, Cost]:
+    """Return the costs of these rows of an op list, by position."""
+    costs = ops.cost
+    return {row: costs[row] for row in rows.nonzero()[0].tolist()}
+
+
+def distinct(costs: Objects) -> list[Cost]:
+    """Return each distinct cost once."""
+    return [cost for cost in coded(costs)[1] if cost is not None]
+
+
+def where(ops: OpList, test: Callable[[Cost | None], bool]) -> Rows:
+    """Select the rows of an op list whose cost passes the test."""
+    return which(ops.cost, test)
+
+
+def op_class(cost: Cost | None, category: str) -> str:
+    """Return the family of an op. Without a cost, it is "other" for a kernel, else memcpy or memset."""
+    return cost.family if cost else "other" if category == "kernel" else category
+
+
+Outcome = Literal["low", "expected", "high"]
+"""The scenario, named after the end of the interval that it predicts."""
+
+remembered = lru_cache(16)
+"""Caches results that several optimizations of one run share."""
+
+
+def pick(interval: Interval, outcome: Outcome) -> float:
+    """Return the end of the interval that belongs to the outcome."""
+    return float(getattr(interval, outcome))
+
+
+RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
+"""Exponent of the modelled ratio: modelled ratios of GEMM times have an error of about 15 % in the logarithm."""
+
+
+def retimed(ops: OpList, change: Callable[[Cost], Cost], gpu: GPU, outcome: Outcome) -> OpList:
+    """Apply `change` to each cost and scale the kernel time by the modelled ratio, once for rows that share a cost."""
+    exponent = pick(RATIO_EXPONENT, outcome)
+    codes, before = coded(ops.cost)
+    after = np.array([cost and change(cost) for cost in before], dtype=object)
+    factors = np.array([_ratio(*pair, gpu) ** exponent for pair in zip(after, before, strict=True)])
+    return ops.assign(
+        kernel_ns=ops.kernel_ns * factors[codes],
+        cost=after[codes],
+    )
+
+
+def put(ops: OpList, changed: OpList) -> OpList:
+    """Replace the names, times and costs of the rows that `changed` contains."""
+    places = ops.positions(changed.index)
+    columns = {name: getattr(ops, name).copy() for name in ("name", "kernel_ns", "cost")}
+    for name, column in columns.items():
+        column[places] = getattr(changed, name)
+    return ops.assign(**columns)
+
+
+def _ratio(after: Cost | None, before: Cost | None, gpu: GPU) -> float:
+    if after is None or before is None or after == before:
+        return 1.0
+    return estimate_ns(after, gpu) / estimate_ns(before, gpu)
+
+
+def narrowed(cost: Cost, precision: Precision) -> Cost:
+    """Return the same op on 16-bit elements; attention uses the kernels that PyTorch then prefers."""
+    if cost.precision not in ("fp32", "tf32"):
+        return cost
+    shape = replace(cost.work, backend="") if isinstance(cost.work, Attention) else cost.work
+    return replace(
+        cost,
+        work=shape,
+        precision=precision,
+        read_bytes=cost.read_bytes // 2,
+        write_bytes=cost.write_bytes // 2,
+        weight_bytes=cost.weight_bytes // 2,
+        shared_read=cost.shared_read // 2,
+        shared_write=cost.shared_write // 2,
+    )
+
+
+PLAIN_NS = 5_400.0
+"""Host time of a plain launch on the reference machine of `HostSpeed`: the 25th percentile of launches in twelve
+decoding runs on hosts of H200s, divided by the speed of their hosts."""
+
+
+def plain_launch_ns(base: Baseline) -> float:
+    """Return the host time of one more launch on the run's machine, in nanoseconds."""
+    return PLAIN_NS * base.host_speed.ratio

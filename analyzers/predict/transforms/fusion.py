@@ -1,0 +1,221 @@
+"""Chains of memory-bound ops that one kernel could replace."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Norm, Reduce, estimate_ns
+from tracekit.analyzers.fuse import SPELLED, Pass, Place
+from tracekit.analyzers.predict.op_columns import OpList, joined
+from tracekit.analyzers.predict.transforms.by_cost import Outcome, Rows, each, pick, retimed, where
+
+_POINTWISE = ("pointwise", "copy", "gather", "embedding")
+_REDUCING = ("norm", "softmax", "reduction", "loss")
+_REDUCES = 2
+INTERMEDIATES_SAVED = Interval(0.3, 0.95, 1.0)
+"""Fraction of the traffic between neighbouring ops that fusion removes; some intermediates are needed later. Compiling
+GPT-2's prefill (512 tokens, H200) removed nearly all of it; published results of older versions, a third."""
+READ_AGAIN = Interval(0.0, 0.0, 1.0)
+"""Fraction of a chain's other inputs that its one kernel has read before, as in `x * sigmoid(x)`. Op lists do not
+identify tensors: either none of these inputs was read before, or all that are as large as an earlier input or result.
+"""
+FUSED_KERNEL = Interval(1.3, 1.0, 0.9)
+"""Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
+
+
+def chains(ops: OpList, *, within_layer: bool, among: Rows | None = None) -> npt.NDArray[np.int64]:
+    """Number the chain of each op: neighbours with the same number can be one kernel.
+
+    A chain holds only memory-bound ops (that `among` selects), and at most one reduction. Copies that the host waits
+    for cross the bus, and are in none. With `within_layer`, it stays in one module.
+    """
+    kinds = each(_kind, ops.cost, dtype=np.int8)
+    category = ops.category
+    fusible = (kinds > 0) & ((category == "kernel") | ((category == "memcpy") & ~ops.sync))
+    if among is not None:
+        fusible &= among
+    joins = fusible[1:] & fusible[:-1]
+    if within_layer:
+        layers = ops.layer
+        joins &= layers[1:] == layers[:-1]
+    alone = np.append(True, ~joins)[: len(ops)]
+    reducing = kinds == _REDUCES
+    reductions = np.cumsum(reducing)
+    before = np.maximum.accumulate(np.where(alone, reductions - reducing, 0))
+    return np.cumsum(alone | (reducing & (reductions - before > 1)))
+
+
+def _kind(cost: Cost | None) -> int:
+    """Return the op's kind; 0 is never part of a chain."""
+    if cost is None:
+        return 0
+    return _REDUCES if cost.family in _REDUCING else int(cost.family in _POINTWISE)
+
+
+def fused(
+    ops: OpList,
+    gpu: GPU,
+    outcome: Outcome,
+    *,
+    within_layer: bool,
+    among: Rows | None = None,
+) -> OpList:
+    """Replace each chain with one op, which takes as much host time as the ops it replaces."""
+    chain = chains(ops, within_layer=within_layer, among=among)
+    first = np.flatnonzero(np.diff(chain, prepend=-1))
+    length = np.diff(first, append=len(ops))
+    cost = ops.cost
+    after, ratio = cost[first], np.ones(len(first))
+    fused_costs: dict[tuple[int, ...], tuple[Cost, float]] = {}
+    for i in np.flatnonzero(length > 1).tolist():
+        members = cost[first[i] : first[i] + length[i]].tolist()
+        same = tuple(map(id, members))
+        if same not in fused_costs:
+            fused_costs[same] = _one_kernel(members, gpu, outcome)
+        after[i], ratio[i] = fused_costs[same]
+    host = np.add.reduceat(ops.host_ns, first)
+    return ops[first].assign(
+        host_ns=host,
+        kernel_ns=np.add.reduceat(ops.kernel_ns, first) * ratio,
+        launches=np.where(length > 1, 1, ops.launches[first]),
+        sync=np.logical_or.reduceat(ops.sync, first),
+        cost=after,
+    )
+
+
+def _one_kernel(costs: list[Cost], gpu: GPU, outcome: Outcome) -> tuple[Cost, float]:
+    """Return the cost of a chain as one kernel, and its time relative to that of the chain."""
+    one = fused_cost(costs, outcome)
+    error = pick(FUSED_KERNEL, outcome)
+    return one, min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in costs))
+
+
+def fused_cost(costs: list[Cost], outcome: Outcome) -> Cost:
+    saved = pick(INTERMEDIATES_SAVED, outcome)
+    between = sum(min(a.write_bytes, b.read_bytes) for a, b in pairwise(costs))
+    again = pick(READ_AGAIN, outcome) * _perhaps_again(costs)
+    reads = sum(cost.read_bytes for cost in costs) - saved * between - again
+    writes = sum(cost.write_bytes for cost in costs) - saved * between
+    return Cost(
+        flops=sum(cost.flops for cost in costs),
+        read_bytes=round(max(reads, 0)),
+        write_bytes=round(max(writes, costs[-1].write_bytes)),
+        family="pointwise",
+        precision=costs[-1].precision,
+    )
+
+
+def _perhaps_again(costs: list[Cost]) -> int:
+    """Return the bytes of other inputs that may be a tensor which the chain has read or written before."""
+    known, again = {costs[0].read_bytes, costs[0].write_bytes}, 0
+    for before, cost in pairwise(costs):
+        further = cost.read_bytes - min(before.write_bytes, cost.read_bytes)
+        again += further if further in known else 0
+        known |= {cost.write_bytes, further}
+    return again
+
+
+STATISTICS = "statistics of channels"
+"""Name of the op that computes the statistics; they are complete before anything reads them."""
+_LAUNCHES, _BACKWARD = 2, 3
+"""Kernels of the statistics: first of parts of the sequences, then of all parts. Each of the gradient's two sums has
+its own second kernel."""
+
+
+def statistics_first(ops: OpList, gpu: GPU, outcome: Outcome) -> OpList:
+    """Return the op list with each norm over channels split into its statistics and the pointwise op that uses them,
+    which keeps the norm's index."""
+    rows = where(ops, _is_over_channels)
+    if not rows.any():
+        return ops
+    norms, places = ops[rows], np.flatnonzero(rows)
+    gradients = where(norms, lambda cost: cost is not None and isinstance(cost.work, Norm) and cost.work.backward)
+    statistics = retimed(norms, _statistics, gpu, outcome).assign(
+        name=STATISTICS,
+        launches=np.where(gradients, _BACKWARD, _LAUNCHES),
+        index=ops.index.max() + 1 + np.arange(len(norms)),
+    )
+    used = retimed(norms, _use, gpu, outcome).assign(host_ns=0.0, launches=1)
+    order = np.argsort(np.concatenate([np.flatnonzero(~rows), places, places]), kind="stable")
+    return joined(ops[~rows], statistics, used)[order]
+
+
+def _is_over_channels(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, Norm) and cost.work.channels > 0
+
+
+def _statistics(cost: Cost) -> Cost:
+    channels = cost.work.channels if isinstance(cost.work, Norm) else 0
+    written = round(2 * channels * ELEMENT_BYTES[cost.precision])
+    rows = round(cost.read_bytes / ELEMENT_BYTES[cost.precision] / channels)
+    return replace(cost, write_bytes=written, family="reduction", access="rows", row=rows, work=Reduce())
+
+
+def _use(cost: Cost) -> Cost:
+    return Cost(cost.flops, cost.read_bytes, cost.write_bytes, "pointwise", cost.precision)
+
+
+RowsByOp = Mapping[tuple[str, str, str], list[int]]
+KERNEL = Interval(1.3, 1.0, 0.85)
+"""Ratio of the real to the modelled time of a written kernel."""
+TIMED = Interval(1.05, 1.0, 0.95)
+"""The same ratio for a kernel that was timed separately on the GPU, because caches and clocks differ in a step."""
+FOUND = 0.5
+"""Fraction of a group's ops that a trace must have. Some ops are recorded under the name of an op inside them, such as
+zero_."""
+CALLED = Interval(1.0, 0.5, 0.0)
+"""Fraction that remains of the host time of a group's first op beyond a plain launch, because its module is still
+called."""
+KEPT = Interval(1.0, 1.0, 0.8)
+"""The same fraction for every op of a kernel that serves several modules, which are still called one by one, such as
+packed projections."""
+SHARED = ("packed_projections",)
+"""Templates whose kernel serves several modules."""
+
+
+def rows_of(ops: OpList) -> RowsByOp:
+    """Return each layer, phase and op -> positions in the op list."""
+    result: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for i, key in enumerate(zip(ops.layer.tolist(), ops.phase.tolist(), ops.name.tolist(), strict=True)):
+        result[key[0], key[1], SPELLED.get(key[2], key[2])].append(i)
+    return result
+
+
+def with_kernels(ops: OpList, passes: Iterable[tuple[str, Pass, float]], plain_ns: float, outcome: Outcome) -> OpList:
+    """Return the op list with kernels in place of the ops of each pass, at the first of these ops.
+
+    Each pass comes with its template and the host time of its first launch; its other launches are plain ones.
+    """
+    rows, host, kernel, launches = rows_of(ops), *(getattr(ops, name).copy() for name in _CHANGED)
+    sync, kept = ops.sync.copy(), np.ones(len(ops), dtype=bool)
+    for template, one, launch_ns in passes:
+        at = [i for i in positions(one.places, rows) if kept[i]]
+        if len(at) < FOUND * len(one.places) or not at:
+            continue
+        first = at[0]
+        called = (host[at] - plain_ns).clip(min=0.0)
+        entered = called.sum() * pick(KEPT, outcome) if template in SHARED else called[0] * pick(CALLED, outcome)
+        kernel[first] = kernel[at].sum() * one.ratio * pick(TIMED if one.timed else KERNEL, outcome)
+        host[first] = entered + launch_ns + (one.launches - 1) * plain_ns
+        launches[first], sync[first] = one.launches, sync[at].any()
+        kept[at[1:]] = False
+    changed = ops.assign(host_ns=host, kernel_ns=kernel, launches=launches, sync=sync)
+    return changed[kept].renumbered()
+
+
+_CHANGED = ("host_ns", "kernel_ns", "launches")
+
+
+def positions(places: Iterable[Place], rows: RowsByOp) -> list[int]:
+    """Return the positions of ops in launch order; ops that are not in the list are left out."""
+    result = set()
+    for place in places:
+        there = rows.get((place.layer, place.phase, place.op), [])
+        if len(there) >= place.among:
+            result.add(there[place.number * len(there) // place.among])
+    return sorted(result)

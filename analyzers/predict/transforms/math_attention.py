@@ -1,0 +1,134 @@
+"""The ops that PyTorch's math backend of scaled_dot_product_attention launches where no fused kernel can run.
+
+It computes in fp32; inputs of other dtypes are widened first
+(aten::_scaled_dot_product_attention_math).
+"""
+
+from itertools import accumulate
+from operator import mul
+
+from tracekit.analyzers.cost import Attention, Cost, OpCall, cost_of
+from tracekit.analyzers.predict.transforms.masked_attention import TYPES
+
+_WIDE = "float"
+
+Sizes = tuple[int, ...]
+
+
+def with_a_mask(cost: Cost) -> list[Cost]:
+    """Return the ops for a boolean mask of [batch, 1, queries, keys] that is broadcast along the keys.
+
+    The last one copies the output to [batch, queries, heads, head_dim], the layout in which fused kernels write it.
+    """
+    return _costs([*_prepared(cost), _scores(cost), *_softmax(cost), *_output(cost)])
+
+
+def compiled(cost: Cost) -> list[Cost]:
+    """Return the kernels of compiled code.
+
+    One kernel for each input widens, scales and lays it out; one does everything between the two GEMMs, without
+    reading a mask; one narrows the output and lays it out.
+    """
+    shape, half = _geometry(cost), _dtype(cost)
+    queries, keys = ((shape.batch, shape.heads, length, shape.head_dim) for length in (shape.queries, shape.keys))
+    laid_out = [_copy(_WIDE, half, sizes, source=_by_position(sizes)) for sizes in (queries, keys, keys)]
+    scores = (shape.batch, shape.heads, shape.queries, shape.keys)
+    softmax = OpCall("aten::_softmax", (scores, (), ()), (_WIDE, "Scalar", "Scalar"), (None, -1, False))
+    return _costs([*laid_out, _scores(cost), softmax, _values(cost), _copy(half, _WIDE, queries)])
+
+
+def _prepared(cost: Cost) -> list[OpCall]:
+    """Return the ops that turn the mask into numbers, and widen queries, keys and values, scale the first two, and make
+    all contiguous."""
+    shape, half = _geometry(cost), _dtype(cost)
+    queries, keys = ((shape.batch, shape.heads, length, shape.head_dim) for length in (shape.queries, shape.keys))
+    mask = (shape.batch, 1, shape.queries, shape.keys)
+    broadcast = (shape.queries, shape.queries, 1, 0)
+    turned = (shape.batch, shape.heads, shape.head_dim, shape.keys)
+    b, h, k, d = _by_position(keys)
+    widened = [_copy(_WIDE, half, sizes, _by_position(sizes), _by_position(sizes)) for sizes in (queries, keys, keys)]
+    return [
+        OpCall("aten::where", (mask, (), ()), ("bool", half, half), (), (broadcast, (), ())),
+        *(widened if half != _WIDE else []),
+        *(OpCall("aten::mul", (sizes, ()), (_WIDE, "Scalar"), (None, 0.5)) for sizes in (queries, keys)),
+        *_laid_out(shape, queries, _by_position(queries)),
+        *_laid_out(shape, turned, (b, h, d, k)),
+    ]
+
+
+def _laid_out(shape: Attention, sizes: Sizes, strides: Sizes) -> list[OpCall]:
+    """Return the copies that make the heads of several sequences a regular batch."""
+    return [_copy(_WIDE, _WIDE, sizes, source=strides)] if shape.batch > 1 else []
+
+
+def _scores(cost: Cost) -> OpCall:
+    shape = _geometry(cost)
+    heads = shape.batch * shape.heads
+    left, right = (heads, shape.queries, shape.head_dim), (heads, shape.head_dim, shape.keys)
+    return OpCall("aten::bmm", (left, right), (_WIDE, _WIDE))
+
+
+def _values(cost: Cost) -> OpCall:
+    shape = _geometry(cost)
+    heads = shape.batch * shape.heads
+    left, right = (heads, shape.queries, shape.keys), (heads, shape.keys, shape.head_dim)
+    return OpCall("aten::bmm", (left, right), (_WIDE, _WIDE))
+
+
+def _softmax(cost: Cost) -> list[OpCall]:
+    """Return the ops of the safe softmax, in which rows whose keys are all masked become zeros. The weights are
+    narrowed, too, although no op reads them."""
+    shape, half = _geometry(cost), _dtype(cost)
+    scores = (shape.batch, shape.heads, shape.queries, shape.keys)
+    rows, mask = (*scores[:-1], 1), (shape.batch, 1, shape.queries, shape.keys)
+    return [
+        OpCall("aten::add_", (scores, mask, ()), (_WIDE, half, "Scalar"), (None, None, 1)),
+        OpCall("aten::_softmax", (scores, (), ()), (_WIDE, "Scalar", "Scalar"), (None, -1, False)),
+        OpCall("aten::isneginf", (scores,), (_WIDE,)),
+        OpCall("aten::all", (scores, (), ()), ("bool", "Scalar", "Scalar"), (None, -1, True)),
+        OpCall("aten::where", (rows, (), scores), ("bool", _WIDE, _WIDE)),
+        *([_copy(half, _WIDE, scores)] if half != _WIDE else []),
+    ]
+
+
+def _output(cost: Cost) -> list[OpCall]:
+    shape, half = _geometry(cost), _dtype(cost)
+    queries, keys = ((shape.batch, shape.heads, length, shape.head_dim) for length in (shape.queries, shape.keys))
+    by_position = (shape.batch, shape.queries, shape.heads, shape.head_dim)
+    b, h, q, d = _contiguous(queries)
+    return [
+        *_laid_out(shape, keys, _by_position(keys)),
+        _values(cost),
+        *([_copy(half, _WIDE, queries)] if half != _WIDE else []),
+        _copy(half, half, by_position, source=(b, q, h, d)),
+    ]
+
+
+def _copy(to: str, of: str, sizes: Sizes, target: Sizes | None = None, source: Sizes | None = None) -> OpCall:
+    strides = (target or _contiguous(sizes), source or _contiguous(sizes))
+    return OpCall("aten::copy_", (sizes, sizes), (to, of), (), strides)
+
+
+def _contiguous(sizes: Sizes) -> Sizes:
+    return tuple(accumulate((1, *reversed(sizes[1:])), mul))[::-1]
+
+
+def _by_position(sizes: Sizes) -> Sizes:
+    """Return the strides of [batch, heads, length, dim] stored as [batch, length, heads, dim]."""
+    _, heads, length, dim = sizes
+    return heads * length * dim, dim, heads * dim, 1
+
+
+def _geometry(cost: Cost) -> Attention:
+    assert isinstance(cost.work, Attention)
+    return cost.work
+
+
+def _dtype(cost: Cost) -> str:
+    return TYPES.get(cost.precision, _WIDE)
+
+
+def _costs(calls: list[OpCall]) -> list[Cost]:
+    costs = [cost_of(call) for call in calls]
+    assert all(costs)
+    return [cost for cost in costs if cost]

@@ -1,0 +1,82 @@
+"""Width of the interval of a predicted speed-up: each unknown quantity contributes a measured width.
+
+`benchmarks/interval_widths.py` measures the widths (intervals.toml), by conformal prediction on measured steps.
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from tracekit.analyzers.core import Interval
+
+Evidence = Literal["timed", "profiled", "script", "modelled"]
+"""Evidence that a prediction starts from: a trace and a latency without a profiler, only a trace of a model that
+tracekit ran, only a trace of another script, or a model."""
+Ends = tuple[float, float]
+"""Amounts by which the logarithm of a speed-up may be lower and higher."""
+MOST_QUOTED = 2.0
+"""Largest ratio of an interval's ends that a headline quotes. For a wider interval, the headline says how to narrow
+it."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Sources of uncertainty in the logarithm of a predicted speed-up."""
+
+    outcome: Ends = (0.0, 0.0)
+    """Amounts by which the worst and the best modelled outcome of the optimization lower and raise it."""
+    host: Mapping[float, float] = field(default_factory=dict)
+    """Logarithm of a factor on host times -> change of the logarithm on such a host. Host speed differs between
+    machines, between processes, and over minutes on a shared machine."""
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Measured widths: of repeats (a logarithm), a factor on the outcome, and of host times (a logarithm)."""
+
+    repeat: float
+    outcome: float
+    host: float
+    gain: float = 0.0
+    """Error of a gain due to causes that no trace shows, such as how a script is changed, as a fraction of its
+    logarithm."""
+
+    @property
+    def to_decide(self) -> "Widths":
+        """The widths by which advice is chosen. `gain` is left out, because it affects all gains equally."""
+        return replace(self, gain=0.0)
+
+
+def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
+    """Return the interval of a speed-up. Independent sources add as squares."""
+    hosts, untold = host_ends(sources.host, widths.host), widths.gain * math.log(expected)
+    down, up = (
+        math.hypot(widths.repeat, widths.outcome * end, host, untold)
+        for end, host in zip(sources.outcome, hosts, strict=True)
+    )
+    return Interval(expected * math.exp(-down), expected, expected * math.exp(up))
+
+
+def host_ends(changes: Mapping[float, float], width: float) -> Ends:
+    """Return how much hosts up to exp(width) times as fast and as slow lower and raise the logarithm.
+
+    Between simulated hosts, the change is interpolated. Beyond them, it is that of the outermost host.
+    """
+    known = dict(sorted({0.0: 0.0, **changes}.items()))
+    logs = [-width, *(log for log in known if abs(log) < width), width]
+    reached = np.interp(logs, list(known), list(known.values()))
+    return max(0.0, -float(reached.min())), max(0.0, float(reached.max()))
+
+
+@cache
+def widths(evidence: Evidence) -> Widths:
+    """Return the widths of predictions from this evidence."""
+    table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))
+    names = [each.name for each in fields(Widths)]
+    return Widths(**{name: table[evidence][name] for name in names if name in table[evidence]})

@@ -1,0 +1,141 @@
+"""Finds host calls that wait for the device, and the part of their time spent waiting."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribute import covered_until, matching, take
+from tracekit.analyzers.predict.simulation import SYNC_RETURN_NS
+from tracekit.analyzers.trace import Trace
+
+_NAMES = re.compile(r"Synchronize|^(?:cuda|hip)(?:Memcpy(?:WithStream)?|Free|HostFree|FreeHost)$")
+
+_NEVER_WAITS = re.compile(r"\bDtoD\b|\bPtoP\b|Device -> Device|Pinned")
+"""Copies that the host only launches: between devices, and between device and pinned memory."""
+
+_CLOCK_ERROR = 0.01
+"""Error of the host's and device's clocks, as a fraction of a call's duration."""
+
+
+def waiting_calls(
+    host: pd.DataFrame,
+    threads: npt.NDArray[np.integer],
+    start: int,
+    stop: int,
+    copying: "pd.Series[int] | tuple[()]" = (),
+) -> pd.DataFrame:
+    """Return the calls of these threads that wait for the device and begin between `start` and `stop`, in order of
+    time. `copying` holds the rows of calls that wait for their copies.
+
+    A call inside another call is left out, such as a driver call inside a runtime call.
+    """
+    times = host.start_ns.to_numpy()
+    runtime = host.iloc[np.flatnonzero((times >= start) & (times <= stop))]
+    runtime = runtime[(runtime.category == "runtime") & runtime.thread.isin(threads)]
+    calls = runtime[waits_for_device(runtime.name) | runtime.index.isin(copying)].sort_values("start_ns")
+    begin, thread = calls.start_ns.to_numpy().astype(np.int64), calls.thread.to_numpy()
+    end = begin + calls.duration_ns.to_numpy()
+    return calls[covered_until(begin, end, thread) < end]
+
+
+def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return whether each call waits until the device is done."""
+    return matching(names, _NAMES)
+
+
+def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which work items are copies that mostly run before their calls return: those of pageable memory.
+
+    A short copy within the device may also end before a slow host returns from the call, although the host does not
+    wait for it.
+    """
+    launch = work.launch.to_numpy()
+    end = take((host.start_ns + host.duration_ns).to_numpy(), launch)
+    half = (work.start_ns + work.duration_ns // 2).to_numpy()
+    may_wait = (work.category == "memcpy").to_numpy() & ~matching(work.name, _NEVER_WAITS)
+    return may_wait & (launch >= 0) & (end >= half)
+
+
+def waited_ns(calls: pd.DataFrame, work: pd.DataFrame, launched: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the part of each call's time until the device was done, plus a typical return latency.
+
+    The rest is host time, such as staging a copy from pageable memory or the initialization in a first call. `launched`
+    is the time at which the host had launched each item of work.
+    """
+    begins, durations = calls.start_ns.to_numpy(), calls.duration_ns.to_numpy()
+    done = np.append(np.sort((work.start_ns + work.duration_ns).to_numpy()), 0)
+    ends = begins + durations + (_CLOCK_ERROR * durations).astype(np.int64)
+    latest = done[np.searchsorted(done[:-1], ends, side="right") - 1]
+    waited = np.where(latest > begins, np.minimum(durations, latest - begins + SYNC_RETURN_NS), 0)
+    copying = work.launch.isin(calls.index) & (work.category == "memcpy")
+    copies = pd.Series(launched[copying.to_numpy()]).groupby(work.launch[copying].to_numpy())
+    began = copies.min().reindex(calls.index).to_numpy()
+    beside = np.minimum(durations, begins + durations - np.maximum(began, begins))
+    return np.where(np.isnan(began), waited, np.maximum(waited, np.nan_to_num(beside))).astype(np.int64)
+
+
+def idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Return the idle time in nanoseconds of the device before each item of work, including work of earlier steps."""
+    device = everything[everything.device == work.device.iloc[0]].sort_values("start_ns", kind="stable")
+    start, duration = (device[name].to_numpy().astype(np.int64) for name in ("start_ns", "duration_ns"))
+    busy_until = np.maximum.accumulate(np.append(0, (start + duration)[:-1]))
+    return pd.Series(np.maximum(start - busy_until, 0), index=device.index).reindex(work.index).to_numpy()
+
+
+def launched_ns(
+    trace: Trace, work: pd.DataFrame, step_start: int, idle_before: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the time at which the host had launched each item.
+
+    A copy that its call waits for is launched before the call returns. Time in the call before such a copy begins is
+    host time only while the device is idle. A graph may begin before the call that launches it returns. If the trace
+    lacks the launch of an item, the last known launch among items that started before is used: its own host time is
+    unknown, and its device start would make the host wait.
+    """
+    launch = work.launch.to_numpy()
+    start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
+    waits = take(waits_for_device(trace.host.name), launch, absent=False) | blocking_copies(trace.host, work)
+    staged = np.minimum(work.start_ns.to_numpy() - LAUNCH_LATENCY_NS - start, idle_before)
+    launched = np.where(waits, start + np.maximum(staged, 0), start + duration)
+    launched = np.where(launch >= 0, np.minimum(launched, _graph_begins(work)), step_start)
+    return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
+
+
+def _graph_begins(work: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Return for each node of a graph when the first node of its launch began; the largest integer for other work."""
+    first = work["start_ns"].groupby(work["launch"]).transform("min").to_numpy()
+    return np.where(work["graph"].to_numpy() >= 0, first, np.iinfo(np.int64).max)
+
+
+LAUNCH_LATENCY_NS = 2_000
+"""Default launch latency if no work was launched to an idle device. V100, A100, H100 and H200 take 1.4 to 2.4 µs."""
+QUEUED_GAP_NS = 1_000
+_MOST_LATENCY_NS = 30_000
+"""Longest delay on an idle device that counts as launch latency. Later kernels waited for an event or a copy."""
+_QUEUED_NS = 20_000
+"""Delay after its launch beyond which work counts as queued."""
+
+
+def launch_latency_ns(work: pd.DataFrame, host: pd.DataFrame) -> float:
+    """Return the median time from the return of a launching call (a row of `host`) to the start of its work on an idle
+    device. The call itself is host time."""
+    idle = work[(work.delay_ns > 0) & (work.gap_ns >= work.delay_ns) & (work.delay_ns < _MOST_LATENCY_NS)]
+    after = idle.delay_ns - take(host.duration_ns.to_numpy(), idle.launch.to_numpy())
+    return float(after.clip(lower=0).median()) if len(idle) else LAUNCH_LATENCY_NS
+
+
+def queued_gap_ns(work: pd.DataFrame) -> float:
+    """Return the usual idle time before work that was queued before the device became free.
+
+    It is the median, or the mean if most of the work are nodes of graphs: they never wait for the host, and the gaps
+    before some of them are longer for other reasons.
+    """
+    queued = work[work.delay_ns > _QUEUED_NS]
+    if not len(queued):
+        return QUEUED_GAP_NS
+    nodes = work[(work.graph >= 0) & work.duplicated(["launch", "graph"])]
+    if 2 * len(nodes) > len(work):
+        return float(nodes.gap_ns.clip(upper=_MOST_LATENCY_NS).mean())
+    return min(float(queued.gap_ns.median()), QUEUED_GAP_NS)

@@ -1,1 +1,0 @@
-"""Predicts how a training step scales from one GPU to several under DistributedDataParallel."""

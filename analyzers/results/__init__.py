@@ -1,0 +1,75 @@
+"""The values that answers are made of: an analysis with its tables, recommendations, evidence, and measurements beside
+predictions.
+"""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.results.analysis import (
+        BOUNDS,
+        Analysis,
+        BoundShares,
+        CounterSource,
+        Coverage,
+        DeviceTime,
+        Kind,
+        Projection,
+        Runtime,
+        Source,
+        StepLatency,
+        Timeline,
+    )
+    from tracekit.analyzers.results.evidence import Evidence, Statement, Statements, of_step, say
+    from tracekit.analyzers.results.measured import DeviceReading, Difference, Verification, Verified
+    from tracekit.analyzers.results.table_schemas import (
+        CAUSE_MEANINGS,
+        CAUSES,
+        COUNTER_MEANINGS,
+        COUNTS,
+        FAMILY_COUNTER,
+        GAPS,
+        HOST_CAUSES,
+        HOST_SPANS,
+        IDLE_CAUSES,
+        LAYER_OPS,
+        LAYER_PARTS,
+        LAYER_TYPES,
+        LAYERS,
+        OUTSIDE_MODEL,
+        PLACES,
+    )
+    from tracekit.analyzers.results.tables import (
+        COUNTERS_COMPARISON,
+        FUSION_PLAN,
+        KERNELS,
+        OPS,
+        PHASES,
+        PREDICTED_WORK,
+        PROJECTIONS,
+        RANGES,
+        STEPS,
+        WORK,
+    )
+    from tracekit.analyzers.results.values import (
+        HOST_AND_GAPS,
+        NOT_SIMULATED,
+        PROFILER,
+        Change,
+        Check,
+        Considered,
+        Costs,
+        GainThere,
+        HostSpeed,
+        Memory,
+        MemoryFit,
+        OpClassTime,
+        PlanStep,
+        PredictedBaseline,
+        Prediction,
+        Recommendation,
+        Remedy,
+    )
+else:
+    __getattr__ = lazily(__name__, __file__)

@@ -1,0 +1,266 @@
+"""The result of an analysis: small frozen values, and the tables of result_tables.py."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+import pandas as pd
+
+from tracekit.analyzers.core import Displayed, Interval
+from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.results.measured import Verification
+from tracekit.analyzers.results.table_schemas import (
+    COUNTS,
+    GAPS,
+    HOST_CAUSES,
+    HOST_SPANS,
+    IDLE_CAUSES,
+    LAYER_OPS,
+    LAYER_PARTS,
+    PLACES,
+)
+from tracekit.analyzers.results.tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
+from tracekit.analyzers.results.values import Considered, MemoryFit, PlanStep, PredictedBaseline, Recommendation
+from tracekit.analyzers.trace import CaptureInfo, Latency
+
+Runtime = Literal["vllm", "sglang", "training", ""]
+"""A serving engine, training, or "" for an inference script."""
+
+
+Bound = Literal["compute", "memory", "launch", "latency", "transfer"]
+
+
+BOUNDS: tuple[Bound, ...] = ("compute", "memory", "launch", "latency", "transfer")
+
+
+class BoundShares(msgspec.Struct, frozen=True):
+    """Shares of a step's time by bound, which sum to 1. Idle time of the device is launch.
+
+    Transfer is exposed time of copies and communication, while nothing else runs on the device. Unknown is work without
+    a known cost, and everything in a CPU-only trace, because the roofs of CPUs are unknown.
+    """
+
+    compute: float
+    memory: float
+    launch: float
+    latency: float
+    transfer: float
+    unknown: float = 0.0
+
+    def with_idle(self, idle: float) -> "BoundShares":
+        """Return the shares of the same work if this fraction of the time is idle.
+
+        A run with only transfers is unchanged.
+        """
+        rest = 1.0 - self.launch
+        if self.transfer == 1.0 or not rest:
+            return self
+        scaled = {name: getattr(self, name) * (1.0 - idle) / rest for name in (*BOUNDS, "unknown")}
+        return BoundShares(**{**scaled, "launch": idle})
+
+    def ranked(self) -> list[tuple[str, float]]:
+        """Return pairs (bound, share), largest first; unknown only if it is not 0."""
+        shares = [(name, getattr(self, name)) for name in BOUNDS]
+        return sorted([*shares, *([("unknown", self.unknown)] if self.unknown else [])], key=lambda pair: -pair[1])
+
+
+@dataclass(frozen=True)
+class CounterSource:
+    """The part of the work whose FLOPs and bytes Nsight Compute measured."""
+
+    launches: int
+    """Number of measured kernel launches."""
+    unmatched: int
+    """Number of measured launches that match no kernel of the trace."""
+    matched: int
+    """Number of kernels of the trace with measured FLOPs or bytes."""
+    kernels: int
+    """Number of kernels of the trace."""
+    busy_share: float
+    """Fraction of the busy time in matched kernels, 0 to 1."""
+
+
+Kind = Literal["measured", "modelled", "imported"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The origin of an analysis's numbers."""
+
+    kind: Kind
+    """measured and modelled: captured by tracekit; imported: by another tool."""
+    format: str
+    device: Literal["gpu", "cpu"]
+    """The device whose busy time is analyzed; cpu for a trace without device work."""
+    device_name: str
+    """Name as the driver reports it; "" if it is not recorded."""
+    gpu: GPU | None
+    """The GPU that ran the work or was modelled, whose roofs are used. None if it is unknown; then there are no roofs.
+    """
+    precision: str = ""
+    layers_from: Literal[
+        "tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"
+    ] = "none"
+    capture: CaptureInfo | None = None
+    zero_ns: int = 0
+    """Time 0 of the analysis in ns, on the clock of the events in the trace file."""
+    counters: CounterSource | None = None
+    """None if all FLOPs and bytes are counted, not measured."""
+    trains: bool = False
+    """Whether the run trains: it has a backward pass or steps of an optimizer."""
+    runtime: Runtime = ""
+
+
+@dataclass(frozen=True)
+class StepLatency:
+    """Time of one step."""
+
+    unprofiled: Latency | None
+    """Latency without a profiler, measured or simulated; None if there is none."""
+    profiled_us: float
+    """Median wall time of the steps in the trace."""
+
+
+class DeviceTime(msgspec.Struct, frozen=True):
+    """Time that the devices spend on each kind of work, summed over devices. Overlapping kinds each count in full."""
+
+    span_ns: int
+    """Time from the start of a device's first work to the end of its last."""
+    compute_ns: int
+    copy_ns: int
+    communication_ns: int
+    exposed_communication_ns: int
+    """Communication while the device computes nothing; the rest is hidden behind computation. The bound `transfer`
+    counts this time and exposed copies."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    wall_ns: int
+    busy_ns: int
+    idle_ns: int
+    steps: pd.DataFrame = field(repr=False)
+    device: DeviceTime | None = None
+    """None without device work."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Shares of the busy time that have an op, a layer, and counted FLOPs and bytes."""
+
+    op: float
+    layer: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The step's latency on another GPU, modelled from a measured run."""
+
+    gpu: GPU
+    latency_us: Interval
+    busy_us: Interval
+    reason: str
+    memory_bytes: int | None = None
+    """Peak memory on that GPU; None if it is unknown."""
+    memory_at_least: bool = False
+    """Whether only a lower bound of the peak is known."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the step fits in the GPU's memory; True if its peak is unknown."""
+        return self.memory_bytes is None or self.memory_bytes <= self.gpu.memory_bytes
+
+
+_TABLES = (
+    *("layers", "layer_types", "layer_parts", "layer_ops", "phases", "steps", "ops", "kernels", "ranges", "gaps"),
+    *("idle_causes", "problems"),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Analysis(Displayed):
+    """The analysis of one trace."""
+
+    source: Source
+    latency: StepLatency
+    timeline: Timeline
+    work: pd.DataFrame = field(repr=False)
+    layers: pd.DataFrame = field(repr=False)
+    layer_types: pd.DataFrame = field(repr=False)
+    ops: pd.DataFrame = field(repr=False)
+    kernels: pd.DataFrame = field(repr=False)
+    phases: pd.DataFrame = field(repr=False)
+    coverage: Coverage
+    bound: BoundShares
+    problems: pd.DataFrame = field(repr=False)
+    layer_ops: pd.DataFrame = field(default_factory=LAYER_OPS.empty, repr=False)
+    layer_parts: pd.DataFrame = field(default_factory=LAYER_PARTS.empty, repr=False)
+    ranges: pd.DataFrame = field(default_factory=RANGES.empty, repr=False)
+    counters_comparison: pd.DataFrame = field(default_factory=COUNTERS_COMPARISON.empty, repr=False)
+    gaps: pd.DataFrame = field(default_factory=GAPS.empty, repr=False)
+    idle_causes: pd.DataFrame = field(default_factory=IDLE_CAUSES.empty, repr=False)
+    host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty, repr=False)
+    host_spans: pd.DataFrame = field(default_factory=HOST_SPANS.empty, repr=False)
+    counts: pd.DataFrame = field(default_factory=COUNTS.empty, repr=False)
+    places: pd.DataFrame = field(default_factory=PLACES.empty, repr=False)
+    projection: Projection | None = None
+    recommendations: tuple[Recommendation, ...] = ()
+    considered: tuple[Considered, ...] = ()
+    plan: tuple[PlanStep, ...] = ()
+    """The best combination of a few optimizations, each with its own gain; those for throughput are last."""
+    fusion_plan: pd.DataFrame = field(default_factory=FUSION_PLAN.empty, repr=False)
+    predicted_work: pd.DataFrame = field(default_factory=PREDICTED_WORK.empty, repr=False)
+    memory_fit: MemoryFit | None = None
+    """The remedies that make the run fit in its GPU's memory; None if it fits, or its peak is unknown."""
+    predicted_from: PredictedBaseline | None = None
+    """The step that predictions start from; None if nothing can be predicted."""
+    verified: Verification | None = None
+    """Measurements of optimizations of this run; None without any."""
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """The table STEPS, with one row per step of the trace."""
+        return self.timeline.steps
+
+    def __repr__(self) -> str:
+        """Return a few lines: where it ran, how long a step takes, what bounds it, and the tables with rows."""
+        source, tables = self.source, [name for name in _TABLES if len(getattr(self, name))]
+        step = self.latency.unprofiled.median_us if self.latency.unprofiled else self.latency.profiled_us
+        bound, share = self.bound.ranked()[0]
+        where = source.device_name or source.device
+        lines = (
+            f"<tracekit.Analysis: {source.kind}, {where}, {_counted(len(self.steps), 'step')} of {step / 1e3:,.2f} ms",
+            f"bound: {bound} {share:.0%}; {_counted(len(self.recommendations), 'recommendation')}; "
+            f"{_counted(len(self.problems), 'problem')}",
+            f"tables: {', '.join(tables)}>",
+        )
+        return "\n  ".join(lines)
+
+    @property
+    def recorded_idle_share(self) -> float:
+        """Fraction of the steps' time in which the device is idle, as recorded under the profiler, 0 to 1."""
+        steps = self.timeline.steps
+        return float(steps["idle_ns"].sum() / max(1, (steps["idle_ns"] + steps["busy_ns"]).sum()))
+
+    @property
+    def undetermined(self) -> bool:
+        """Whether the bound of the run without the profiler is unknown.
+
+        It could only be estimated from a simulation, and that does not reproduce the recorded step.
+        """
+        start = self.predicted_from
+        return start is not None and start.timed == "profiled" and not start.understood
+
+    @property
+    def busy_share(self) -> float:
+        """Fraction of a step in which the device is busy, 0 to 1; without the profiler, if that is known."""
+        if self.predicted_from:
+            return 1.0 - self.predicted_from.idle_share
+        if self.source.device == "gpu":
+            return 1.0 - self.bound.launch
+        return self.timeline.busy_ns / max(1, self.timeline.wall_ns)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -1,0 +1,94 @@
+"""Measurements of optimizations beside their predictions. These values are stored as JSON."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.trace import Latency
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Difference of an output from the baseline's, over all its elements; in training, of the loss."""
+
+    max_abs: float
+    relative: float
+    """Root mean square of the difference, divided by that of the baseline."""
+    kl: float | None
+    """Mean Kullback-Leibler divergence of the distributions over the last dimension, in nats. None if the outputs are
+    not logits."""
+    agreement: float | None
+    """Fraction of positions with the same most likely token or class, 0 to 1. None if the outputs are not logits."""
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """The state of a GPU at one time, as its driver reported it."""
+
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    temperature_c: int
+    power_w: float
+    throttled: tuple[str, ...]
+    """Why its clocks were throttled."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One optimization (or several, applied together) beside the run without it."""
+
+    id: str
+    title: str
+    predicted: Interval | None
+    """Predicted speed-up; None if the run has no GPU work to predict from, or the optimization does not apply."""
+    measured: Interval | None
+    """Measured speed-up: latency before over latency after, times `work_factor`, with its 95 % confidence interval.
+    None if it was not measured."""
+    repredicted: Interval | None = None
+    """Speed-up predicted from the latency `before` instead of the run's; None if they differ by less than a tenth."""
+    error: str = ""
+    """Why it was not measured."""
+    work_factor: float = 1.0
+    """Work of a step, relative to a step of the baseline."""
+    before: Latency | None = None
+    """Latency of the baseline, timed in alternating blocks with the step after."""
+    after: Latency | None = None
+    predicted_peak_bytes: int | None = None
+    peak_memory_bytes: int = 0
+    """Peak memory with the optimization; 0 if it was not measured, as on a CPU."""
+    difference: Difference | None = None
+    """None if it was not measured, or the inputs were different."""
+    caveats: tuple[str, ...] = ()
+    acceptance: float | None = None
+    """Measured acceptance rate of a draft model's tokens; None: no draft model ran."""
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured speed-up lies in the predicted interval; None if one of them is missing."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return self.predicted.low <= self.measured.expected <= self.predicted.high
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The content of verify.json, which `tracekit verify` writes into a run's folder."""
+
+    tracekit: str
+    settings: dict[str, Any]
+    """The settings of the run that was measured."""
+    seed: int
+    """Random seed of inputs, dropout and random weights."""
+    device_name: str
+    versions: dict[str, str]
+    items: int
+    """Number of items that a step of the baseline processes, in `unit`."""
+    unit: str
+    """tokens, images or steps."""
+    peak_memory_bytes: int
+    """Peak memory of the baseline; 0 if it was not measured."""
+    results: tuple[Verified, ...]
+    caveats: tuple[str, ...] = ()
+    before: DeviceReading | None = None
+    """State of the GPU before the measurements; None without a GPU, or if its driver could not be read."""
+    after: DeviceReading | None = None

@@ -1,1 +1,0 @@
-"""Costs work items, places them under the roofs of their GPU, and finds what bounds them."""

@@ -1,1 +1,0 @@
-"""Simulates a serving engine with continuous batching and a paged KV cache."""

@@ -1,0 +1,172 @@
+"""Collect the events of a trace from its packets, in order."""
+
+import zlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracekit.analyzers.trace.kineto.events import Event
+from tracekit.analyzers.trace.perfetto import stages
+from tracekit.analyzers.trace.perfetto.framing import each_packet
+from tracekit.analyzers.trace.perfetto.messages import Interned, arguments, decode_error, messages
+from tracekit.analyzers.trace.perfetto.slices import Mark, Slice, Tracks, encoded, event, slice_of
+
+_OF_A_SEQUENCE = range(64, 128)
+_BOOTTIME, _REALTIME = 6, 1
+
+
+class Clocks:
+    """The clocks of a trace, from its snapshots. `to_real_ns` is added to a time to get the time of day."""
+
+    def __init__(self) -> None:
+        self.to_real_ns = 0
+        self._offset: dict[int, int] = {}
+        self._last: dict[tuple[int, int], int] = {}
+        self._unit: dict[tuple[int, int], tuple[int, bool]] = {}
+
+    def snapshot(self, snapshot: Any, sequence: int) -> None:
+        """Update the clocks from a snapshot, relative to the trace's clock."""
+        at = {each.clock_id: each.timestamp * (each.unit_multiplier_ns or 1) for each in snapshot.clocks}
+        primary = at.get(snapshot.primary_trace_clock or _BOOTTIME, at.get(_BOOTTIME))
+        for each in snapshot.clocks:
+            if each.clock_id in _OF_A_SEQUENCE:
+                key = sequence, each.clock_id
+                self._unit[key] = each.unit_multiplier_ns or 1, each.is_incremental
+                self._last[key] = at[each.clock_id]
+            if primary is not None:
+                self._offset.setdefault(each.clock_id, primary - at[each.clock_id])
+        if primary is not None and _REALTIME in at:
+            self.to_real_ns = at[_REALTIME] - primary
+
+    def time_ns(self, packet: Any, interned: Interned) -> int:
+        """Return the time of a packet on the trace's clock."""
+        clock = packet.timestamp_clock_id or interned.clock
+        key = packet.trusted_packet_sequence_id, clock
+        unit, incremental = self._unit.get(key, (1, False))
+        time = packet.timestamp * unit
+        if incremental:
+            time = self._last[key] = self._last[key] + time
+        return time + self._offset.get(clock, 0)
+
+
+_BEGIN, _END, _INSTANT = 1, 2, 3
+_CLEARED, _NEEDED = 1, 2
+_MOST_UNPACKED = 64 << 20
+_DEVICES = "device_properties"
+_DESCRIBING = {
+    *("track_descriptor", "process_descriptor", "thread_descriptor", "process_tree", "system_info"),
+    *("trace_config", "trace_uuid", "trigger", "service_event", "synchronization_marker"),
+}
+"""Kinds of packets that describe tracks and the recording."""
+
+
+@dataclass
+class Collected:
+    """The collected packets. `lost` counts packets that the recorder dropped, `undecoded` damaged ones."""
+
+    tracks: Tracks = field(default_factory=Tracks)
+    clocks: Clocks = field(default_factory=Clocks)
+    slices: list[Slice] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    work: list[Event] = field(default_factory=list)
+    devices: str = ""
+    lost: int = 0
+    undecoded: int = 0
+    unused: Counter[str] = field(default_factory=Counter)
+    """Packets of other kinds, such as counters of the GPU."""
+    _sequences: dict[int, Interned] = field(default_factory=lambda: defaultdict(Interned))
+    _messages: Any = field(default_factory=messages)
+    _damage: type[Exception] = field(default_factory=decode_error)
+
+    def add(self, packets: bytes) -> None:
+        """Add whole packets. If one of them is damaged, they are added one by one."""
+        try:
+            trace = self._messages.Trace.FromString(packets)
+        except self._damage:
+            pieces = list(each_packet(packets))
+            if len(pieces) < 2:
+                self.undecoded += len(pieces)
+                return
+            for piece in pieces:
+                self.add(piece)
+            return
+        for packet in trace.packet:
+            self._add(packet)
+
+    def _add(self, packet: Any) -> None:
+        if packet.HasField("track_descriptor"):
+            self.tracks.add(packet.track_descriptor)
+        interned = self._sequence(packet)
+        kind = packet.WhichOneof("data")
+        if kind in ("track_event", "gpu_render_stage_event"):
+            if packet.sequence_flags & _NEEDED and not interned.valid:
+                self.lost += 1
+            elif kind == "track_event":
+                self._slice(packet, interned)
+            else:
+                self._stage(packet, interned)
+        elif kind == "clock_snapshot":
+            self.clocks.snapshot(packet.clock_snapshot, packet.trusted_packet_sequence_id)
+        elif kind == "trace_stats":
+            self.lost += _dropped(packet.trace_stats)
+        elif kind == "compressed_packets":
+            self._unpack(packet.compressed_packets)
+        elif kind == "zstd_compressed_packets":
+            self.undecoded += 1
+        elif kind is not None and kind not in _DESCRIBING:
+            self.unused[kind] += 1
+
+    def _sequence(self, packet: Any) -> Interned:
+        """Return the state of the packet's sequence, updated by the packet."""
+        number = packet.trusted_packet_sequence_id
+        if packet.previous_packet_dropped and not packet.first_packet_on_sequence:
+            self.lost += 1
+            self._sequences[number].valid = False
+        if packet.sequence_flags & _CLEARED or packet.incremental_state_cleared:
+            self._sequences[number] = Interned(valid=True)
+        interned = self._sequences[number]
+        if packet.HasField("interned_data"):
+            interned.add(packet.interned_data, self._messages)
+        if packet.HasField("trace_packet_defaults"):
+            interned.clock = packet.trace_packet_defaults.timestamp_clock_id
+            interned.default_track = packet.trace_packet_defaults.track_event_defaults.track_uuid
+        return interned
+
+    def _slice(self, packet: Any, interned: Interned) -> None:
+        one = packet.track_event
+        track = one.track_uuid or interned.default_track
+        if one.type == _INSTANT:
+            values = arguments(one.debug_annotations, interned) if one.name == _DEVICES else {}
+            self.devices = str(values.get("properties", self.devices))
+        if one.type not in (_BEGIN, _END):
+            return
+        time = self.clocks.time_ns(packet, interned)
+        if one.type == _END:
+            self.marks.append(Mark(track, time))
+            return
+        self.marks.append(Mark(track, time, len(self.slices)))
+        self.slices.append(slice_of(one, track, time, interned))
+
+    def _stage(self, packet: Any, interned: Interned) -> None:
+        one = packet.gpu_render_stage_event
+        time, values = self.clocks.time_ns(packet, interned), stages.stage_arguments(one, interned)
+        name, category = stages.name(one, interned), stages.category(one, interned)
+        thread = one.gpu_id, values.get("stream", "")
+        self.work.append(event(name, category, thread, time, one.duration, encoded(values)))
+
+    def _unpack(self, packed: bytes) -> None:
+        unpacker = zlib.decompressobj()
+        try:
+            packets = unpacker.decompress(packed, _MOST_UNPACKED)
+        except zlib.error:
+            self.undecoded += 1
+            return
+        self.undecoded += bool(unpacker.unconsumed_tail)
+        self.add(packets)
+
+
+def _dropped(stats: Any) -> int:
+    """Return how many chunks and packets the recorder lost."""
+    per_buffer = ("chunks_overwritten", "chunks_discarded", "trace_writer_packet_loss", "oversized_packets_dropped")
+    of_buffers = sum(getattr(each, name) for each in stats.buffer_stats for name in per_buffer)
+    return int(of_buffers + stats.chunks_discarded + stats.invalid_packets)

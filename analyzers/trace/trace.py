@@ -1,0 +1,223 @@
+"""The Trace: the immutable value that readers return and that every analysis starts from.
+
+Times are integer nanoseconds after `Metadata.base_ns`. Absent integers are -1, absent floats NaN, absent strings "".
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import msgspec
+import pandas as pd
+
+from tracekit.analyzers.core import DURATION, NAME, START, Amount, Column, Count, InputError, PositiveAmount, Table
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Time of one step, in microseconds, without a profiler attached: median, 10th and 90th percentile."""
+
+    median_us: PositiveAmount
+    p10_us: PositiveAmount
+    p90_us: PositiveAmount
+    samples: Count
+
+
+def single(latency_ms: float | None) -> Latency | None:
+    """Return the latency of a step that was given as one number, in ms; None if it was not given."""
+    if latency_ms is None:
+        return None
+    us = latency_ms * 1e3
+    return Latency(us, us, us, samples=1)
+
+
+RecordedOn = Literal["", "fake tensors", "cpu"]
+
+
+class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings and measurements of one capture. A missing measurement is None, "", or empty."""
+
+    version: str
+    source: Literal["measured", "modelled"]
+    device: Literal["cuda", "cpu", "model"]
+    recorded_on: RecordedOn = ""
+    """Method by which a modelled run's ops were recorded: on fake tensors, or on the CPU with real ones."""
+    without_compile: bool = False
+    """Whether the program uses torch.compile, and its run is modelled without it."""
+    gpu: str
+    """The requested GPU, an id of gpus.toml or of `gpu_row`; "" if none was requested."""
+    gpu_row: dict[str, Any] = {}
+    """Fields of the requested GPU, as in a file for --gpu-file; empty if it is in gpus.toml."""
+    device_name: str
+    """The device that ran it, as its driver reports it; for a modelled run, the name of the GPU modelled."""
+    driver: str = ""
+    sm_clock_mhz: Count = 0
+    memory_clock_mhz: Count = 0
+    versions: dict[str, str] = {}
+    model: str = ""
+    workload: str = ""
+    batch_size: Count = 0
+    seq_len: Count = 0
+    new_tokens: Count = 0
+    dtype: str = ""
+    """fp32, tf32, fp16 or bf16."""
+    split: str = ""
+    """How ranks share the model: data-parallel, tensor-parallel or fsdp; "" for one GPU."""
+    ranks: Count = 0
+    link: str = ""
+    """The modelled link between the ranks: nvlink or ib."""
+    attention: str = ""
+    """eager, sdpa or flash."""
+    weights: str = ""
+    parameters: Count = 0
+    weight_bytes: Count = 0
+    buffer_bytes: Count = 0
+    """Bytes of the model's tensors that are not parameters."""
+    steps: Count = 0
+    """Steps recorded in the trace."""
+    latency: Latency | None = None
+    """One step of the workload: unprofiled when measured, simulated when modelled."""
+    phases: dict[str, Latency] = {}
+    """Latency of parts of a step: time_to_first_token, time_between_tokens."""
+    peak_memory_bytes: Count = 0
+    host_op_us: Amount = 0.0
+    """Host time per kernel-launching op of a modelled run; the next fields are its range on such machines and its
+    source."""
+    host_op_low_us: Amount = 0.0
+    host_op_high_us: Amount = 0.0
+    host_source: str = ""
+
+
+HOST = Table(
+    "host",
+    "What ran on host threads, ordered by thread, start, and descending duration (so a parent precedes its children).",
+    START,
+    DURATION,
+    Column("thread", "int32", "", "index into Metadata.threads"),
+    Column(
+        "category",
+        "category",
+        "",
+        "op, range, runtime, module, overhead, or python (a function call of 100 µs or more)",
+    ),
+    NAME,
+    Column("correlation", "int64", "", "links a runtime call to the device work that it launched; -1: none"),
+    Column("external_id", "int64", "", "the profiler's id of an op; -1: none"),
+    Column("sequence", "int64", "", "autograd sequence number, shared by a forward op and its backward; -1: none"),
+    Column(
+        "forward_thread", "int64", "", "on a backward op, the profiler's id of the thread of its forward op; -1: none"
+    ),
+    Column("shapes", "category", "", 'input shapes, as JSON text: "[[8,768],[768,2304],[]]"'),
+    Column("dtypes", "category", "", 'input types, as JSON text: "[\\"float\\",\\"Scalar\\"]"'),
+    Column(
+        "values",
+        "category",
+        "",
+        "concrete scalar inputs, as JSON text of strings; of record_param_comms the collective's name, elements sent and "
+        "received, their type, the number of ranks, the group's name, the sequence number in it, and source and target",
+    ),
+    Column("strides", "category", "", "input strides in elements, as JSON text"),
+)
+
+DEVICE = Table(
+    "device",
+    "Work on a device: kernels, copies and sets, ordered by start.",
+    START,
+    Column("duration_ns", "int64", "ns", "duration, as recorded or capped (which is reported as a problem)"),
+    Column("device", "int32", "", "device index; -1: not recorded"),
+    Column("stream", "int64", "", "stream id, 0 is a stream; -1: not recorded"),
+    Column("category", "category", "", "kernel, memcpy, or memset"),
+    NAME,
+    Column("correlation", "int64", "", "links to the launching runtime call; -1: none"),
+    Column("external_id", "int64", "", "the profiler's id of the launching op; -1: none"),
+    Column("bytes", "int64", "B", "bytes moved by a copy or set; -1: not recorded"),
+    Column("blocks", "int64", "", "thread blocks in the grid; -1: not recorded"),
+    Column("threads_per_block", "int32", "", "threads in a block; -1: not recorded"),
+    Column("registers", "int32", "", "registers per thread; -1: not recorded"),
+    Column("shared_memory_bytes", "int64", "B", "shared memory per block; -1: not recorded"),
+    Column("occupancy", "float64", "", "estimated achieved occupancy, 0 to 1; NaN: not recorded"),
+    Column("graph", "int64", "", "id of the CUDA graph that launched it, as recorded; -1: none, or not recorded"),
+    Column("graph_node", "int64", "", "id of its node in that graph, as recorded; -1: none, or not recorded"),
+)
+
+PROBLEMS = Table(
+    "problems",
+    "What went wrong, or was left out, while reading and analyzing.",
+    Column("code", "object", "", "stable identifier, kebab-case"),
+    Column("severity", "object", "", "info, warning, or error"),
+    Column("count", "int64", "", "how many times"),
+    Column("message", "object", "", "what happened"),
+    Column("advice", "object", "", "what to do about it"),
+)
+
+
+class DeviceProperties(msgspec.Struct, frozen=True):
+    """A device as the profiler describes it. Absent numbers are 0."""
+
+    id: int
+    name: str
+    sms: int = 0
+    compute_capability: tuple[int, int] = (0, 0)
+    memory_bytes: int = 0
+
+
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """A group of ranks that communicate."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Metadata of a trace. It never contains anything about the environment."""
+
+    format: str
+    base_ns: int = 0
+    zero_ns: int = 0
+    """Time 0 of the tables on the clock of the file's events: base_ns without the offset in the file's header."""
+    devices: tuple[DeviceProperties, ...] = ()
+    threads: tuple[str, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    host: str = ""
+    """A hash of the host's name, equal on the ranks of one host; "": not recorded."""
+    groups: tuple[ProcessGroup, ...] = ()
+    peak_memory_bytes: int = 0
+    """Most memory of one device that torch had allocated at any time; 0: not recorded."""
+    python_calls: int = 0
+    """Recorded calls of Python functions. The host table holds modules and long calls only."""
+    capture: CaptureInfo | None = None
+    """Present if tracekit wrote the trace."""
+    told_latency: Latency | None = None
+    """Latency of a step without a profiler that the user measured."""
+
+    @property
+    def latency(self) -> Latency | None:
+        """Latency of a step without a profiler: the user's, else the capture's; None if neither measured it."""
+        return self.told_latency or (self.capture.latency if self.capture else None)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace: host and device tables, metadata, and the problems of reading it."""
+
+    metadata: Metadata
+    host: pd.DataFrame = field(repr=False)
+    device: pd.DataFrame = field(repr=False)
+    problems: pd.DataFrame = field(repr=False)
+    counters: pd.DataFrame | None = field(default=None, repr=False)
+    """The table COUNTERS, which Nsight Compute measured for kernels like those of the device table; None without."""
+
+    def timed(self, latency: Latency | None) -> "Trace":
+        """Return the trace with this latency of a step without a profiler; the trace itself without one.
+
+        Raises InputError for a modelled run.
+        """
+        if latency is None:
+            return self
+        if self.metadata.capture and self.metadata.capture.source == "modelled":
+            what, why = (
+                "A modelled run has no measured latency.",
+                "Its latency follows from the GPU it is modelled for.",
+            )
+            raise InputError(what, why, "Leave out --latency-ms, or give a trace that was recorded.")
+        return replace(self, metadata=replace(self.metadata, told_latency=latency))

@@ -1,0 +1,181 @@
+"""The HTML report of an analysis: one page that needs no other file and no network."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.results import CAUSES, Analysis
+from tracekit.reports.answer import cards, facts, origins
+from tracekit.reports.answer.headlines import headline
+from tracekit.reports.answer.measured import measured_gains, of_steps
+from tracekit.reports.answer.page_tables import table_views
+from tracekit.reports.figures import BOUND_NAMES, GLYPHS, KINDS, Figure, bound_title, icicle, placed, roofline, timeline
+from tracekit.reports.words import ROW_LIMIT, TableView, device, environment, model, numbers, printable
+from tracekit.reports.words import page as embed
+
+Entries = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Figures and notes by the id of their element in the page."""
+
+    specs: dict[str, Figure]
+    notes: dict[str, str]
+    symbols: Entries
+    """(bound, glyph) of the marks on the roofline."""
+    lanes: list[tuple[str, Entries]]
+    """The legend of the timeline: (group, [(class of the swatch, label)])."""
+
+
+def charts(analysis: Analysis) -> Charts:
+    """Return the charts for which the analysis holds data."""
+    specs: dict[str, Figure] = {}
+    notes: dict[str, str] = {}
+    if analysis.timeline.busy_ns > 0:
+        specs["icicle"], notes["icicle"] = icicle(analysis)
+    plot = roofline(analysis)
+    if plot:
+        specs["roofline"], notes["roofline"] = plot, _unplaced(analysis)
+    drawn = timeline(analysis)
+    if drawn:
+        specs["timeline"], notes["timeline"] = drawn
+    return Charts(specs, notes, _symbols(analysis) if plot else [], _lanes(analysis) if drawn else [])
+
+
+def _unplaced(analysis: Analysis) -> str:
+    absent = analysis.kernels.drop(placed(analysis).index)
+    if absent.empty:
+        return ""
+    share = numbers.percent(absent["share"].sum())
+    count = f"{len(absent)} kernels" if len(absent) > 1 else "1 kernel"
+    return f"Not on the plot: {count} with almost no arithmetic or time, {share} of the busy time."
+
+
+def _symbols(analysis: Analysis) -> Entries:
+    tables = (analysis.kernels, analysis.ops, analysis.layers)
+    return [(name, GLYPHS[name]) for name in BOUND_NAMES if any((table["own_bound"] == name).any() for table in tables)]
+
+
+def _lanes(analysis: Analysis) -> list[tuple[str, Entries]]:
+    work = [(name or "unknown", bound_title(name)) for name in BOUND_NAMES if (analysis.work["bound"] == name).any()]
+    idle = [(f"gap-{name or 'unknown'}", name or "unknown") for name in (*CAUSES, "") if _has(analysis, name)]
+    host = [(f"host-{kind}", label) for kind, label in _HOST.items() if (analysis.host_spans["kind"] == kind).any()]
+    groups = [("GPU work" if analysis.source.device == "gpu" else "work", work), ("idle for", idle), ("host", host)]
+    return [(group, entries) for group, entries in groups if entries]
+
+
+_HOST = {"op": "op", "launch": "launch", "sync": "synchronisation", "call": "other call"}
+
+
+def _has(analysis: Analysis, cause: str) -> bool:
+    return bool((analysis.gaps["cause"] == cause).any())
+
+
+MOST_BYTES = 5_000_000
+ROW_LIMITS = (ROW_LIMIT, 500, 150, 50)
+"""Limits on the rows of a table; the first one for which the page is at most `MOST_BYTES` is used."""
+_SCRIPTS = (
+    "dom",
+    "folding",
+    "tables",
+    "tabs",
+    "copying",
+    "tips",
+    "layer_tree",
+    "icicle",
+    "narrowing",
+    "plots",
+    "moves",
+    "page",
+    "start",
+)
+_STYLES = ("tokens", "page", "plan", "charts", "tables", "paper")
+
+
+def render(analysis: Analysis, mark: str = "") -> str:
+    """Return the HTML page, of at most `MOST_BYTES`. Names from the trace are escaped.
+
+    `mark` identifies the trace in the page (see `replacing.mark_of`).
+    """
+    drawn = charts(analysis)
+    embedded = _embedded(drawn)
+    for row_limit in ROW_LIMITS:
+        page = _page(analysis, drawn, embedded, table_views(analysis, row_limit), mark)
+        if len(page.encode()) <= MOST_BYTES:
+            break
+    return page
+
+
+def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: dict[str, TableView], mark: str) -> str:
+    planned, others = cards.cards(analysis)
+    return environment().get_template("report.html.j2").render(
+        analysis=analysis,
+        of=mark,
+        title=_title(analysis),
+        version=analysis.source.capture.version if analysis.source.capture else "",
+        headline=headline(analysis),
+        badge=analysis.source.kind,
+        mark="modelled" if analysis.source.kind == "modelled" else "",
+        bounds=analysis.bound.ranked(),
+        key_figures=facts.key_figures(analysis),
+        planned=planned,
+        others=others,
+        ladder=analysis.plan,
+        ladder_measured=_ladder_measured(analysis),
+        gains=measured_gains(analysis),
+        scale=_scale(analysis),
+        tables=tables,
+        provenance=facts.provenance(analysis),
+        origins=origins.origins(analysis),
+        dropped=origins.dropped(analysis, tables.values(), drawn.notes.values()),
+        command=origins.command(analysis),
+        **_charts(drawn),
+        **embedded,
+    )  # fmt: skip
+
+
+def _charts(drawn: Charts) -> dict[str, Any]:
+    roofs = drawn.specs.get("roofline", {"kinds": {}})
+    return {
+        "notes": drawn.notes,
+        "phases": drawn.specs.get("icicle", {"phases": []})["phases"],
+        "roofline_kinds": [(kind, label) for kind, label in KINDS.items() if kind in roofs["kinds"]],
+        "moves": {key: each["label"] for key, each in roofs.get("moves", {}).items()},
+        "symbols": drawn.symbols,
+        "lanes": drawn.lanes,
+    }
+
+
+def _embedded(drawn: Charts) -> dict[str, str]:
+    theme = embed.asset("theme.js")
+    script = "\n".join(embed.asset(f"{name}.js") for name in _SCRIPTS)
+    return {
+        "figures": embed.packed_json(drawn.specs),
+        "plotly": embed.packed_plotly() if drawn.specs.keys() - {"icicle"} else "",
+        "policy": embed.content_security_policy(theme, script, embed.plotly_source()),
+        "theme_script": theme,
+        "script": script,
+        "style": "\n".join(embed.asset(f"{name}.css") for name in _STYLES),
+    }
+
+
+def _ladder_measured(analysis: Analysis) -> dict[int, Interval]:
+    """Return the measured cumulative speed-ups of the plan's first steps, by the index of the last of these steps."""
+    gains, names = measured_gains(analysis), [step.name for step in analysis.plan]
+    gain_at = {at: of_steps(gains, names[: at + 1]) for at in range(len(names))}
+    return {at: gain.measured for at, gain in gain_at.items() if gain and gain.measured}
+
+
+def _scale(analysis: Analysis) -> float:
+    """Return the end of the axis of speed-ups."""
+    gains = [gain.measured for gain in measured_gains(analysis).values() if gain.measured]
+    alone = [advice.speedup for advice in analysis.recommendations]
+    added = [step.speedup for step in analysis.plan]
+    return max((gain.high for gain in (*gains, *alone, *added)), default=1.0) * 1.05
+
+
+def _title(analysis: Analysis) -> str:
+    capture = analysis.source.capture
+    parts = [model(capture.model), capture.workload] if capture else []
+    return " · ".join(printable(part) for part in (*parts, device(analysis.source)) if part) or "trace"

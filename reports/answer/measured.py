@@ -1,0 +1,237 @@
+"""Measured optimizations, as plain Python values for JSON and as text for a terminal."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.results import Analysis, Difference, Verification, Verified
+from tracekit.reports.answer.advice_export import interval
+from tracekit.reports.words import (
+    ABSENT,
+    duration,
+    measured,
+    number,
+    paragraph,
+    percent,
+    printable,
+    printed,
+    quantity,
+    significant,
+    speedup,
+)
+
+_NAME = 22
+_LEGEND = (
+    "In brackets: 95 % interval of the median. off by: root mean square of the outputs' difference, relative to that "
+    "of the outputs before; same: share of positions with the same most likely token."
+)
+
+
+def result(verified: Verified) -> dict[str, Any]:
+    """Return one verified optimization as analysis.schema.json describes it. Times are in µs, sizes in bytes."""
+    return {
+        "id": verified.id,
+        "title": verified.title,
+        "predicted": interval(verified.predicted) if verified.predicted else None,
+        "measured": interval(verified.measured) if verified.measured else None,
+        "repredicted": interval(verified.repredicted) if verified.repredicted else None,
+        "inside": verified.inside,
+        "error": verified.error or None,
+        "work_factor": verified.work_factor,
+        "before_us": number(verified.before.median_us, 3) if verified.before else None,
+        "after_us": number(verified.after.median_us, 3) if verified.after else None,
+        "predicted_peak_bytes": verified.predicted_peak_bytes,
+        "peak_memory_bytes": verified.peak_memory_bytes or None,
+        "difference": asdict(verified.difference) if verified.difference else None,
+        "caveats": list(verified.caveats),
+    }
+
+
+def sentence(verified: Verified) -> str:
+    """Return, for example, "predicted 7.1–9.4×, measured 8.2×"."""
+    if verified.measured is None:
+        return f"not measured: {verified.error}"
+    predicted = f"predicted {speedup(verified.predicted)}, " if verified.predicted else ""
+    return f"{predicted}measured {measured(verified.measured)}"
+
+
+def measured_text(verification: Verification, *, width: int | None = None) -> str:
+    """Return a table with one row for each measured optimization, followed by failures and caveats.
+
+    `width` is in columns; by default it is the terminal's.
+    """
+    return printed(lambda columns: _text(verification, columns), width=width, colour=False)
+
+
+def _text(verification: Verification, width: int) -> RenderableType:
+    measured_ones = [each for each in verification.results if each.measured]
+    tables = [_table(measured_ones, verification)] if measured_ones else []
+    lines = [*((_LEGEND, "") if measured_ones else ()), *_remarks(verification)]
+    return Group(Text(_heading(verification)), *tables, *(paragraph(line, width) for line in lines))
+
+
+def _heading(verification: Verification) -> str:
+    run = verification.settings
+    batch = f"batch {run['batch_size']}" if run["batch_size"] else ""
+    what = ", ".join(filter(None, (run["name"] or run["model"], run["workload"], batch, run["dtype"])))
+    return f"{what}, on {verification.device_name}; seed {verification.seed}"
+
+
+def _table(results: Sequence[Verified], verification: Verification) -> Table:
+    view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    view.add_column("optimization", overflow="fold")
+    for column in ("predicted", "measured", "step", f"{verification.unit}/s", "peak memory", "off by", "same"):
+        view.add_column(column, justify="right", no_wrap=True)
+    for verified in results:
+        view.add_row(_in_lines(verified.id), *_cells(verified, verification))
+    return view
+
+
+def _in_lines(name: str) -> str:
+    """Return `name` in several lines if it is long, broken after a "+"."""
+    if len(name) <= _NAME:
+        return name
+    parts = name.split("+")
+    fits = max((count for count in range(1, len(parts)) if len("+".join(parts[:count])) < _NAME), default=1)
+    return "+".join(parts[:fits]) + "+\n " + _in_lines("+".join(parts[fits:])) if len(parts) > 1 else name
+
+
+def _cells(verified: Verified, verification: Verification) -> tuple[str, ...]:
+    assert verified.measured and verified.before and verified.after
+    gain, work = verified.measured, verification.items * verified.work_factor * 1e6
+    return (
+        speedup(verified.predicted) if verified.predicted else ABSENT,
+        f"{measured(gain)} ({speedup(gain).removesuffix('×')})",
+        from_to(verified.before.median_us, verified.after.median_us, duration),
+        significant(work / verified.after.median_us),
+        _memory_cell(verified, verification),
+        *_difference_cells(verified.difference),
+    )
+
+
+def from_to(before: float, after: float, write: Callable[[float], str]) -> str:
+    """Return "3.82 → 1.70 ms"; the unit is written once if both values have the same one."""
+    (first, unit), second = write(before).rsplit(" ", 1), write(after)
+    return f"{first} → {second}" if second.endswith(f" {unit}") else f"{first} {unit} → {second}"
+
+
+def _memory_cell(verified: Verified, verification: Verification) -> str:
+    if not verified.peak_memory_bytes:
+        return ABSENT
+    return from_to(verification.peak_memory_bytes, verified.peak_memory_bytes, lambda size: quantity(size, "B"))
+
+
+def _difference_cells(difference: Difference | None) -> tuple[str, str]:
+    if difference is None:
+        return (ABSENT, ABSENT)
+    apart = f"{significant(100 * difference.relative)} %" if difference.relative >= 1e-6 else "0"
+    return apart, ABSENT if difference.agreement is None else percent(difference.agreement)
+
+
+def _remarks(verification: Verification) -> list[str]:
+    refused = [
+        (_named(verified), f"not measured. {why_not(verified)}") for verified in verification.results if verified.error
+    ]
+    caveats = [
+        (verified.id, line)
+        for verified in verification.results
+        if not verified.error
+        for line in (*_at_another_pace(verified), *verified.caveats)
+    ]
+    return [*_together(refused), *_together(caveats), *verification.caveats]
+
+
+def _at_another_pace(verified: Verified) -> tuple[str, ...]:
+    if not (verified.repredicted and verified.before):
+        return ()
+    took = f"Without it, the run took {duration(verified.before.median_us)} here, unlike when it was recorded. "
+    return (f"{took}From that latency, {speedup(verified.repredicted)} is predicted.",)
+
+
+def why_not(verified: Verified) -> str:
+    """Return the error, without its first sentence if that only repeats the optimization's title."""
+    return verified.error.removeprefix(f"{verified.title} cannot be applied here. ")
+
+
+def _named(verified: Verified) -> str:
+    return f"{verified.id} (predicted {speedup(verified.predicted)})" if verified.predicted else verified.id
+
+
+def _together(remarks: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the remarks, each once, preceded by the names that it applies to."""
+    names_of: dict[str, list[str]] = {}
+    for name, line in remarks:
+        names_of.setdefault(line, []).append(name)
+    return [f"{', '.join(names)}: {line}" for line, names in names_of.items()]
+
+
+class MeasuredGain(msgspec.Struct, frozen=True):
+    title: str
+    """The title, followed by the id if that has an argument."""
+    predicted: Interval | None
+    measured: Interval | None
+    inside: Literal["yes", "less", "more", ""]
+    """Whether the measured speed-up lies in the predicted interval; "" if one of them is missing."""
+    step: str
+    memory: str
+    difference: str
+    error: str
+
+
+def measured_gains(analysis: Analysis) -> dict[str, MeasuredGain]:
+    """Return the measured gains by optimization id: the largest first, failures last; {} if nothing was verified."""
+    if analysis.verified is None:
+        return {}
+    ranked = sorted(analysis.verified.results, key=lambda each: -each.measured.expected if each.measured else 0.0)
+    return {printable(each.id): _gain(each, analysis.verified) for each in ranked}
+
+
+def of_advice(gains: Mapping[str, MeasuredGain], optimization: str) -> MeasuredGain | None:
+    """Return the gain of one optimization without others, with any argument; None if it was not measured."""
+    return next((gain for name, gain in gains.items() if name.split(":")[0] == optimization), None)
+
+
+def of_steps(gains: Mapping[str, MeasuredGain], names: Sequence[str]) -> MeasuredGain | None:
+    """Return the gain of several optimizations applied together, in any order; None if it was not measured."""
+    return next((gain for name, gain in gains.items() if set(name.split("+")) == set(names)), None)
+
+
+def _gain(result: Verified, of: Verification) -> MeasuredGain:
+    before, after = result.before, result.after
+    return MeasuredGain(
+        title=printable(f"{result.title} ({result.id})" if ":" in result.id else result.title),
+        predicted=result.predicted,
+        measured=result.measured,
+        inside=_inside(result),
+        step=f"{duration(before.median_us)} → {duration(after.median_us)}" if before and after else "",
+        memory=_memory(of.peak_memory_bytes, result.peak_memory_bytes),
+        difference=_difference(result.difference),
+        error=printable(why_not(result)),
+    )
+
+
+def _inside(result: Verified) -> Literal["yes", "less", "more", ""]:
+    if result.predicted is None or result.measured is None:
+        return ""
+    if result.inside:
+        return "yes"
+    return "less" if result.measured.expected < result.predicted.low else "more"
+
+
+def _memory(before: int, after: int) -> str:
+    return f"{quantity(before, 'B')} → {quantity(after, 'B')}" if before and after else ""
+
+
+def _difference(difference: Difference | None) -> str:
+    if difference is None:
+        return ""
+    percentage = significant(100 * difference.relative)
+    apart = f"outputs differ by {percentage} %" if difference.relative >= 1e-6 else "same outputs"
+    return apart if difference.agreement is None else f"{apart}, {percent(difference.agreement)} of the choices agree"

@@ -1,0 +1,202 @@
+"""A comparison as one page that needs no other file and no network."""
+
+from typing import Any
+
+import pandas as pd
+
+from tracekit.analyzers.compare import Comparison, Side
+from tracekit.analyzers.core import TABLES
+from tracekit.analyzers.results import CAUSES
+from tracekit.reports.compare.names import (
+    IDLE_MEANINGS,
+    OVERLAP_MEANING,
+    both,
+    change,
+    parts,
+    settings,
+    shortened,
+    signed_percent,
+    time,
+)
+from tracekit.reports.compare.sentence import explained, reason
+from tracekit.reports.words import (
+    Cell,
+    Column,
+    Kind,
+    Row,
+    TableView,
+    cells_of,
+    duration,
+    environment,
+    inside,
+    page,
+    percent,
+    printable,
+    rows_of,
+)
+
+_SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "compare")
+_STYLES = ("tokens", "page", "tables", "compare", "paper")
+_HOW = (
+    "Times are for one step: means over all steps in each trace, and over the devices where there are several.",
+    "The latency is the one timed without a profiler if both runs have it, else the mean step in the trace.",
+    "Idle time is split by the causes of the gaps in the trace, scaled to the latency.",
+    "Layers are matched from the roots down: by name and class, by name, the k-th of a class, then what is left in "
+    "order; a wrapper that only one side has is skipped.",
+    "Ops and kernels are matched by name, else by the layers that they spend their time in, else by their FLOPs.",
+    "Times of work are the kernels' own durations. Concurrent kernels count in full; the row of their overlap "
+    "subtracts what is counted more than once, so that the rows sum to the step.",
+    "Rows that only one side has are marked as such.",
+)
+
+
+def render(comparison: Comparison, mark: str = "") -> str:
+    """Return the HTML page. Names from the traces are escaped. `mark` identifies the two inputs."""
+    theme = page.asset("theme.js")
+    script = "\n".join(page.asset(f"{name}.js") for name in _SCRIPTS)
+    return environment().get_template("compare.html.j2").render(
+        of=mark,
+        title=printable(f"{comparison.a.name} and {comparison.b.name}"),
+        sentence=explained(comparison),
+        runs=[_run(letter, side, comparison) for letter, side in (("A", comparison.a), ("B", comparison.b))],
+        notes=comparison.notes,
+        rows=_rows(comparison),
+        total=_total(comparison),
+        tables=table_views(comparison),
+        how=_HOW,
+        mark="",
+        policy=page.content_security_policy(theme, script),
+        theme_script=theme,
+        script=script,
+        style="\n".join(page.asset(f"{name}.css") for name in _STYLES),
+    )  # fmt: skip
+
+
+def _run(letter: str, side: Side, comparison: Comparison) -> dict[str, Any]:
+    longest = max(comparison.a.latency_ns, comparison.b.latency_ns)
+    spread = [duration(end / 1e3) for end in side.spread_ns or ()]
+    busy = f"{duration(side.busy_ns / 1e3)} busy ({percent(min(1.0, side.busy_ns / side.latency_ns))})"
+    return {
+        "letter": letter,
+        "name": printable(side.name),
+        "kind": side.source.kind,
+        "latency": time(side.latency_ns),
+        "spread": f"{spread[0]} to {spread[1]}" if spread else "",
+        "described": settings(side),
+        "busy": f"{busy}, {side.kernels:,.0f} kernels per step",
+        "whole": round(side.latency_ns / longest, 4),
+        "strip": _strip(letter.lower(), comparison),
+    }
+
+
+def _strip(side: str, comparison: Comparison) -> list[tuple[str, float]]:
+    """Return (CSS class, time in ns) of each part of the step, in the order of the table. Idle time has its cause's
+    colour."""
+    rows = [(row.kind, row.name, getattr(row, f"{side}_ns")) for row in rows_of(comparison.difference)]
+    return [
+        (f"gap-{name if name in CAUSES else 'unknown'}" if kind == "idle" else "", round(time_ns, 1))
+        for kind, name, time_ns in rows
+        if time_ns > 0
+    ]
+
+
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
+    rows = parts(comparison)
+    most = float(rows["change_ns"].abs().max()) or 1.0
+    meanings = comparison.difference["name"].map({**IDLE_MEANINGS, "overlap": OVERLAP_MEANING}).fillna("")
+    return [
+        {
+            "name": row.name,
+            "idle": row.kind != "busy",
+            "help": meanings[row.Index] if row.kind != "busy" else "",
+            "a": time(row.a_ns),
+            "b": time(row.b_ns),
+            "change": change(row.change_ns),
+            "part": round(row.change_ns / most, 4),
+            "share": signed_percent(row.share),
+            "kernels": f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else str(row.kind),
+            "why": reason(row) if row.kind == "busy" else "",
+        }
+        for row in rows_of(rows)
+    ]
+
+
+def _total(comparison: Comparison) -> dict[str, str]:
+    return {
+        "a": time(comparison.a.latency_ns),
+        "b": time(comparison.b.latency_ns),
+        "change": change(comparison.change_ns),
+        "share": signed_percent(1.0 if comparison.change_ns else 0.0),
+        "kernels": f"{comparison.a.kernels:,.0f} → {comparison.b.kernels:,.0f}",
+    }
+
+
+Spec = list[tuple[str, str, Kind]]
+
+_TIMES: Spec = [("a_ns", "A", "time"), ("b_ns", "B", "time"), ("change_ns", "change", "change")]
+_COUNTS: Spec = [("a_kernels", "kernels in A", "count"), ("b_kernels", "in B", "count")]
+_LAYERS: Spec = [
+    ("name", "layer", "name"),
+    ("match", "matched by", "text"),
+    *_TIMES,
+    ("change_self_ns", "own change", "change"),
+    *_COUNTS,
+]
+_NAMED: Spec = [
+    ("name", "name", "name"),
+    ("family", "family", "text"),
+    ("match", "matched by", "text"),
+    *_TIMES,
+    *_COUNTS,
+    ("a_precision", "precision in A", "text"),
+    ("b_precision", "in B", "text"),
+]
+_NAME_HELP = "name in A and, after an arrow, in B if it differs"
+_SHORT = 72
+_MOST_ROWS = 1_500
+
+
+def table_views(comparison: Comparison) -> list[TableView]:
+    """Return the tables of layers, ops and kernels, each with the rows that change most."""
+    layers = comparison.layers.assign(name=_both(comparison.layers, "path"))
+    return [
+        _view("layers", "Layers", layers, _LAYERS),
+        *(
+            _view(name, name.capitalize(), rows.assign(name=_both(rows, "name")), _NAMED)
+            for name, rows in (("ops", comparison.ops), ("kernels", comparison.kernels))
+        ),
+    ]
+
+
+def _both(rows: pd.DataFrame, what: str) -> list[str]:
+    return [both(a, b) for a, b in zip(rows[f"a_{what}"], rows[f"b_{what}"], strict=True)]
+
+
+def _view(name: str, title: str, frame: pd.DataFrame, spec: Spec) -> TableView:
+    largest = frame["change_ns"].abs().nlargest(_MOST_ROWS).index
+    kept, tree = frame.loc[frame.index.isin(largest)], name == "layers"
+    meaning = {column.name: column.meaning for column in TABLES[f"compared_{name}"].columns} | {"name": _NAME_HELP}
+    columns, cells = [], []
+    for column, label, kind in spec:
+        unit, texts = cells_of(kept[column], kind)
+        columns.append(Column(label, unit, kind, meaning[column]))
+        cells.append([_name(text) for text in kept[column]] if kind == "name" else texts)
+    rows = [
+        _row(int(index), row, frame if tree else None)
+        for index, row in zip(kept.index, zip(*cells, strict=True), strict=True)
+    ]
+    return TableView(name, title, tuple(columns), tuple(rows), (), len(frame) - len(kept), tree, -1)
+
+
+def _name(name: str) -> Cell:
+    short, whole = shortened(name, _SHORT), printable(name)
+    return Cell(short, short, whole if short != whole else "")
+
+
+def _row(index: int, cells: tuple[Cell, ...], layers: pd.DataFrame | None) -> Row:
+    if layers is None:
+        return Row(index, cells, "")
+    layer: Any = layers.loc[index]
+    above: Any = layers.loc[layer["parent"]] if layer["parent"] >= 0 else {"a_path": "", "b_path": ""}
+    short = both(*(inside(layer[key], above[key]) for key in ("a_path", "b_path")))
+    return Row(index, cells, "", layer["depth"], layer["parent"], shortened(short, _SHORT))

@@ -1,1 +1,0 @@
-"""Reports of a comparison: page, terminal text, GitHub comment, JSON and CSV."""

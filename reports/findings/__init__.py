@@ -1,1 +1,0 @@
-"""Findings of an analysis as events in its trace, for Perfetto and Chrome's viewer."""

@@ -1,0 +1,70 @@
+"""What all reports share: names, numbers and sentences, escaping of untrusted text, files that are written whole, and
+the parts of a page.
+"""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.reports.words import numbers, page, wording
+    from tracekit.reports.words.exported import number, plain_rows, public, public_frame, records
+    from tracekit.reports.words.files import check_writable, write_atomically, write_text, written
+    from tracekit.reports.words.names import (
+        device,
+        in_sentence,
+        inside,
+        lower_first,
+        middle_truncated,
+        model,
+        printable,
+        shell_word,
+        shortened,
+        with_article,
+    )
+    from tracekit.reports.words.numbers import (
+        ABSENT,
+        BETWEEN,
+        FIRST,
+        duration,
+        measured,
+        percent,
+        quantity,
+        rows_of,
+        significant,
+        speedup,
+        times,
+        token_times,
+        tokens_per_s,
+    )
+    from tracekit.reports.words.page import asset, environment
+    from tracekit.reports.words.patterns import grouped, in_tree_order, layer_patterns, unnumbered
+    from tracekit.reports.words.replacing import (
+        check_not_input,
+        check_page,
+        check_text,
+        check_trace,
+        is_same_file,
+        mark_of,
+    )
+    from tracekit.reports.words.table_names import TABLES
+    from tracekit.reports.words.untrusted import (
+        bar,
+        block,
+        code,
+        csv_cell,
+        csv_table,
+        escaped_json,
+        folded,
+        from_csv_cell,
+        json_text,
+        paragraph,
+        printable_lines,
+        printed,
+        prose,
+        table,
+    )
+    from tracekit.reports.words.views import ROW_LIMIT, Cell, Column, Kind, Row, TableView, cells_of, table_view
+    from tracekit.reports.words.wording import abstention, explained, helpless, lines, pieces, sentences, why
+else:
+    __getattr__ = lazily(__name__, __file__)

@@ -1,0 +1,95 @@
+"""Parts of a self-contained page: assets, compressed data, and a content-security policy."""
+
+import base64
+import gzip
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+
+from tracekit.reports.words import numbers
+from tracekit.reports.words.names import in_sentence, printable
+from tracekit.reports.words.untrusted import printable_lines
+from tracekit.reports.words.wording import why
+
+
+def asset(name: str) -> str:
+    """Return the text of a file in reports/assets."""
+    return (files("tracekit.reports") / "assets" / name).read_text("utf-8")
+
+
+@cache
+def plotly_source() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs()
+
+
+@cache
+def packed_plotly() -> str:
+    return packed(plotly_source())
+
+
+def packed(text: str) -> str:
+    """Return `text` as base64 of gzip, without a time stamp: equal texts give equal results."""
+    return base64.b64encode(gzip.compress(text.encode("utf-8"), 9, mtime=0)).decode("ascii")
+
+
+def packed_json(value: Any) -> str:
+    """Return `value` as JSON, packed."""
+    return packed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def content_security_policy(*scripts: str) -> str:
+    """Return a policy that allows exactly these scripts and no network. Plotly needs inline styles."""
+    hashes = " ".join(_source_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _source_hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def _along(speedup: float, scale: float) -> float:
+    """Return the position of a speed-up on the axis from 1 to `scale`, as a fraction."""
+    return round(min(max((speedup - 1) / (scale - 1), 0.0), 1.0), 4) if scale > 1 else 0.0
+
+
+def _printable_value(value: Any) -> Any:
+    """Replace control characters in a text; markup is unchanged."""
+    return printable_lines(value) if type(value) is str else value
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Return the Jinja environment, in which every value is escaped and made printable. It compiles a template once."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tracekit.reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable_value,
+    )
+    filters: dict[str, Any] = {
+        "percent": numbers.percent,
+        "speedup": numbers.speedup,
+        "times": numbers.times,
+        "measured": numbers.measured,
+        "duration": numbers.duration,
+        "size": lambda value: numbers.quantity(value, "B"),
+        "printable": printable,
+        "in_sentence": in_sentence,
+        "why": why,
+        "along": _along,
+        "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
+    }
+    environment.filters.update(filters)
+    return environment

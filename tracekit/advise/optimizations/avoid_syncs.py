@@ -1,0 +1,158 @@
+"""Removes waits for the device in the middle of a step."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimizations.copies import is_long
+from tracekit.advise.optimizations.host_work import NOTABLE, named_causes
+from tracekit.analyzers.predict import FIXED, Baseline, HostTail, OpList, Outcome, Rows, by_values, changed, which
+from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.apply import Subject
+
+_WAITS = ("allocation",)
+_WORK_BESIDE = 0.05
+"""Fraction of a step from which other host work would be hidden by the GPU's."""
+_BRANCH = "aten::is_nonzero"
+_TRUTH = re.compile(r"^aten::(?:any|all|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
+_ROWS = "aten::nonzero"
+_BY_MASK = re.compile(r"^aten::(?:_?index(?:_put)?(?:_impl)?_?|_unsafe_index(?:_put)?)$")
+"""Calls that turn a mask into the numbers of rows first."""
+_TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
+ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
+"""Fraction of the allocation time that remains without empty_cache()."""
+
+
+class AvoidSyncs(Optimization):
+    """The host no longer waits for the device in the middle of a step.
+
+    Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end,
+    the last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only
+    compute it disappear as well, and so do the ops that find the rows of a mask (`x[mask]`), except at the low end.
+    Shapes no longer depend on values. The time of allocating and freeing disappears, except for a fifth at the low
+    end. If each step of a script that trains, or works on the host, ends in a wait that reads nothing back
+    (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and stay: see
+    `pinned-copies`. `compile` counts a graph break at each value that is read back.
+
+    *Refused* if the host does not wait within the step, and allocates next to nothing.
+    """
+
+    id = "avoid-syncs"
+    title = "No waiting for the GPU within a step"
+    fixes_mistake = True
+    costs = Costs("about the same", "unchanged", "the lines that read values back")
+    caveats = ("Values that decide what is done next have to be read; check them every so many steps.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        allocates = base.outside.total(_WAITS) > NOTABLE * base.unprofiled_ns
+        return (
+            None
+            if _avoidable(base).any() or _ends_in_wait(base) or allocates
+            else "The host does not wait within a step."
+        )
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        """Remove the copies to the host that are waited for; at best also the last one of the step."""
+        amid = _avoidable(base)
+        ops, read = base.ops, _to_host(base) & ~is_long(base) & (amid | (outcome == "high"))
+        read |= (_asked_for(base, read) | _rows_of_masks(base)) & (outcome != "low")
+        return ops.assign(
+            sync=ops.sync & ~amid,
+            name=changed(ops.name, by_values(ops), FIXED),
+            kernel_ns=np.where(read, 0.0, ops.kernel_ns),
+            host_ns=np.where(read, 0.0, ops.host_ns),
+        )
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        after = super().applied(base, outcome)
+        if base.tail and _ends_in_wait(base):
+            host_ns = base.tail.before_ns + base.tail.after_ns
+            after = replace(after, overlaps=True, tail=HostTail(before_ns=host_ns))
+        return replace(after, outside=after.outside.scaled(ALLOCATING[outcome], _WAITS))
+
+    def reason(self, base: Baseline) -> Statements:
+        waits = int(_avoidable(base).sum()) + _ends_in_wait(base)
+        if not waits:
+            return (say("avoid-allocation", of_step("time", "outside_ns", base.outside_ns(_WAITS))),)
+        return (say("avoid-syncs", of_step("waits", "launches", waits)),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return named_causes(base, ("sync", *_WAITS))
+
+    def how_to(self, base: Baseline) -> str:
+        if _ends_in_wait(base) and not _avoidable(base).any():
+            return "# no torch.cuda.synchronize() in the loop: time many steps together, or with torch.cuda.Event"
+        if not _avoidable(base).any():
+            return "# no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        if by_values(base.ops).any():
+            return (
+                "rows = weights.topk(most).indices  # a fixed number, in place of torch.where or nonzero\n"
+                'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'
+            )
+        return (
+            "total += loss.detach()  # keep it on the GPU; read it once in 100 steps with .item()\n"
+            'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'
+        )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code that reads values back, which the advice names.")
+
+
+def values_read_back(base: Baseline) -> int:
+    """Return the copies to the host within a step that the host waits for."""
+    return int((_amid(base) & _to_host(base)).sum())
+
+
+def waits_for_nothing(base: Baseline) -> int:
+    """Return the waits within a step that read neither a value nor a shape: `torch.cuda.synchronize()`."""
+    return int((_amid(base) & (base.ops.category == "kernel") & ~by_values(base.ops)).sum())
+
+
+def _amid(base: Baseline) -> Rows:
+    """Return the waits that are followed by kernels of the trace in the step; added kernels do not count."""
+    recorded = base.recorded.launched_ns.index
+    traced = np.isin(base.ops.index, recorded) if len(recorded) else np.ones(len(base.ops), dtype=bool)
+    kernels = np.flatnonzero((base.ops.category == "kernel") & traced)
+    before_last = np.arange(len(base.ops)) < (kernels[-1] if len(kernels) else 0)
+    return np.asarray(base.ops.sync & before_last)
+
+
+def _ends_in_wait(base: Baseline) -> bool:
+    """Return whether each step of a script ends in a wait that reads nothing back.
+
+    Captures and benchmarks wait to time each step: only a run that trains, or whose host does other work meanwhile,
+    should not.
+    """
+    if base.tail is None or not base.tail.asks_nothing or base.source.capture is not None:
+        return False
+    return base.trains or base.outside.total() > _WORK_BESIDE * base.unprofiled_ns
+
+
+def _avoidable(base: Baseline) -> Rows:
+    """Return the waits amid the step, except those for copies of whole tensors, which pinned memory avoids."""
+    return _amid(base) & ~is_long(base)
+
+
+def _asked_for(base: Baseline, read: Rows) -> Rows:
+    """Return the ops right before the reads of `if tensor:` that compute nothing but its truth value, of one byte; by
+    their names where the trace records no shapes."""
+    by_name = which(base.ops.name, lambda name: bool(_TRUTH.search(name)))
+    truth = np.array([cost is None or cost.write_bytes == 1 for cost in base.ops.cost], dtype=bool)
+    truth &= base.ops.costed | by_name
+    chosen = np.zeros(len(truth), dtype=bool)
+    ahead = read & (base.ops.call == _BRANCH)
+    while (ahead := np.append(ahead[1:], False) & truth & ~chosen).any():
+        chosen |= ahead
+    return chosen
+
+
+def _rows_of_masks(base: Baseline) -> Rows:
+    """Return the ops that find the rows of a mask, which the program can know beforehand."""
+    finds = which(base.ops.name, _ROWS.__eq__) & which(base.ops.call, lambda call: bool(_BY_MASK.match(call)))
+    return np.asarray(finds)
+
+
+def _to_host(base: Baseline) -> Rows:
+    return base.recorded.copies_like(base.ops, _TO_HOST)

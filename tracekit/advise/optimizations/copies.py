@@ -1,0 +1,215 @@
+"""Copies from page-locked host memory, which are faster and do not block the host."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimizations.host_work import NOTABLE
+from tracekit.advise.reasons import share_of
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import copy_ns
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
+from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.apply import ScriptChanges, Subject
+
+HIDDEN_WHEN_PINNED = Interval(0.0, 0.0, 1.0)
+"""Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
+_MAPPED = 32 << 20
+"""Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
+
+_OFFLOADED = {"offload-overlap": "it pins the memory that it prefetches."}
+
+
+_BLOCKING = "The DataLoader pins its batches; copies with non_blocking=True are a change of the script."
+
+
+class PinnedCopies(Optimization):
+    """Copies to and from page-locked host memory, which are faster and asynchronous.
+
+    Copies between the device and pageable memory take the modelled time of pinned copies (times 4, 1.1 or 1), and the
+    host does not wait for those to the device. If their size is unknown and they take 0.1 ms or more, they take 0.64,
+    0.16 or 0.04 of their time. At the high end they overlap with kernels, as for a prefetched batch, and unnamed host
+    work disappears if copies to the host are so large that their memory is mapped and unmapped for each copy.
+
+    *Refused* if such copies take less than 1 % of the step.
+    """
+
+    id = "pinned-copies"
+    title = "Pinned host memory"
+    excludes: Mapping[str, str] = _OFFLOADED
+    fixes_mistake = True
+    costs = Costs("page-locked host memory", "unchanged", "one argument")
+    caveats = ("Pinning takes time: pin once, or let the DataLoader do it in its own thread.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        rows = _pageable(base)
+        if not rows.any():
+            return "The step copies nothing from or to pageable memory."
+        return None if gains(base, rows) else "Copies of pageable memory are a negligible part of the step."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        rows = _pageable(base)
+        times = pinned_ns(base, rows, outcome)
+        pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, "HtoD")))
+        return together(pinned, rows, pick(HIDDEN_WHEN_PINNED, outcome))
+
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        mapped = (copied_bytes(base) >= _MAPPED) & copies(base, "DtoH|-> Pageable") & _pageable(base)
+        kept = 0.0 if outcome == "high" and mapped.any() else 1.0
+        return base.outside.scaled(kept, ("unexplained",))
+
+    def reason(self, base: Baseline) -> Statements:
+        rows = _pageable(base)
+        return (say("pinned-copies", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),)
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "loader = DataLoader(dataset, pin_memory=True)  # or tensor.pin_memory(), once\n"
+            'batch = batch.to("cuda", non_blocking=True)'
+        )
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        if not changes.on_cuda:
+            raise refused(self, "Only copies to a GPU need pinned memory.")
+        return replace(changes, pinned=True, caveats=(*changes.caveats, _BLOCKING))
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code that makes the inputs.")
+
+
+def _pageable(base: Baseline) -> Rows:
+    return copies(base, "Pageable")
+
+
+HIDDEN = Interval(0.3, 0.9, 1.0)
+"""Fraction of the kernels' time during which copies proceed."""
+LAYERS = 4
+"""Number of copies to the device between kernels above which a model counts as offloaded layer by layer."""
+NOTABLE_WAIT = 0.2
+"""Smallest fraction of the busy time that these copies must take."""
+
+ONE_STREAM = 1.0
+"""Smallest possible fraction of the busy time if no work can overlap."""
+
+
+class OffloadOverlap(Optimization):
+    """Offloaded weights, batches and results are copied while the GPU computes.
+
+    Four or more copies to the device between kernels are weights of a model that is offloaded layer by layer. They, and
+    those of the first layer, become pinned, and overlap with 30, 90 or 100 % of the kernels. If all work is on one
+    stream, pinned copies, such as those of inputs and results, overlap as well: a GPU copies in both directions while
+    it computes.
+
+    *Refused* if such copies take less than a fifth of the busy time.
+    """
+
+    id = "offload-overlap"
+    title = "Copies while the GPU computes"
+    fixes_mistake = True
+    costs = Costs("two buffers for copies on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
+    caveats = ("The link remains the bound: weights that fit on the GPU, quantized if necessary, need no copies.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if base.ops.kernel_ns[_waited_for(base)].sum() < NOTABLE_WAIT * base.busy_ns:
+            return "Neither copies of weights between layers nor pinned copies take a fifth of the GPU's time."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        rows = _waited_for(base)
+        times = pinned_ns(base, rows & ~copies(base, "Pinned"), outcome)
+        ahead = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~rows)
+        return together(ahead, rows, pick(HIDDEN, outcome))
+
+    def reason(self, base: Baseline) -> Statements:
+        rows = _waited_for(base)
+        return (
+            say(
+                "offload-overlap",
+                of_step("copies", "launches", int(base.ops.launches[rows].sum())),
+                share_of(base, rows),
+            ),
+        )
+
+    def how_to(self, base: Baseline) -> str:
+        if not _weights(base).any():
+            return (
+                "coming = torch.cuda.Stream()  # another for results that leave; two buffers each\n"
+                "with torch.cuda.stream(coming):  # while this batch is computed\n"
+                '    next_batch = pinned.to("cuda", non_blocking=True)\n'
+                "torch.cuda.current_stream().wait_stream(coming)"
+            )
+        return (
+            "weights = [w.pin_memory() for w in weights]  # once\n"
+            "with torch.cuda.stream(copying):  # while the layer before computes\n"
+            '    next_weights = weights[i + 1].to("cuda", non_blocking=True)\n'
+            "torch.cuda.current_stream().wait_stream(copying)"
+        )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code that offloads the model.")
+
+
+def _waited_for(base: Baseline) -> Rows:
+    """Return the copies of offloaded weights and, where all work is on one stream, pinned copies in both directions."""
+    return _weights(base) | (copies(base, "Pinned") & (base.side_by_side == ONE_STREAM))
+
+
+def _weights(base: Baseline) -> Rows:
+    """Return the copies to the device before the last kernel, if enough of them lie between kernels."""
+    kernels = np.flatnonzero(base.ops.category == "kernel")
+    places, coming = np.arange(len(base.ops)), copies(base, "HtoD|-> Device")
+    between = coming & (places > kernels.min(initial=len(places))) & (places < kernels.max(initial=-1))
+    return coming & (places < kernels.max(initial=-1)) & (between.sum() >= LAYERS)
+
+
+SLOWER = Interval(4.0, 1.1, 1.0)
+"""Time of a pinned copy relative to its modelled time. On hosts of an H100, scripts copied at 50 GB/s on most days, at
+13 GB/s on another day, and once at 9 GB/s, as fast as from pageable memory."""
+
+UNKNOWN = Interval(0.64, 0.16, 0.04)
+"""Ratio of pinned to pageable time of a long copy of unknown size: 0.03 to 0.39, median 0.16, in 19 scripts on hosts of
+an H100, with four times the median as the upper end, for a slow link."""
+UNKNOWN_SHORT = Interval(0.8, 0.5, 0.2)
+"""The same ratio for shorter copies, which take much of their time to start."""
+LONG_NS = 100_000
+"""Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""
+
+
+def copies(base: Baseline, pattern: str) -> Rows:
+    """Return the copies whose recorded name matches the pattern. Only ops that the trace recorded can match."""
+    return base.recorded.copies_like(base.ops, pattern)
+
+
+def copied_bytes(base: Baseline) -> npt.NDArray[np.float64]:
+    """Return the bytes that each op's copy moves over the link, by shapes or as the driver recorded; 0 if unknown."""
+    by_shapes = [cost.write_bytes if cost is not None else 0 for cost in base.ops.cost]
+    return np.where(base.ops.costed, by_shapes, base.recorded.copied_bytes(base.ops)).astype(np.float64)
+
+
+def pinned_ns(base: Baseline, rows: Rows, outcome: Outcome) -> npt.NDArray[np.float64]:
+    """Return the kernel time of each op if these copies used pinned memory: at most what was recorded."""
+    recorded, sizes = base.ops.kernel_ns, copied_bytes(base)
+    times = recorded * np.where(recorded >= LONG_NS, pick(UNKNOWN, outcome), pick(UNKNOWN_SHORT, outcome))
+    for place in (rows & (sizes > 0)).nonzero()[0]:
+        times[place] = copy_ns(int(sizes[place]), base.gpu, "pinned") * pick(SLOWER, outcome)
+    return np.where(rows, np.minimum(recorded, times), recorded)
+
+
+def is_long(base: Baseline) -> Rows:
+    """Return the copies between host and device that move a tensor rather than a value, by their time."""
+    return copies(base, "HtoD|DtoH|Pageable|Pinned") & (base.ops.kernel_ns >= LONG_NS)
+
+
+def gains(base: Baseline, rows: Rows) -> bool:
+    """Return whether these copies take a notable fraction of the step."""
+    return float(base.ops.kernel_ns[rows].sum()) > NOTABLE * base.unprofiled_ns
+
+
+def together(ops: OpList, rows: Rows, hidden: float) -> OpList:
+    """Return the op list in which this fraction of the other work's time hides the rows."""
+    moved, rest = float(ops.kernel_ns[rows].sum()), float(ops.kernel_ns[~rows].sum())
+    left = max(0.0, moved - hidden * rest) / moved if moved else 1.0
+    return ops.assign(kernel_ns=np.where(rows, ops.kernel_ns * left, ops.kernel_ns))

@@ -1,0 +1,179 @@
+"""Replays one CUDA graph instead of launching each kernel."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
+from tracekit.advise.optimizations.compiled_code import advice as mask_advice
+from tracekit.advise.optimizations.compiled_code import forward_passes, guards_ns
+from tracekit.advise.optimizations.host_work import named_causes
+from tracekit.advise.optimizations.static_cache import on_static_cache
+from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, by_values, is_compiled, masks, pick, version_of
+from tracekit.analyzers.results import Costs, Statements
+from tracekit.apply import ScriptChanges, Subject
+
+REPLAY_NS = Interval(80_000, 30_000, 12_000)
+"""Host time to replay a graph and to copy its static inputs."""
+KEPT_GUARDS = Interval(0.9, 0.45, 0.0)
+"""Fraction of the host time of entering compiled code that remains before the replay: its guards, in mode
+"reduce-overhead", without the checks in the code. In 11 of 12 small rows of blind rounds 02 to 06, the unexplained host
+time was 0.3 to 0.9 of it (median 0.46); nothing remains if the step is recorded by hand (`torch.cuda.graph`)."""
+NODE_NS = Interval(1_300, 350, 100)
+"""Idle time between two dependent kernels of a graph: 0.3 us between 736 and 810 profiled kernels (BERT-large,
+ViT-large on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
+DIVIDED = (2, 9)
+"""The first version of PyTorch whose compiled code divides a graph around work of the host (inductor's
+graph_partition)."""
+BESIDE = Interval(0.0, 0.5, 1.0)
+"""Overlap of kernels in several streams that no longer wait for launches, in the logarithm: none at the low end, half
+as expected, and at the high end as much as the streams and the GPU's rates allow."""
+
+
+class Graphed(Optimization):
+    """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
+
+    after = ("avoid-syncs",)  # a graph cannot record a wait
+    keeps_streams = True
+    """Whether the step's work stays on its streams, which then run concurrently."""
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        after = super().applied(base, outcome)
+        beside = after.side_by_side ** pick(BESIDE, outcome) if self.keeps_streams else 1.0
+        ops = after.ops.assign(kernel_ns=after.ops.kernel_ns * beside)
+        return replace(after, ops=ops, side_by_side=1.0, gap_ns=pick(NODE_NS, outcome))
+
+
+class CUDAGraphs(Graphed):
+    """One replay of a CUDA graph in place of a launch per kernel.
+
+    All host time becomes one replay per forward pass (30 µs, 12 to 80), and kernels follow each other after 0.35 µs
+    (0.1 to 1.3). Compiled code keeps 0.45 (0 to 0.9) of the host time of its guards. Kernels of several streams run
+    concurrently. While decoding, a graph needs a static cache: it saves the copies of the growing cache and adds index
+    ops, masks and repeated keys as kernels (TinyLlama, 8 sequences, H200: 50 µs per layer).
+
+    *Hurts* only with masks that are built while tracing (see compile).
+
+    *Refused* where the run replays graphs already; for training, which needs `make_graphed_callables` by hand; where
+    the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record (the
+    test whether all values of a mask are true is allowed, because transformers skips it during capture); where the host
+    waits for the device in the middle of a step (`torch.cuda.synchronize()`); where shapes depend on values
+    (`nonzero`); and where unfused attention copies its mask from the host. In compiled code, numbers of the host are
+    constants, and from PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
+    """
+
+    id = "cuda-graphs"
+    title = "CUDA graphs"
+    aliases: tuple[str, ...] = ("graphs",)
+    costs = Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed")
+    switches: Mapping[str, str] = {
+        "vllm": "vllm serve MODEL  # without --enforce-eager",
+        "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
+    }
+    caveats: tuple[str, ...] = (
+        "Shapes and addresses must stay the same: decoding needs a static KV cache.",
+        "The graph's memory is not available to other work.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports("cuda-graphs"):
+            return f"{base.gpu.name} cannot replay graphs of kernels."
+        if base.running.is_graphed:
+            launches = base.running.graph_launches
+            return f"The kernels of a step are already replayed by {launches} graph launch{'es' * (launches != 1)}."
+        if base.graph_use.falls_back:
+            return "The run already requests CUDA graphs, and does not replay them: see graph-not-replaying."
+        if base.trains:
+            return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
+        waits = int((_waited_for(base) & ~_between_parts(base)).sum())
+        if waits:
+            return (
+                f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
+                "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
+            )
+        shapes = int(by_values(base.ops).sum())
+        if shapes:
+            return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
+        stops = waits_for_nothing(base)
+        if stops:
+            often = "Once" if stops == 1 else f"{stops} times"
+            return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
+        if masks.from_the_host(base):
+            return (
+                "While a step is recorded, the model makes its attention mask from a number on the host, which a "
+                "graph cannot record: use sdpa, or compile it first."
+            )
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        divided = base.ops.index[_between_parts(base)]
+        base = replace(base, ops=_recorded(base, outcome))
+        between = np.isin(base.ops.index, divided)
+        host = np.where(between, base.ops.host_ns, 0.0)
+        replays = pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum())
+        host[0] += self.guarded_ns(base, outcome) + replays + base.other_host_ns
+        return base.ops.assign(host_ns=host, sync=between)
+
+    def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
+        """Return the host time of the guards before the replay, in nanoseconds."""
+        return pick(KEPT_GUARDS, outcome) * guards_ns(base, outcome) if is_compiled(base) else 0.0
+
+    def reason(self, base: Baseline) -> Statements:
+        return (say("cuda-graphs", idle(base)),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        each = base.launching_ns / base.ops.launches.sum()
+        return (
+            say("work-of-a-step", launches(base), busy(base), latency(base)),
+            say("host-time-per-launch", of_step("host", "launch_host_ns", each)),
+            *named_causes(base, ("planning",)),
+        )
+
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        return mask_advice(self, base)
+
+    def how_to(self, base: Baseline) -> str:
+        return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        if not changes.on_cuda:
+            raise refused(self, "Graphs need a CUDA device.")
+        return replace(changes, graphs=True)
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.on_cuda or subject.training:
+            raise refused(self, "Graphs need a CUDA device, and a training step can only be recorded by hand.")
+        return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
+
+
+def _recorded(base: Baseline, outcome: Outcome) -> OpList:
+    """Return the op list on the static cache that a graph needs, with the masks that capturing creates."""
+    static = replace(base, ops=on_static_cache(base, outcome))
+    return masks.traced(static, outcome)
+
+
+def _waited_for(base: Baseline) -> Rows:
+    """Select the copies between host and device between the kernels of a step.
+
+    Inputs before the kernels and results after them are not part of a graph. Neither are the decisions between passes
+    while generating.
+    """
+    capture, ops = base.source.capture, base.ops
+    category, row = ops.category, np.arange(len(ops))
+    kernels = np.flatnonzero(category == "kernel")
+    if not len(kernels) or (capture and capture.workload == "generate"):
+        return np.zeros(len(ops), dtype=bool)
+    amid = (row >= kernels[0]) & (row < kernels[-1])
+    waits: Rows = amid & (category == "memcpy") & ops.sync
+    return waits & ~masks.asked(ops) if waits.any() else waits
+
+
+def _between_parts(base: Baseline) -> Rows:
+    """Select the copies to the device around which compiled code divides its graph. An unknown PyTorch is a new one."""
+    divides = is_compiled(base) and (version_of(base, "torch") or DIVIDED) >= DIVIDED
+    waits = _waited_for(base) & divides
+    return waits & base.recorded.copies_like(base.ops, "HtoD") if waits.any() else waits

@@ -1,0 +1,152 @@
+"""fp8 GEMMs: weights are stored in fp8, and activations are scaled and cast row by row."""
+
+from collections.abc import Mapping
+from typing import Self
+
+from tracekit.advise.optimization import refused
+from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
+from tracekit.advise.optimizations.weight_only import from_pretrained, other_formats
+from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.predict import (
+    TORCHAO,
+    Baseline,
+    Extra,
+    LinearProduct,
+    Outcome,
+    linear_product,
+    moving,
+    pick,
+    which,
+)
+from tracekit.analyzers.results import Costs
+from tracekit.apply import Subject, quantized
+
+ROW_STREAM = Interval(0.6, 0.75, 1.0)
+TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
+"""Rate of the GEMM relative to its model. With one scale per row it uses CUTLASS's kernel; with one scale per tensor
+it uses cuBLASLt's, whose tiles are inefficient for few rows. From a published decode of Llama-3.1-8B on an H100."""
+
+_CONFIG = "Float8DynamicActivationFloat8WeightConfig"
+_FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or use fp8-dynamic:per-tensor."
+
+
+class FP8Dynamic(DynamicQuantization):
+    """Weights in fp8, activations scaled and cast to fp8 before each GEMM (torchao).
+
+    GEMMs run at 0.75 (0.6 to 1.0) of the fp8 rate, on tiles of at least 16 rows. Before each one, the input is
+    scaled and cast row by row: seven launches in eager code and the host time of 45 (25 to 55) plain launches in
+    torchao (245 µs per layer on an H200 host); compiled, one launch. `fp8-dynamic:per-tensor` uses one scale, a second
+    reduction, and cuBLASLt's kernels (0.5 of the rate). torchao scales rows of bf16 weights only.
+
+    *Hurts* with few rows (published: a decode of Llama-3.1-8B on an H100, 0.92 times as fast per tensor, 1.22 per row;
+    the rates above are from it), and in host-bound steps.
+
+    *Refused* before sm89, and for fp16 unless `per-tensor`.
+    """
+
+    id = "fp8-dynamic"
+    title = "fp8 GEMMs, dynamic scales"
+    aliases = ("fp8",)
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
+    switches: Mapping[str, str] = {
+        "vllm": "vllm serve MODEL --quantization fp8",
+        "sglang": "python -m sglang.launch_server --model-path MODEL --quantization fp8",
+    }
+    precision = "fp8"
+    needs = "float8-dynamic"
+    dispatch = Interval(55.0, 45.0, 25.0)
+    excludes: Mapping[str, str] = other_formats("fp8-dynamic")
+    caveats = (
+        "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",
+        "Few rows lose: the GEMM waits for a quantising kernel that takes as long as it saves.",
+        "Outputs change in the second digit; check quality.",
+    )
+
+    def __init__(self, per_tensor: bool = False) -> None:
+        self.per_tensor, self.granularity = per_tensor, "PerTensor" if per_tensor else "PerRow"
+        self.stream = TENSOR_STREAM if per_tensor else ROW_STREAM
+
+    def with_argument(self, argument: str) -> Self:
+        if argument not in ("per-row", "per-tensor"):
+            raise InputError(f"{argument!r} is not a granularity.", "", "Write fp8-dynamic:per-row or :per-tensor.")
+        return type(self)(argument == "per-tensor")
+
+    def objection(self, base: Baseline) -> str | None:
+        fp16 = which(base.ops.cost, lambda cost: linear_product(cost) is not None and cost.precision == "fp16")
+        return super().objection(base) or (_FP16 if fp16.any() and not self.per_tensor else None)
+
+    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        """Return the kernels before each GEMM.
+
+        With a single scale, the largest element is found in two passes over the whole tensor.
+        """
+        passes = super()._before(product, outcome)
+        second = Extra(TORCHAO + "amax", moving(4096, 4, "fp32", "reduction"))
+        return [*passes[:2], second, *passes[2:]] if self.per_tensor else passes
+
+    def how_to(self, base: Baseline) -> str:
+        return from_pretrained(f"{_CONFIG}(granularity={self.granularity}())", also=self.granularity)
+
+    def apply(self, subject: Subject) -> Subject:
+        if subject.settings.dtype == "fp16" and not self.per_tensor:
+            raise refused(self, _FP16)
+        return quantized.with_torchao(subject, _CONFIG, granularity=self.granularity)
+
+
+FEWEST_ROWS = 17
+"""torch._int_mm needs more than 16 rows. With fewer, weights are widened, and the GEMM is computed in int32
+without tensor cores."""
+
+INT_MM = Interval(110.0, 75.0, 30.0)
+"""Host time around torch._int_mm in eager code, in plain launches: layers of Llama-1B and Mistral-7B take 440 and
+580 us more for 512 rows than for one, on the host of an H200."""
+_FALLBACK_BYTES = 16
+"""Bytes written and read per weight in that case: widened to int32 (4), times the input (4 read, 4 written), summed
+(4 read)."""
+
+
+class Int8Dynamic(DynamicQuantization):
+    """Weights in int8, activations scaled and cast to int8 before each GEMM (torchao).
+
+    As fp8-dynamic, with two more launches that scale the int32 sums, the host time of 130 (80 to 170) plain launches in
+    torchao, and of 75 (30 to 110) more around the int8 GEMM (700 and 1,100 to 1,300 µs per layer on an H200 host).
+    For up to 16 rows there is no int8 GEMM: the weights are widened to int32, multiplied and summed, 16 bytes per
+    weight.
+
+    *Hurts* while decoding (published: 0.09 times as fast).
+    """
+
+    id = "int8-dynamic"
+    title = "int8 GEMMs, dynamic scales"
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
+    precision = "int8"
+    needs = "int8-tensor"
+    dispatch = Interval(170.0, 130.0, 80.0)
+    stream = Interval(0.6, 0.8, 1.0)
+    excludes: Mapping[str, str] = other_formats("int8-dynamic")
+    caveats = (
+        "Compile with it: eager code quantises each input in seven kernels and much Python, and scales in two.",
+        f"Fewer than {FEWEST_ROWS} rows (decoding) have no int8 GEMM, and lose by far.",
+    )
+
+    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        quantise = super()._before(product, outcome)
+        if product.rows >= FEWEST_ROWS:
+            entered = Extra(quantise[-1].name, quantise[-1].cost, host=quantise[-1].host + pick(INT_MM, outcome))
+            return [*quantise[:-1], entered]
+        widened = moving(product.weights, _FALLBACK_BYTES * product.weights, "fp32", "other")
+        return [*quantise, Extra(TORCHAO + "mul (int32)", widened)]
+
+    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        """Return the kernels that multiply the int32 sums by the scales of rows and weights."""
+        out = product.rows * product.outputs
+        return [
+            Extra(TORCHAO + "mul", moving(4 * out, 4 * out, "fp32")),
+            Extra(TORCHAO + "mul", moving(4 * out, 2 * out, "bf16")),
+        ]
+
+    def how_to(self, base: Baseline) -> str:
+        return from_pretrained("Int8DynamicActivationInt8WeightConfig()")
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_torchao(subject, "Int8DynamicActivationInt8WeightConfig")

@@ -1,0 +1,161 @@
+"""Base class of optimizations that remove host work outside the model.
+
+A simulated step without that work is the bound.
+"""
+
+from abc import abstractmethod
+
+from tracekit.advise.optimization import Optimization, refused
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
+from tracekit.analyzers.results import Costs, Evidence, Statement, Statements, of_step, say
+from tracekit.apply import Subject
+
+NOTABLE = 0.01
+"""Host work below this fraction of a step is ignored."""
+_NAMED = 3
+
+
+class LessHostWork(Optimization):
+    """Reduces the host work of some causes; at best it disappears, as far as the critical path allows."""
+
+    fixes_mistake = True
+    causes: tuple[str, ...]
+    names_function = True
+    """Whether the reason names the function that takes most of the time."""
+    nothing: str
+    """Why it is refused without such work."""
+
+    def reduced(self, base: Baseline) -> tuple[str, ...]:
+        """Return the causes whose host work it reduces in this run."""
+        return self.causes
+
+    def objection(self, base: Baseline) -> str | None:
+        return None if base.outside.total(self.reduced(base)) > NOTABLE * base.unprofiled_ns else self.nothing
+
+    @abstractmethod
+    def left(self, base: Baseline, outcome: Outcome) -> float:
+        """Return the fraction of the work that remains on the critical path, 0 to 1."""
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        return base.ops
+
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        return base.outside.scaled(self.left(base, outcome), self.reduced(base))
+
+    def reason(self, base: Baseline) -> Statements:
+        causes = self.reduced(base)
+        time = base.outside_ns(causes)
+        share = min(time / max(base.unprofiled_ns, 1.0), 1.0)
+        spent = say(self.id, of_step("time", "outside_ns", time), of_step("share", "outside_share", share))
+        return (spent, *(most_of_it(base, causes) if self.names_function else ()))
+
+    def evidence(self, base: Baseline) -> Statements:
+        return named_causes(base, self.reduced(base))
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code around the model, which the advice shows.")
+
+
+def most_of_it(base: Baseline, causes: tuple[str, ...]) -> Statements:
+    """Return the function that takes at least half of the time of these causes; empty if none does."""
+    rows = base.host_causes[base.host_causes["cause"].isin(causes)]
+    sums = rows.groupby("name")["idle_ns"].sum()
+    if not len(sums) or not sums.idxmax() or 2 * sums.max() < sums.sum():
+        return ()
+    name = str(sums.idxmax())
+    return (say("most-of-it", Evidence("name", name, "host_causes", "name", name)),)
+
+
+def named_causes(base: Baseline, causes: tuple[str, ...]) -> Statements:
+    """Return the names with most time among these causes: the function, and its caller."""
+    named = base.host_causes[base.host_causes["cause"].isin(causes) & (base.host_causes["name"] != "")]
+    sums = named.groupby(["name", "location", "caller"], sort=False)["idle_ns"].sum().reset_index()
+    top = sums.nlargest(_NAMED, "idle_ns")
+    columns = (top[column] for column in ("name", "location", "caller", "idle_ns"))
+    rows = zip(*columns, strict=True)
+    return tuple(_named(str(name), str(place), str(caller), float(ns)) for name, place, caller, ns in rows)
+
+
+def _named(name: str, location: str, caller: str, ns: float) -> Statement:
+    cell = Evidence("name", name, "host_causes", "name", name)
+    values = [cell, Evidence("time", ns, "host_causes", "idle_ns", name)]
+    if location:
+        values.append(Evidence("location", location, "host_causes", "location", name))
+    if caller:
+        values.append(Evidence("caller", caller, "host_causes", "caller", name))
+    kind = "host-cause" + ("-at" if location else "") + ("-by" if caller else "")
+    return say(kind, *values)
+
+
+MOVED = {"low": 0.9, "expected": 0.97, "high": 1.0}
+"""Fraction of a function's time that disappears once it runs on the GPU: 0.95, 0.96, 0.97 and all of it in four scripts
+on an H100."""
+UNNAMED = 0.25
+"""Fraction of a step above which time in which the host recorded nothing counts as code outside the model. The
+recording itself and unnamed pauses took up to 0.08 of a step in sixty traces."""
+_PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
+_UNNAMED_CAUSE = ("unexplained",)
+_RESIZES = r"zoom|resize|interpolat|PIL|Image\."
+_VIDEO = r"video|decord|av\.|cv2|imageio"
+
+
+class Preprocessing(LessHostWork):
+    """Host code around and inside the model moves to the GPU or out of the step, or is removed.
+
+    Counted are functions outside the model and long stretches of Python inside it; without Python stacks, the time in
+    which the host recorded nothing, if that is a quarter of a step. 0.97 of this time is expected to disappear; at the
+    high end all of it, at the low end nine tenths of the largest named function's time. The evidence names the
+    functions, their callers, files and lines.
+
+    *Refused* if they take less than 1 % of the step.
+    """
+
+    id = "preprocessing"
+    title = "Preprocessing off the critical path"
+    costs = Costs("the raw inputs", "rounding, if other code resizes", "the code around the model")
+    causes = ("preprocessing", "python")
+    nothing = "No function of the host outside the model's ops takes a notable part of the step."
+    caveats = ("Resizing on the GPU may round otherwise than on the CPU: compare the model's answers.",)
+
+    def reduced(self, base: Baseline) -> tuple[str, ...]:
+        return (*self.causes, *_UNNAMED_CAUSE) if _unnamed(base) else self.causes
+
+    def left(self, base: Baseline, outcome: Outcome) -> float:
+        """Return the fraction of the work that remains; at worst, only the largest function is moved."""
+        return 1 - MOVED[outcome] * (_largest_share(base, self.reduced(base)) if outcome == "low" else 1.0)
+
+    def reason(self, base: Baseline) -> Statements:
+        return (*super().reason(base), *((say("host-work-unnamed"),) if _unnamed(base) else ()))
+
+    def how_to(self, base: Baseline) -> str:
+        if _unnamed(base):
+            return "with torch.profiler.profile(with_stack=True) as profiler:  # names the functions, with their lines"
+        rows = base.host_causes[base.host_causes["cause"].isin(self.causes)]
+        names = (rows["name"].astype(str) + " " + rows["caller"].astype(str)).str
+        if names.contains(_PROCESSOR, case=False).any():
+            return (
+                "processor = AutoProcessor.from_pretrained(name, use_fast=True)\n"
+                'inputs = processor(images=images, device="cuda", return_tensors="pt")'
+            )
+        if names.contains(_VIDEO, case=False).any():
+            return 'decoder = torchcodec.decoders.VideoDecoder(path, device="cuda")'
+        if names.contains(_RESIZES, case=False).any():
+            return 'images = torch.nn.functional.interpolate(images.to("cuda"), size=size, mode="bilinear")'
+        return "# with torch ops on the GPU, once before the loop, or in workers: DataLoader(dataset, num_workers=8)"
+
+
+def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:
+    """Return the largest named function's fraction of the work, 0 to 1."""
+    rows = base.host_causes[base.host_causes["cause"].isin(causes)]
+    times = rows.groupby("name")["idle_ns"].sum()
+    named = times[times.index != ""]
+    return float(named.to_numpy().max(initial=0.0) / times.sum()) if times.sum() else 1.0
+
+
+def _unnamed(base: Baseline) -> bool:
+    """Return whether the host recorded nothing for a large part of the step, and the GPU waited meanwhile.
+
+    In a trace without events of the host, idle time has no cause: nothing shows that this code kept the GPU waiting.
+    """
+    waited = base.host_causes["cause"].isin(_UNNAMED_CAUSE).any()
+    return bool(waited) and base.outside.total(_UNNAMED_CAUSE) > UNNAMED * base.unprofiled_ns

@@ -1,0 +1,193 @@
+"""Training with autocast: GEMMs in 16 bits, weights and sensitive sums in 32 bits."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimizations.half_precision import half_type
+from tracekit.advise.reasons import largest, of_step, say, share_of
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import (
+    Baseline,
+    Extra,
+    OpList,
+    Outcome,
+    Rows,
+    in_precision,
+    moving,
+    narrowed,
+    now_in,
+    pick,
+    retimed,
+    retimed_by_name,
+    where,
+    with_extras,
+)
+from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.apply import ScriptChanges, Subject
+from tracekit.capture import TORCH_NAMES
+
+_PRODUCTS = ("gemm", "convolution", "attention")
+_FOLLOW = ("pointwise", "copy", "gather")
+"""Families that compute in the dtype of their inputs, which GEMMs then produce in 16 bits."""
+_WIDE = ("fp32", "tf32")
+_CAST_HOST = Interval(1.5, 1.0, 0.7)
+"""Host time of a cast that autocast adds, in plain launches."""
+_FURTHER = Interval(2.0, 1.5, 1.0)
+"""Additional casts for each GEMM with weights: of the bias, and of half of the other operands, which a norm or a sum
+computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such GEMMs."""
+_BIAS = 16_384
+"""Bytes of a bias of usual width, whose cast takes as long as its launch."""
+_UNSCALED = "Gradients were not scaled: the gain is measured, and the loss may underflow without a GradScaler."
+_KEPT = Interval(0.8, 0.65, 0.5)
+"""Activations kept, relative to training in 32 bits: inputs of GEMMs are halved, those of norms and losses are not."""
+
+
+class MixedPrecision(Optimization):
+    """Training with `torch.autocast`: GEMMs in 16 bits, weights, norms and losses in 32.
+
+    The type is bf16 where the GPU supports it, otherwise fp16 with a `GradScaler`. It is recommended in place of
+    `half-precision` where a run trains, because weights in 16 bits lose small updates. The prediction narrows GEMMs
+    and the elementwise ops on their results, and adds the casts of each weight, and the launches of those of biases,
+    gradients and half of the other operands. At the lower end, elementwise ops stay in 32 bits and all other operands
+    are cast. Activations shrink to 0.65. Without shapes in the trace, the names of kernels (`sgemm`, `tf32`) show which
+    GEMMs are in 32 bits, and only these are narrowed.
+
+    *Hurts* small, host-bound models, because casts are additional launches.
+
+    `tracekit verify` measures it in its own training loop, and around the forward pass of a script's model.
+    """
+
+    id = "mixed-precision"
+    title = "Mixed precision (autocast)"
+    reads_costs = True
+    costs = Costs("activations about two thirds, a 16-bit copy of weights", "as in 32 bits, usually", "two lines")
+    excludes: Mapping[str, str] = {"half-precision": "its weights are in 16 bits, these stay in 32."}
+    caveats = ("Compare the loss curves of a few hundred steps before you rely on it.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.trains:
+            return "The run does not train: half-precision needs no autocast."
+        if not _wide_products(base).any():
+            return "The GEMMs are already in 16 bits."
+        if not base.gpu.supports("fp16-tensor") and base.gpu.vendor == "nvidia":
+            return f"{base.gpu.name} has no units for 16 bits."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        to = half_type(base.gpu)
+
+        def changed(cost: Cost) -> Cost:
+            follows = outcome != "low" and cost.family in _FOLLOW
+            return narrowed(cost, to) if cost.family in _PRODUCTS or follows else cost
+
+        rows = (_wide_products(base) & base.ops.costed).nonzero()[0]
+        casts = {int(row): _casts(base.ops.cost[row], outcome) for row in rows}
+        ops = retimed_by_name(base, retimed(base.ops, changed, base.gpu, outcome), to, outcome)
+        return with_extras(replace(base, ops=ops), {row: extras for row, extras in casts.items() if extras}, {})
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return now_in(super().applied(base, outcome), half_type(base.gpu))
+
+    def reason(self, base: Baseline) -> Statements:
+        precision = of_step("precision", "precision", half_type(base.gpu))
+        return (say("mixed-precision", share_of(base, _wide_products(base)), precision),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, _wide_products(base))
+
+    def how_to(self, base: Baseline) -> str:
+        to = half_type(base.gpu)
+        forward = f'with torch.autocast("cuda", dtype=torch.{TORCH_NAMES[to]}):\n    loss = model(**inputs).loss'
+        if to == "bf16":
+            return f"{forward}\nloss.backward()  # with Trainer: TrainingArguments(bf16=True)"
+        scaled = "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()"
+        return f'scaler = torch.amp.GradScaler("cuda")\n{forward}\n{scaled}'
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        """Add a 16-bit copy of the weights during the step, and shrink the activations."""
+        kept = round(before.activations * pick(_KEPT, "expected"))
+        return replace(before, activations=kept + before.weights // 2)
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        unscaled = (_UNSCALED,) if changes.half_type == "fp16" else ()
+        return replace(changes, autocast=changes.half_type, caveats=(*changes.caveats, *unscaled))
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.training or subject.settings.dtype not in _WIDE:
+            raise refused(self, "It is for training with weights in 32 bits.")
+        return replace(subject, autocast=subject.half_type).with_own_weights()
+
+
+def _wide_products(base: Baseline) -> Rows:
+    known = where(base.ops, lambda cost: cost is not None and cost.family in _PRODUCTS and cost.precision in _WIDE)
+    return known | in_precision(base, *_WIDE)
+
+
+def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
+    """Return the casts around a GEMM: of a weight, which autocast caches during the step, or of its gradient, and of
+    a bias; at worst also of its whole other operand."""
+    host = pick(_CAST_HOST, outcome)
+    weight = [Extra("aten::_to_copy", moving(cost.weight_bytes, cost.weight_bytes / 2, "fp32", "copy"), host=host)]
+    others = max(cost.read_bytes - cost.weight_bytes, 0) if outcome == "low" else _BIAS
+    beside = host * (pick(_FURTHER, outcome) if cost.weight_bytes else 1.0)
+    rest = [Extra("aten::_to_copy", moving(others, others / 2, "fp32", "copy"), host=beside)]
+    return (weight if cost.weight_bytes else []) + (rest if others and (cost.weight_bytes or outcome == "low") else [])
+
+
+class TF32(Optimization):
+    """fp32 GEMMs on tensor cores, at the TF32 peak. The bytes stay the same.
+
+    *Refused* on GPUs before compute capability 8.0.
+    """
+
+    id = "tf32"
+    title = "TF32 GEMMs"
+    reads_costs = True
+    costs = Costs("unchanged", "3 decimal digits in GEMMs", "one line")
+    caveats = ("GEMMs keep 10 bits of mantissa; sums stay in fp32.",)
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports("tf32"):
+            return f"{base.gpu.name} has no TF32 (it came with compute capability 8.0)."
+        if not _fp32_products(base).any():
+            return "No GEMM runs in fp32."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        return retimed_by_name(base, retimed(base.ops, _with_tf32, base.gpu, outcome), "tf32", outcome)
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        return now_in(super().applied(base, outcome), "tf32")
+
+    def reason(self, base: Baseline) -> Statements:
+        return (say("tf32", share_of(base, _fp32_products(base))),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        return largest(base, _fp32_products(base))
+
+    def how_to(self, base: Baseline) -> str:
+        return 'torch.set_float32_matmul_precision("high")'
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        if not changes.on_cuda:
+            raise refused(self, "It applies only to GEMMs on tensor cores.")
+        return replace(changes, tf32=True)
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.on_cuda or subject.settings.dtype != "fp32":
+            raise refused(self, "It applies only to fp32 GEMMs on tensor cores.")
+        return replace(subject, settings=replace(subject.settings, dtype="tf32")).with_own_weights()
+
+
+def _fp32_products(base: Baseline) -> Rows:
+    return where(base.ops, _is_fp32_product) | in_precision(base, "fp32")
+
+
+def _is_fp32_product(cost: Cost | None) -> bool:
+    return cost is not None and cost.family in ("gemm", "convolution") and cost.precision == "fp32"
+
+
+def _with_tf32(cost: Cost) -> Cost:
+    return replace(cost, precision="tf32") if _is_fp32_product(cost) else cost

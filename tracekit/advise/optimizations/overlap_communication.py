@@ -1,0 +1,79 @@
+"""Overlaps collectives with kernels."""
+
+import numpy as np
+
+from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimizations.copies import together
+from tracekit.advise.reasons import share_of
+from tracekit.analyzers.attribute import is_communication
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, present
+from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.apply import Subject
+
+HIDDEN = Interval(0.2, 0.5, 1.0)
+"""Fraction of the kernels' time during which collectives proceed: that of the backward pass; at best, the whole
+time."""
+NOTABLE = 0.05
+SLOW = 0.3
+"""Fraction of the link's rate. A large collective below it is limited by its link or by other ranks."""
+
+
+class OverlapCommunication(Optimization):
+    """Collectives overlap with kernels, over the fastest links.
+
+    Exposed collectives proceed during 20, 50 or 100 % of the other kernels' time. The reason reports a rate below 30 %
+    of the link's, which is due to the link or a slower rank.
+
+    *Refused* if less than 5 % of the step is exposed communication.
+    """
+
+    id = "overlap-communication"
+    title = "Collectives behind computation"
+    fixes_mistake = True
+    costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")
+    caveats = (
+        "Collectives take SMs and bandwidth from kernels that run at the same time.",
+        "A collective that waits for a slower rank is fixed on that rank: compare the ranks' traces.",
+    )
+
+    def objection(self, base: Baseline) -> str | None:
+        rows = _collectives(base)
+        if not rows.any():
+            return "The step has no collectives."
+        exposed = float(base.ops.kernel_ns[rows].sum())
+        return None if exposed > NOTABLE * base.unprofiled_ns else "Hardly any communication is exposed."
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        return together(base.ops, _collectives(base), pick(HIDDEN, outcome))
+
+    def reason(self, base: Baseline) -> Statements:
+        rate, link = _bus_gbs(base), base.gpu.nvlink_gbs / 2 or base.gpu.pcie_gbs
+        statements = (say("overlap-communication", share_of(base, _collectives(base))),)
+        if rate and rate < SLOW * link:
+            rates = of_step("rate", "link_bytes", rate * 1e9), of_step("link", "link_bytes", link * 1e9)
+            return (*statements, say("slow-link", *rates))
+        return statements
+
+    def how_to(self, base: Baseline) -> str:
+        return (
+            "model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)\n"
+            "with model.no_sync(): ...  # in all but the last step of gradient accumulation\n"
+            "# NCCL_DEBUG=INFO says which link the ranks use"
+        )
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the code that distributes the model.")
+
+
+def _collectives(base: Baseline) -> Rows:
+    return present(base.ops.message) | is_communication(base.ops.name)
+
+
+def _bus_gbs(base: Baseline) -> float:
+    """Return the rate in GB/s at which links carried large collectives, by their exposed time; 0 if unknown."""
+    rows = base.ops[present(base.ops.message)]
+    known = np.array([message.known for message in rows.message], dtype=bool)
+    moved = sum(message.carried for message in rows.message[known])
+    time = float(rows.kernel_ns[known].sum())
+    return moved / time if time else 0.0

@@ -1,0 +1,130 @@
+"""Adds recommendations, a plan and all considered optimizations to an analysis."""
+
+from dataclasses import replace
+from itertools import takewhile
+
+from tracekit.advise.catalogue import OPTIMIZATIONS
+from tracekit.advise.fitting import memory_fit
+from tracekit.advise.outcomes import start_of
+from tracekit.advise.predicted import advise, refused, unpredicted
+from tracekit.advise.search import Search
+from tracekit.analyzers.predict import Baseline, fusion_plan
+from tracekit.analyzers.results import Analysis, Considered, MemoryFit, PredictedBaseline, Verification
+from tracekit.analyzers.trace import problems
+from tracekit.reports.words import duration
+
+
+def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
+    """Return the analysis with recommendations, the plan, and everything considered.
+
+    The recommendations begin with the steps of the plan. The others follow by expected gain: first those for latency,
+    then those for throughput, and last those with a requirement that the run does not meet. If the simulation of the
+    unmodified step does not reproduce it, no gain is predicted and nothing is recommended.
+    """
+    if base is None:
+        return replace(analysis, considered=_nothing_to_predict(analysis))
+    start = start_of(base)
+    if not start.understood:
+        return _without_predictions(analysis, base, start)
+    advice = advise(base)
+    return replace(
+        analysis,
+        bound=analysis.bound.with_idle(start.idle_share),
+        recommendations=advice.recommendations,
+        considered=advice.considered,
+        plan=advice.plan,
+        fusion_plan=fusion_plan(base),
+        predicted_work=advice.predicted_work,
+        predicted_from=start,
+        memory_fit=advice.memory_fit,
+        problems=problems.concat(analysis.problems, problems.table(fit_problems(advice.memory_fit))),
+    )
+
+
+def _without_predictions(analysis: Analysis, base: Baseline, start: PredictedBaseline) -> Analysis:
+    """Return the analysis of a step that the simulation does not reproduce: objections and memory, but no gains."""
+    assert start.failed
+    fit, _ = memory_fit(Search(base))
+    detail = f"{duration(start.failed.simulated_us)} instead of {duration(start.failed.stated_us)}"
+    if start.timed == "profiled":
+        start = replace(start, idle_share=analysis.recorded_idle_share)
+    return replace(
+        analysis,
+        bound=analysis.bound.with_idle(start.idle_share),
+        considered=tuple(unpredicted(optimization, base) for optimization in OPTIMIZATIONS),
+        problems=problems.concat(
+            analysis.problems,
+            problems.table([problems.problem("step-not-reproduced", 1, detail), *fit_problems(fit)]),
+        ),
+        memory_fit=fit,
+        predicted_from=start,
+    )
+
+
+def fitted(analysis: Analysis, base: Baseline) -> Analysis:
+    """Return the analysis with advice that makes the run fit the GPU of `base`, to which it is projected."""
+    if analysis.undetermined:
+        fit, _ = memory_fit(Search(base))
+        return replace(analysis, memory_fit=fit)
+    advice = advise(base)
+    return replace(
+        analysis,
+        recommendations=advice.recommendations,
+        considered=advice.considered,
+        plan=advice.plan,
+        predicted_work=advice.predicted_work,
+        memory_fit=advice.memory_fit,
+    )
+
+
+def fit_problems(fit: MemoryFit | None) -> list[problems.Problem]:
+    """Return the problem that the run does not fit in the GPU's memory; empty if it fits."""
+    if fit is None:
+        return []
+    needed = "at least " * fit.at_least + f"{fit.needed_bytes / 1e9:,.1f} GB"
+    detail = f"it needs {needed}, and the {fit.gpu} has {fit.available_bytes / 1e9:,.0f} GB"
+    return [problems.problem("does-not-fit", detail=detail)]
+
+
+def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:
+    return tuple(refused(optimization, why_nothing(analysis)) for optimization in OPTIMIZATIONS)
+
+
+RECORD = "Record it on a GPU, or model it for one (--gpu)."
+"""What to do with a run from which nothing can be predicted."""
+
+
+def why_nothing(analysis: Analysis) -> str:
+    """Return why a trace has no baseline to predict from."""
+    if analysis.source.device == "cpu":
+        return "The trace has no GPU work to predict from."
+    if analysis.source.gpu is None:
+        return "The trace does not name a GPU that tracekit knows: name it with --gpu."
+    return "No step that the trace marks holds GPU work."
+
+
+def after_measuring(analysis: Analysis) -> Analysis:
+    """Return the analysis with recommendations that failed, or gained nothing, behind the others.
+
+    The plan ends before the first of them, because the gains of later steps were predicted on top of it.
+    """
+    if analysis.verified is None:
+        return analysis
+    failed = _failed(analysis.verified)
+    return replace(
+        analysis,
+        recommendations=tuple(sorted(analysis.recommendations, key=lambda advice: advice.id in failed)),
+        plan=tuple(takewhile(lambda step: _kind(step.name) not in failed, analysis.plan)),
+    )
+
+
+def _failed(verified: Verification) -> set[str]:
+    """Return the optimizations without a variant that was faster when it was applied alone."""
+    alone = [each for each in verified.results if "+" not in each.id]
+    helped = {_kind(each.id) for each in alone if each.measured is not None and each.measured.expected > 1}
+    return {_kind(each.id) for each in alone} - helped
+
+
+def _kind(name: str) -> str:
+    """Return the id of an optimization without its argument."""
+    return name.partition(":")[0]

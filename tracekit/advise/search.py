@@ -1,0 +1,197 @@
+"""Searches for the best plan: a few optimizations together, whose combinations are simulated."""
+
+import math
+from collections.abc import Sequence
+
+from tracekit.advise.catalogue import OPTIMIZATIONS, in_order
+from tracekit.advise.combined import conflict
+from tracekit.advise.optimization import Optimization, run_after
+from tracekit.advise.outcomes import OUTCOMES, Scenarios, simulated, to_decide, too_large
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.predict import Baseline, Outcome
+
+WORTHWHILE = 1.03
+"""Lower end above which a gain counts as sure. An optimization that fixes a mistake of the script costs nothing, so its
+expected gain must reach this value."""
+_LARGE, _UNLIKELY = 1.1, 0.8
+"""Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
+_OF_THE_MOST = 0.5
+"""Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
+LONGEST = 4
+"""Most steps of a plan, not counting the one for throughput."""
+_TO_RANK: tuple[Outcome, ...] = ("low", "expected")
+"""The outcomes from which the lower end and the expected value of a speed-up follow."""
+_KEPT = 2
+"""Number of partial plans that the search continues from."""
+_PROMISING = 0.8
+"""It continues from the plans whose gain is at least this fraction of the best plan's gain."""
+
+Steps = tuple[Optimization, ...]
+
+
+def pays(gain: Interval) -> bool:
+    """Return whether a gain is sure, or large with an unlikely loss.
+
+    A loss is unlikely (about one in ten) if a speed-up of 1 is at least 0.8 times as far from the expected gain (in the
+    logarithm) as the lower end, below which one measurement in sixteen falls.
+    """
+    if gain.low >= WORTHWHILE:
+        return True
+    return gain.expected >= _LARGE and math.log(gain.expected) >= _UNLIKELY * math.log(gain.expected / gain.low)
+
+
+def worthwhile(optimization: Optimization, gain: Interval) -> bool:
+    """Return whether a gain is enough to recommend the optimization."""
+    if optimization.fixes_mistake:
+        return gain.expected >= WORTHWHILE and gain.low >= 1.0
+    return pays(gain)
+
+
+class Search:
+    """Simulates combinations of optimizations of one run, each of them once."""
+
+    def __init__(self, base: Baseline) -> None:
+        self.base = base
+        self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
+        self._scenarios: dict[tuple[str, bool], Scenarios] = {}
+        self._refused: dict[tuple[str, str], bool] = {}
+
+    def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS, start: Steps = ()) -> Steps:
+        """Return the best plan: at most `LONGEST` steps for latency, then at most one for throughput.
+
+        The plan begins with the steps in `start`, independent of their gain. Then come fixes of mistakes that another
+        step waits for, or that gain at least half as much alone, in the logarithm, as the best step. The other steps
+        follow, best first. Each gains enough after those before it. An optimization with a requirement that the run
+        does not meet is in a plan only if there is no other step.
+        """
+        free = [each for each in candidates if not each.condition]
+        latency = [each for each in free if not each.throughput]
+        together = self._sure(self._pruned(self._beam(latency, start), start), start)
+        alone = [self._sure(steps, start) for steps in self._grown([(start, each) for each in latency])]
+        steps = max([together, *alone], key=self._expected)
+        steps = self._with_fixes(steps, [each for each in latency if each.fixes_mistake])
+        steps = self._fixes_first(steps[len(start) :], start)
+        more = self._grown([(steps, each) for each in free if each.throughput])
+        planned = self._sure(max(more, key=self._expected, default=steps), steps)
+        return planned or self._conditional([each for each in candidates if each.condition])
+
+    def _conditional(self, candidates: Sequence[Optimization]) -> Steps:
+        """Return the best candidate alone, preferably one for latency."""
+        alone = sorted(self._grown([((), each) for each in candidates]), key=self._expected, reverse=True)
+        return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
+
+    def _with_fixes(self, steps: Steps, fixes: Sequence[Optimization]) -> Steps:
+        """Add each fix of a mistake that gains enough after the steps before it."""
+        for fix in fixes:
+            more = (*steps, fix)
+            if fix not in steps and self._allowed(more) and worthwhile(fix, self.gain(more, steps)):
+                steps = more
+        return steps
+
+    def _fixes_first(self, steps: Steps, start: Steps) -> Steps:
+        """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
+
+        Mistakes are fixed first, unless another step gains far more and does not wait for the fix.
+        """
+        alone = {step: math.log(self._expected((step,))) for step in steps}
+        most = max(alone.values(), default=0.0)
+        awaited = {name for step in steps for name in step.after}
+        fixes = [
+            step for step in steps if step.fixes_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
+        ]
+        fixes.sort(key=lambda step: -alone[step])
+        kept = start
+        for step in (*fixes, *(each for each in steps if each not in fixes)):
+            more = (*kept, step)
+            kept = more if self._allowed(more) and worthwhile(step, self.gain(more, kept)) else kept
+        return kept
+
+    def gain(self, steps: Steps, before: Steps = ()) -> Interval:
+        """Return the speed-up by `steps` relative to `before`, over all outcomes, to decide by."""
+        return to_decide(self.scenarios(before), self.scenarios(steps))
+
+    def allows(self, steps: Steps) -> bool:
+        """Return whether the steps can be applied to the run together."""
+        return self._allowed(steps)
+
+    def scenarios(self, steps: Steps) -> Scenarios:
+        """Return all outcomes of the steps together."""
+        return self._simulated(steps, OUTCOMES)
+
+    def _beam(self, candidates: Sequence[Optimization], start: Steps) -> Steps:
+        best, front = start, [start]
+        for _ in range(LONGEST):
+            grown = self._grown([(steps, each) for steps in front for each in candidates])
+            distinct = {_key(in_order(steps)): steps for steps in reversed(grown)}.values()
+            front = sorted(distinct, key=self._expected, reverse=True)[:_KEPT]
+            best = max([best, *front], key=self._expected)
+            front = [steps for steps in front if self._expected(steps) >= _PROMISING * self._expected(best)]
+        return best
+
+    def _grown(self, pairs: Sequence[tuple[Steps, Optimization]]) -> list[Steps]:
+        """Return each plan extended by one step, if that applies and gains enough."""
+        grown = [(steps, (*steps, each)) for steps, each in pairs]
+        return [more for steps, more in grown if self._allowed(more) and self._pays(steps, more)]
+
+    def _pruned(self, steps: Steps, start: Steps) -> Steps:
+        """Remove the steps that gain too little once the later steps are applied."""
+        for each in steps[len(start) :]:
+            others = tuple(other for other in steps if other is not each)
+            if not self._pays(others, steps) and self._allowed(others):
+                return self._pruned(others, start)
+        return steps
+
+    def _sure(self, steps: Steps, start: Steps) -> Steps:
+        """Keep the steps that gain enough after those before them, judged by all outcomes."""
+        kept = start
+        for step in steps[len(start) :]:
+            more = (*kept, step)
+            if self._allowed(more) and pays(self.gain(more, kept)):
+                kept = more
+        return kept
+
+    def _allowed(self, steps: Steps) -> bool:
+        together = in_order(steps)
+        return not conflict(together) and not any(self._refuses(together[:i], step) for i, step in enumerate(together))
+
+    def _refuses(self, before: Steps, step: Optimization) -> bool:
+        key = (_key(before), step.name)
+        if key not in self._refused:
+            start, after = self._after(before, "expected"), (*before, step)
+            refused = step.obstacle(self._after(before, "low")) or too_large(self._after(after, "expected"), start)
+            self._refused[key] = refused is not None
+        return self._refused[key]
+
+    def _pays(self, fewer: Steps, more: Steps) -> bool:
+        """Return whether the added steps gain enough. Their upper end is not simulated, nor is the lower end of a gain
+        that is too small as expected."""
+        if self._expected(more) < WORTHWHILE * self._expected(fewer):
+            return False
+        return pays(to_decide(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK)))
+
+    def _expected(self, steps: Steps) -> float:
+        """Return the expected gain of the steps, by which plans are ranked."""
+        after = self._after(in_order(steps), "expected")
+        return self._work(in_order(steps)) * self.base.latency_ns / after.latency_ns
+
+    def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:
+        ordered = in_order(steps)
+        key = (_key(ordered), outcomes == OUTCOMES)
+        if key not in self._scenarios:
+            after = {outcome: self._after(ordered, outcome) for outcome in outcomes}
+            self._scenarios[key] = simulated(after, self.base, self._work(ordered))
+        return self._scenarios[key]
+
+    def _work(self, ordered: Steps) -> float:
+        """Return the work of a step afterwards, relative to the baseline."""
+        return math.prod(step.work(self._after(ordered[:i], "expected")) for i, step in enumerate(ordered))
+
+    def _after(self, ordered: Steps, outcome: Outcome) -> Baseline:
+        key = (_key(ordered), outcome)
+        if key not in self._applied:
+            self._applied[key] = run_after(ordered[-1], self._after(ordered[:-1], outcome), outcome)
+        return self._applied[key]
+
+
+def _key(steps: Steps) -> str:
+    return "+".join(step.name for step in steps)

@@ -1,0 +1,182 @@
+"""Predicts a run with optimizations, on another GPU, or at another batch size."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tracekit.advise import (
+    RECORD,
+    Combined,
+    Correction,
+    OtherGPU,
+    Search,
+    Steps,
+    advise,
+    doubts,
+    find,
+    fit_problems,
+    here,
+    in_order,
+    latency_us,
+    memory_fit,
+    op_class_times,
+    parse,
+    speedup,
+    start_of,
+    steps_of,
+    too_large,
+    why_nothing,
+)
+from tracekit.analyzers.core import InputError, Link
+from tracekit.analyzers.cost import GPU, hardware
+from tracekit.analyzers.predict import Baseline, Scaling, gradients, of_collectives, of_estimates, start
+from tracekit.analyzers.predict import scaling as predicted
+from tracekit.analyzers.results import GainThere, Prediction
+from tracekit.analyzers.trace import cache, single
+from tracekit.answer.fused_kernels import with_graph
+
+
+def predict(
+    path: str | Path,
+    apply: str = "",
+    gpu: str | None = None,
+    batch_size: int | None = None,
+    *,
+    gpu_file: str | Path | None = None,
+    latency_ms: float | None = None,
+) -> Prediction:
+    """Predict the run in a trace file or a run's folder with optimizations, on another GPU, or at another batch size.
+
+    `apply` names optimizations, joined with "+". Without `apply`, `gpu` and `batch_size`, the best plan for latency is
+    predicted. Without `apply`, each optimization alone and the best plan are predicted as well.
+    `gpu` names the GPU of the run, if the trace does not state it; otherwise the GPU to predict for.
+    `gpu_file` is a TOML file that describes GPUs; if it describes only one, `gpu` may be left out.
+    `latency_ms` is the latency of a step without a profiler, as the user measured it.
+    Raises UnknownNameError for an unknown optimization, and InputError if nothing can be predicted from the run, or an
+    optimization cannot be applied to it.
+    """
+    named, asked = hardware.selected(gpu, gpu_file), steps_of(parse(apply)) if apply else ()
+    base = _baseline(path, named, latency_ms)
+    setting = (*_moved(base, named), *([find(f"batching:{batch_size}")] if batch_size is not None else []))
+    steps = (*setting, *asked)
+    search = Search(base)
+    together = _checked(search, steps)
+    if apply:
+        return replace(_prediction(search, together), there=_gain_there(search, together, setting))
+    advice = advise(_as_start(search, steps))
+    predicted = _prediction(search, together if steps else Combined(advice.latency_steps))
+    fit = predicted.memory_fit or advice.memory_fit
+    return replace(predicted, considered=advice.considered, plan=advice.plan, memory_fit=fit)
+
+
+def _moved(base: Baseline, named: GPU | None) -> Steps:
+    return (OtherGPU(named),) if named and named != base.gpu else ()
+
+
+def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere | None:
+    """Return the gain of the optimizations in a setting, relative to the run in that setting without them."""
+    if not setting:
+        return None
+    moved = search.scenarios(in_order(setting))
+    took = latency_us(search.base, speedup(search.scenarios(()), moved), moved.work)
+    gain = speedup(moved, search.scenarios(together.steps))
+    return GainThere(tuple(step.name for step in setting), took, gain)
+
+
+def _baseline(path: str | Path, named: GPU | None, latency_ms: float | None) -> Baseline:
+    analysis, base = start(cache.load(path).timed(single(latency_ms)), named)
+    if base is None:
+        raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), RECORD)
+    return with_graph(base, path)
+
+
+def _checked(search: Search, steps: Steps) -> Combined:
+    """Return the steps as one optimization. Raises InputError if they cannot be applied to this run."""
+    together = Combined(in_order(steps))
+    refused = together.obstacle(search.base)
+    # The prediction for another GPU reports too little memory itself.
+    if not refused and not any(isinstance(step, OtherGPU) for step in steps):
+        refused = too_large(search.scenarios(steps).expected, search.base)
+    if refused:
+        raise InputError(
+            f"{together.id} cannot be applied to this run.",
+            refused,
+            "Leave out --apply to see which optimizations can be applied.",
+        )
+    return together
+
+
+def _as_start(search: Search, steps: Steps) -> Baseline:
+    """Return the run after the steps, as a baseline for further predictions."""
+    after, base = search.scenarios(steps).expected, search.base
+    return replace(after, stated_ns=base.stated_ns * after.latency_ns / base.latency_ns)
+
+
+def _prediction(search: Search, together: Combined) -> Prediction:
+    base, after = search.base, search.scenarios(together.steps)
+    gain, change = speedup(search.scenarios(()), after), _correction(base, together)
+    gain = change.apply(gain) if change else gain
+    times = op_class_times(base, after.expected)
+    fit, _ = memory_fit(Search(after.expected))
+    notes = (*((str(change),) if change else ()), *together.notes(base))
+    return Prediction(
+        applied=tuple(step.name for step in together.steps),
+        gpu=after.expected.gpu,
+        batch_size=after.expected.batch_size or None,
+        baseline=start_of(base),
+        latency_us=latency_us(base, gain, after.work),
+        memory=after.expected.memory,
+        speedup=gain,
+        work_factor=after.work,
+        by_op_class=times,
+        how_to=tuple(step.how(before) for step, before in together.stages(base)),
+        memory_fit=fit,
+        caveats=(
+            *(problem.row()[3] for problem in fit_problems(fit)),
+            *doubts(base),
+            *_misfit(after.expected),
+            *of_estimates(after.expected.gpu),
+            *_collectives(base, after.expected),
+            *notes,
+            *together.caveats,
+        ),
+    )
+
+
+def _correction(base: Baseline, together: Combined) -> Correction | None:
+    """Return the correction from earlier measurements on this machine, if it has the run's GPU."""
+    capture = base.source.capture
+    return here(base.gpu.id, together.id, capture.workload) if capture and together.steps else None
+
+
+def _collectives(base: Baseline, after: Baseline) -> tuple[str, ...]:
+    """Return the caveat about collectives on another GPU, if there are any."""
+    caveat = of_collectives(base).strip() if after.gpu != base.gpu else ""
+    return (caveat,) if caveat else ()
+
+
+def _misfit(after: Baseline) -> tuple[str, ...]:
+    """Return a caveat if the GPU has no units for the run's dtype."""
+    if after.gpu.supports("bf16") or not any(cost.precision == "bf16" for cost in after.ops.cost if cost):
+        return ()
+    return (f"{after.gpu.name} has no bf16 units and computes bf16 as fp32. Add half-precision:fp16 to predict fp16.",)
+
+
+def scaling(
+    path: str | Path,
+    ranks: int,
+    gpu: str | None = None,
+    *,
+    link: Link = "nvlink",
+    gpu_file: str | Path | None = None,
+) -> Scaling:
+    """Predict the training step in a trace of one GPU on `ranks` GPUs (DistributedDataParallel, NCCL).
+
+    Each GPU has the batch of the one GPU (weak scaling). With `link` "nvlink" they are in one host; with "ib", in hosts
+    of eight with an adapter of 400 Gb/s per GPU. `gpu` names the GPU of the run if the trace does not state it.
+    Raises InputError if the trace shows no gradients, or has collectives already.
+    """
+    trace = cache.load(path)
+    analysis, base = start(trace, hardware.selected(gpu, gpu_file))
+    if base is None:
+        raise InputError(f"Nothing can be predicted from {path}.", why_nothing(analysis), RECORD)
+    return predicted(base, gradients(trace, analysis, base), ranks, link)

@@ -1,1 +1,0 @@
-"""Analyzes, compares and predicts runs from their files."""

@@ -1,0 +1,153 @@
+"""Linear layers with quantized weights: by torchao's configurations, or as layers of bitsandbytes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.analyzers.predict import HEADS
+from tracekit.apply.subject import Subject
+from tracekit.run import require
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subject:
+    """Return the subject with its nn.Linear layers, except the head, quantized by torchao.
+
+    `configuration` is the name of a class in torchao.quantization and `options` are its arguments; a granularity is
+    given by its name. All other layers use 16 bits. Raises TracekitError for training, or without an nn.Linear layer.
+    """
+    quantization = require("torchao.quantization")
+    changed = _inference(subject).in_half().with_twin()
+    wanted = {id(layer) for _, _, layer in inner_layers(changed.model, ("Linear",))}
+    if not wanted:
+        raise TracekitError("Nothing can be quantized.", "The model has no nn.Linear layer other than its head.")
+    if isinstance(options.get("granularity"), str):
+        options["granularity"] = getattr(quantization, options["granularity"])()
+    config = getattr(quantization, configuration)(set_inductor_config=False, **options)
+    quantization.quantize_(changed.model, config, filter_fn=lambda layer, _: id(layer) in wanted)
+    return changed
+
+
+def with_nf4(subject: Subject) -> Subject:
+    """Return the subject with its linear layers, except the head, in bitsandbytes' NF4."""
+    return in_nf4(_inference(subject).in_half())
+
+
+def in_nf4(subject: Subject) -> Subject:
+    """Return a 16-bit subject with its linear layers, except the head, in NF4; unlike `with_nf4`, also for training."""
+    from tracekit.quantization import nf4_linear
+
+    return _with_layers(subject, lambda layer, *_: nf4_linear(_rows(layer), layer.bias))
+
+
+def with_llm_int8(subject: Subject) -> Subject:
+    """Return the subject with its linear layers, except the head, in bitsandbytes' LLM.int8."""
+    modules = require("bitsandbytes").nn
+
+    def int8(layer: "nn.Module", inputs: int, outputs: int) -> Any:
+        quantized = modules.Linear8bitLt(
+            inputs, outputs, bias=layer.bias is not None, has_fp16_weights=False, threshold=6.0, device="meta"
+        )
+        quantized.weight = modules.Int8Params(_rows(layer).cpu(), requires_grad=False, has_fp16_weights=False)
+        return quantized
+
+    return _with_layers(_inference(subject).with_dtype("fp16"), int8)
+
+
+def _inference(subject: Subject) -> Subject:
+    if subject.training:
+        raise TracekitError("Quantized weights cannot be trained.", "A training step would change them.")
+    return subject
+
+
+def inner_layers(model: "nn.Module", types: tuple[str, ...]) -> Iterator[tuple["nn.Module", str, "nn.Module"]]:
+    """Yield (parent, name in the parent, layer) for the layers of these classes, except the head."""
+    for parent in model.modules():
+        for name, layer in parent.named_children():
+            if type(layer).__name__ in types and name not in HEADS:
+                yield parent, name, layer
+
+
+def _with_layers(subject: Subject, make: Callable[["nn.Module", int, int], Any]) -> Subject:
+    changed = subject.with_twin()
+    for parent, name, layer in list(inner_layers(changed.model, ("Linear", "Conv1D"))):
+        rows, columns = _rows(layer).shape
+        new = make(layer, columns, rows)
+        new.bias = layer.bias
+        setattr(parent, name, new.to(layer.weight.device))
+    return changed
+
+
+def _rows(layer: "nn.Module") -> Any:
+    """Return the weights, [outputs, inputs] as nn.Linear stores them; GPT-2's Conv1D stores the transpose."""
+    weight: Any = layer.get_parameter("weight").detach()
+    plain = weight if isinstance(layer, require("torch.nn").Linear) else weight.t()
+    return plain.contiguous()
+
+
+RANK = 16
+
+
+def with_adapters(subject: Subject) -> Subject:
+    """Return the subject with frozen NF4 linear layers, and a trainable adapter of rank RANK beside each.
+
+    Raises TracekitError if the workload does not train.
+    """
+    if not subject.training:
+        raise TracekitError("Adapters can only be trained.", "The workload does not train.", "Add --workload train.")
+    peft = require("peft")
+    changed = in_nf4(subject.in_half())
+    targets = sorted({name for _, name, _ in inner_layers(changed.model, ("Linear4bit",))})
+    config = peft.LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets, lora_dropout=0.0)
+    peft.inject_adapter_in_model(config, changed.model)
+    _freeze(changed.model)
+    return changed
+
+
+def _freeze(model: "nn.Module") -> None:
+    for name, parameter in model.named_parameters():
+        trained: Any = "lora_" in name
+        parameter.requires_grad_(trained)
+
+
+Method = Literal["awq", "smoothquant"]
+METHODS: tuple[Method, ...] = ("awq", "smoothquant")
+
+
+def with_calibrated(subject: Subject, method: Method, windows: Sequence[Any]) -> Subject:
+    """Return the subject with its nn.Linear layers, except the head, quantized.
+
+    `awq` gives weights in int4 in groups of 128 (Lin et al., 2023), `smoothquant` weights and activations in int8 (Xiao
+    et al., 2022). `windows` are tensors of token ids, of equal length, on which the activations are observed. Raises
+    TracekitError for training, or without an nn.Linear layer, and InputError without windows.
+    """
+    if subject.training:
+        raise TracekitError("Quantized weights cannot be trained.", "A training step would change them.")
+    if not windows:
+        raise InputError("Nothing to calibrate with.", "The text is shorter than a window.", "Give --calibration FILE.")
+    changed = subject.with_dtype("bf16").with_twin()
+    wanted = {id(layer) for _, _, layer in inner_layers(changed.model, ("Linear",))}
+    if not wanted:
+        raise TracekitError("Nothing can be quantized.", "The model has no nn.Linear layer other than its head.")
+    quantize = require("torchao.quantization").quantize_
+    quantize(changed.model, _config(method, "prepare"), filter_fn=lambda layer, _: id(layer) in wanted)
+    with require("torch").inference_mode(False), require("torch").no_grad(), changed.numerics():
+        for window in windows:
+            changed.model(input_ids=window[None], use_cache=False)
+        quantize(changed.model, _config(method, "convert"), filter_fn=_observed)
+    return changed
+
+
+def _observed(layer: Any, _: str) -> bool:
+    return "Observed" in type(layer).__name__
+
+
+def _config(method: Method, step: str) -> Any:
+    quantization = require("torchao.quantization")
+    if method == "awq":
+        base = quantization.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d", set_inductor_config=False)
+        return require("torchao.prototype.awq").AWQConfig(base, step=step)
+    base = quantization.Int8DynamicActivationInt8WeightConfig(set_inductor_config=False)
+    return require("torchao.prototype.smoothquant").SmoothQuantConfig(base, step=step)

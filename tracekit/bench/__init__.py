@@ -1,1 +1,0 @@
-"""Measure a grid of models and configurations, one row per run."""

@@ -1,0 +1,129 @@
+"""Runs on a real device: warm-up, timing without the profiler, then recording with it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.trace import CaptureInfo
+from tracekit.capture import emitted_ranges, models
+from tracekit.capture.emitted_ranges import NoRanges, ProfilerRanges
+from tracekit.capture.latency import WARM_UP_STEPS, StepTimes, clock_of, export, new_profiler, synchronize, time_step
+from tracekit.capture.precision import Backend, backend_of, numerics, refusal_told
+from tracekit.capture.workloads import Step, prepare
+from tracekit.run import Say, Settings, environment, model_errors, require
+from tracekit.version import __version__
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+_NO_MEMORY = "can't allocate memory"
+"""The message of torch's RuntimeError when the host's memory is too small."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Measurements of a run other than its trace."""
+
+    times: StepTimes
+    peak_memory_bytes: int
+    device: environment.DeviceState
+
+
+def write(settings: Settings, path: Path, say: Say) -> None:
+    """Run the settings on their device and write the trace. Raises TracekitError if the device cannot run them."""
+    say(f"building {settings.shown_name} ({settings.weights} weights, {settings.dtype}) on {settings.device}")
+    backend = backend_of(settings.attention)
+    bundled = models.find(settings.model).origin == "bundled"
+    with (
+        model_errors(settings.shown_name, settings.workload, bundled=bundled),
+        explained(settings, backend),
+        numerics(settings.dtype, backend),
+    ):
+        model = models.build_for(settings)
+        write_run(model, prepare(model, settings), settings, path, say)
+
+
+def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, say: Say) -> None:
+    """Time and profile a step of an existing model, and write the trace. The caller's numerics apply."""
+    with explained(settings, backend_of(settings.attention)):
+        say("warming up and timing without the profiler")
+        measured = _measure(step, settings)
+        say(f"profiling {settings.steps} steps")
+        profiler = profiled(model, step, settings)
+    say(f"writing {path}")
+    export(profiler, path, capture_info(settings, model, measured))
+
+
+def _measure(step: Step, settings: Settings) -> Measurement:
+    for _ in range(WARM_UP_STEPS):
+        step(NoRanges())
+    synchronize()
+    if settings.device == "cpu":
+        return Measurement(time_step(step, clock_of("cpu")), 0, environment.cpu_state())
+    cuda = require("torch.cuda")
+    cuda.reset_peak_memory_stats()
+    times = time_step(step, clock_of("cuda"))
+    return Measurement(times, cuda.max_memory_allocated(), environment.cuda_state())
+
+
+def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
+    """Profile the steps and return the stopped profiler. One step before them absorbs the profiler's start-up."""
+    profiler, emitter = new_profiler(), ProfilerRanges()
+    with emitted_ranges.annotate(model, emitter):
+        profiler.prepare_trace()
+        step(emitter)
+        synchronize()
+        profiler.start_trace()
+        for index in range(settings.steps):
+            with emitted_ranges.step(index, emitter):
+                step(emitter)
+                synchronize()
+        profiler.stop_trace()
+    return profiler
+
+
+def capture_info(settings: Settings, model: "nn.Module", measured: Measurement) -> CaptureInfo:
+    """Return the CaptureInfo of a measured run."""
+    parameters, gpu = list(model.parameters()), hardware.selected(settings.gpu, settings.gpu_file)
+    return CaptureInfo(
+        version=__version__,
+        source="measured",
+        device="cuda" if settings.device == "cuda" else "cpu",
+        gpu=settings.gpu,
+        gpu_row=hardware.row_for_capture(gpu) if gpu else {},
+        device_name=measured.device.name,
+        driver=measured.device.driver,
+        sm_clock_mhz=measured.device.sm_clock_mhz,
+        memory_clock_mhz=measured.device.memory_clock_mhz,
+        versions=environment.versions(),
+        **settings.described(),
+        parameters=sum(each.numel() for each in parameters),
+        weight_bytes=sum(each.nbytes for each in parameters),
+        buffer_bytes=sum(each.nbytes for each in model.buffers()),
+        latency=measured.times.step,
+        phases=measured.times.phases,
+        peak_memory_bytes=measured.peak_memory_bytes,
+    )
+
+
+@contextmanager
+def explained(settings: Settings, backend: Backend) -> Iterator[None]:
+    """Raise InputError if memory is too small, or if `backend`, the only one that attention may use, cannot run."""
+    torch = require("torch")
+    run = f"{settings.shown_name} in {settings.dtype}"
+    try:
+        with refusal_told(backend, run):
+            yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and _NO_MEMORY not in str(error):
+            raise
+        raise InputError(
+            f"{settings.shown_name} does not fit in the device's memory.",
+            f"It ran out at batch size {settings.batch_size}, {settings.seq_len} tokens, {settings.dtype}.",
+            "Try fp16 or bf16, a smaller --batch-size or --seq-len, or --device model.",
+        ) from error

@@ -1,0 +1,223 @@
+"""Describes an op call as the profiler does: shapes, types, strides and concrete inputs, by schema argument."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+import torch
+
+from tracekit.capture.fake.cuda_ops import launches
+from tracekit.capture.fake.recording import Copies, OpCall
+
+TENSOR_TYPES = {
+    torch.float64: "double",
+    torch.float32: "float",
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.float8_e4m3fn: "c10::Float8_e4m3fn",
+    torch.float8_e5m2: "c10::Float8_e5m2",
+    torch.int64: "long int",
+    torch.int32: "int",
+    torch.int16: "short int",
+    torch.int8: "signed char",
+    torch.uint8: "unsigned char",
+    torch.bool: "bool",
+    torch.complex32: "c10::complex<c10::Half>",
+    torch.complex64: "c10::complex<float>",
+    torch.complex128: "c10::complex<double>",
+    torch.qint8: "c10::qint8",
+    torch.quint8: "c10::quint8",
+    torch.qint32: "c10::qint32",
+    torch.uint16: "unsigned short",
+    torch.uint32: "unsigned int",
+    torch.uint64: "unsigned long",
+}
+"""C++ type names that the profiler records, by torch dtype."""
+
+_DTYPE_CODES = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex32: 8,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.qint8: 12,
+    torch.quint8: 13,
+    torch.qint32: 14,
+    torch.bfloat16: 15,
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+    torch.uint16: 27,
+    torch.uint32: 28,
+    torch.uint64: 29,
+}
+_FORMAT_CODES = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
+_LISTS = ("List[Tensor]", "List[Optional[Tensor]]")
+_MASKS = (torch.bool, torch.uint8)
+_NUMBER_TYPES = {bool: "bool", int: "long int", float: "double"}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One op call as JSON texts, as in a trace."""
+
+    name: str
+    shapes: str
+    dtypes: str
+    strides: str
+    values: str
+
+
+@dataclass(frozen=True)
+class _Argument:
+    name: str
+    is_tensor: bool
+    is_tensors: bool
+    default: Any
+
+
+@cache
+def _arguments(func: Any) -> tuple[_Argument, ...]:
+    return tuple(
+        _Argument(a.name, str(a.type) in ("Tensor", "Optional[Tensor]"), str(a.type) in _LISTS, a.default_value)
+        for a in func._schema.arguments
+    )
+
+
+def signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+    """Return the signature of a call of an OpOverload, with defaults filled in."""
+    arguments = _arguments(func)
+    complete = [*args, *(kwargs.get(a.name, a.default) for a in arguments[len(args) :])]
+    columns = zip(*(_entry(a, value) for a, value in zip(arguments, complete, strict=True)), strict=True)
+    shapes, types, strides, values = (_json(column) for column in columns) if arguments else ("[]",) * 4
+    return Signature(func._schema.name, shapes, types, strides, values)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _entry(argument: _Argument, value: Any) -> tuple[Any, str, Any, str]:
+    """Return shape, type, stride and concrete value of one argument.
+
+    The profiler does not record indices, a list whose tensors are optional; here, they are recorded like any list of
+    tensors, with [] for a missing one, unless one is a mask, whose shape does not determine the number of selected
+    elements.
+    """
+    if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+        return [], "Sparse", [], ""  # a cost by this shape would be that of a dense tensor
+    if isinstance(value, torch.Tensor):
+        return list(value.shape), TENSOR_TYPES[value.dtype], list(value.stride()), ""
+    if argument.is_tensors and not any(t is not None and t.dtype in _MASKS for t in value):
+        return _each(torch.Tensor.size, value), "TensorList", _each(torch.Tensor.stride, value), ""
+    if argument.is_tensor and type(value) in _NUMBER_TYPES:
+        return [], _NUMBER_TYPES[type(value)], [], ""
+    kind, text = _scalar(value)
+    return [], kind, [], text
+
+
+def _each(sizes: Callable[[torch.Tensor], Sequence[int]], tensors: Sequence[torch.Tensor | None]) -> list[list[int]]:
+    return [[] if tensor is None else list(sizes(tensor)) for tensor in tensors]
+
+
+def _scalar(value: Any) -> tuple[str, str]:
+    """Return type and value of a non-tensor; ("", "") for what the profiler does not record (strings, devices,
+    generators)."""
+    if isinstance(value, (bool, int, float)):
+        return "Scalar", _number(value)
+    if isinstance(value, torch.dtype):
+        return "Scalar", str(_DTYPE_CODES[value])
+    if isinstance(value, torch.memory_format):
+        return "Scalar", str(_FORMAT_CODES[value])
+    if isinstance(value, torch.layout):
+        return "Scalar", "0"
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float)) for v in value):
+        return "ScalarList", f"[{', '.join(_number(v) for v in value)}]"
+    return "", ""
+
+
+def _number(value: bool | float) -> str:
+    """Format a number as C++ does: 17 significant digits, and a point after a whole float."""
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}." if abs(value) < 2**63 else f"{value:.17g}"
+    return f"{value:.17g}" if isinstance(value, float) else str(value)
+
+
+def op_call(
+    func: Any, key: Signature, inputs: list[torch.Tensor], outputs: list[torch.Tensor], copies: Copies = ""
+) -> OpCall:
+    """Return the description of a call."""
+    return OpCall(
+        name=key.name,
+        shapes=key.shapes,
+        dtypes=key.dtypes,
+        strides=key.strides,
+        values=key.values,
+        launches=launches(func, inputs, outputs),
+        copies=copies,
+        element_type=element_type(inputs or outputs),
+        read_bytes=_bytes(inputs),
+        write_bytes=_bytes(outputs),
+        elements=sum(elements_of(tensor) for tensor in outputs or inputs),
+    )
+
+
+def element_type(tensors: list[torch.Tensor]) -> str:
+    """Return the profiler's name of the first tensor's type; "" without tensors."""
+    return TENSOR_TYPES[tensors[0].dtype] if tensors else ""
+
+
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """Return the tensors among `values`, including those in lists."""
+    tensors: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)):
+            tensors.extend(item for item in value if isinstance(item, torch.Tensor))
+    return tensors
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(bytes_of(tensor) for tensor in tensors)
+
+
+_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+
+
+def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the dense tensors that hold the values: those of a sparse tensor, the tensor inside torch.func's wrappers,
+    or the tensor itself."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._values(), tensor._indices()]
+    if tensor.layout in _COMPRESSED:
+        return [tensor.values(), *(getattr(tensor, name)() for name in _COMPRESSED[tensor.layout])]
+    return [tensor]
+
+
+def storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    return [each.untyped_storage() for each in parts(tensor)]
+
+
+def elements_of(tensor: torch.Tensor) -> int:
+    """Return the number of stored values."""
+    return parts(tensor)[0].numel()
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    return sum(each.numel() * each.element_size() for each in parts(tensor))

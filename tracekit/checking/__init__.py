@@ -1,1 +1,0 @@
-"""Saves baselines by name, and judges runs against them."""

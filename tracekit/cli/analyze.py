@@ -1,0 +1,164 @@
+"""`tracekit analyze`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from tracekit.cli._output import FORCE, Output, as_json, form_of, output, stdout_format
+from tracekit.cli._reading import Reading, analysis_of, most_bytes, reading
+from tracekit.reports.words import TABLES
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.results import Analysis
+
+
+class Asked(NamedTuple):
+    """What is asked for: a format, "brief" or "row"; the table of a csv; and the id of the row."""
+
+    form: str
+    table: str
+    row: str
+
+
+@click.command(cls=Reading, short_help="Show what bounds a trace, where its time goes, what to do.")
+@reading
+@stdout_format("text", "json", "csv", "markdown", "html", "speedscope", "collapsed")
+@click.option(
+    "--table",
+    type=click.Choice(TABLES),
+    default="kernels",
+    show_default=True,
+    help="The table to write as csv.",
+)
+@click.option("--brief", is_flag=True, help="A short answer for programs, as JSON: verdict, evidence ids, first steps.")
+@click.option("--row", metavar="ID", help="One row in full, as JSON; ID is one of --brief, such as layer:lm_head.")
+@output("html", "markdown", "json", "csv", "text", "trace", "speedscope", "collapsed")
+@click.option("--keep-metadata", is_flag=True, help="Keep call stacks and data that identifies the machine in a trace.")
+@FORCE
+def command(
+    trace: str,
+    form: str | None,
+    table: str,
+    brief: bool,
+    row: str | None,
+    output: Output | None,
+    keep_metadata: bool,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Analyze TRACE (a file, a run's folder, or a URL): what bounds it, where its time goes, and what to do next.
+
+    \b
+    With -o, FILE is
+      .html                     the report: one page that needs no network
+      .md                       a comment for GitHub
+      .json, .csv, .txt         the analysis as data, one table of it, or text
+      .trace.json, .json.gz     a copy of TRACE with findings, for Perfetto: layers, counters, recommendations.
+                                Call stacks and what identifies the machine are left out
+      .speedscope.json          the time of layers, their ops and kernels as a flame chart for speedscope
+      .folded, .collapsed       the same as collapsed stacks, for flamegraph.pl and inferno: FRAME;FRAME NANOSECONDS
+
+    Example: tracekit analyze trace.json.gz -o report.html
+    """
+    if brief and row:
+        raise click.UsageError("--brief and --row are two answers: ask for one.")
+    if brief or row:
+        as_json("--brief" if brief else "--row", output, form)
+    if keep_metadata and not (output and output.form == "trace"):
+        raise click.UsageError("--keep-metadata is for a trace: name one with -o, such as annotated.json.gz.")
+    asked = Asked("brief" if brief else "row" if row else form_of(output, form), table, row or "")
+    if output is None:
+        click.echo(_rendered(analysis_of(trace, **options), asked, trace, colour=None), nl=False)
+        return
+    if asked.form == "trace":
+        _annotate(trace, output.path, options, keep_metadata=keep_metadata, force=force)
+    else:
+        _write(trace, output.path, asked, force, options)
+    click.echo(f"Wrote {output.path}", err=True)
+
+
+def _write(trace: str, path: Path, asked: Asked, force: bool, options: dict[str, Any]) -> None:
+    from tracekit.reports.words import (
+        check_not_input,
+        check_page,
+        check_writable,
+        mark_of,
+        write_atomically,
+        write_text,
+    )
+    from tracekit.run import is_page_of
+
+    check_writable(path)
+    check_not_input(path, trace)
+    if asked.form != "html":
+        text = _rendered(analysis_of(trace, **options), asked, trace, colour=False)
+        kind = asked.form if asked.form in ("brief", "row") else "analysis"
+        write_text(path, text, asked.form, kind, mark_of(trace), force)
+        return
+    from tracekit.reports.answer import render
+
+    mark = "" if is_page_of(path, trace) else mark_of(trace)
+    check_page(path, "report", mark, force)
+    write_atomically(path, render(analysis_of(trace, **options), mark))
+
+
+def _annotate(trace: str, path: Path, options: dict[str, Any], *, keep_metadata: bool, force: bool) -> None:
+    """Write a copy of the trace with findings; the trace itself keeps its metadata."""
+    from tracekit.answer import analyze_into
+    from tracekit.reports.viewer import Removed, annotate, check_read_twice
+    from tracekit.reports.words import check_trace, check_writable, is_same_file, mark_of
+
+    check_read_twice(trace)
+    check_writable(path)
+    in_place, mark = is_same_file(path, trace), mark_of(trace)
+    if not in_place:
+        check_trace(path, mark, force)
+    most = most_bytes(options["max_unpacked"])
+    removed: list[Removed] = []
+
+    def write(analysis: "Analysis") -> None:
+        removed.append(
+            annotate(trace, path, analysis, keep_metadata=keep_metadata or in_place, mark=mark, max_bytes=most)
+        )
+
+    if options["no_cache"] or any(options[name] for name in ("counters", "captures", "latency_ms")):
+        write(analysis_of(trace, **options))
+    else:
+        analyze_into(trace, path, write, options["gpu"], options["gpu_file"], max_bytes=most)
+    if left_out := str(removed[0]):
+        click.echo(f"Left out: {left_out}. --keep-metadata keeps them.", err=True)
+
+
+def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | None) -> str:
+    if asked.form == "text":
+        from tracekit.reports.answer import terminal
+
+        return terminal.full(analysis, colour=colour)
+    if asked.form == "html":
+        from tracekit.reports.answer import render
+
+        return render(analysis)
+    if asked.form in ("brief", "row"):
+        return _short(analysis, asked, trace)
+    from tracekit.reports.answer import export, markdown, stacks
+
+    if asked.form == "csv":
+        return export.to_csv(analysis, asked.table)
+    renderers = {
+        "json": export.to_json,
+        "markdown": markdown.render,
+        "speedscope": stacks.to_speedscope,
+        "collapsed": stacks.to_collapsed,
+    }
+    return renderers[asked.form](analysis)
+
+
+def _short(analysis: "Analysis", asked: Asked, trace: str) -> str:
+    from tracekit.reports.answer import brief, row_detail
+    from tracekit.reports.words import json_text
+    from tracekit.run import holds_settings
+
+    if asked.form == "row":
+        return json_text(row_detail.row_detail(analysis, asked.row))
+    return brief.to_json(analysis, trace, repeatable=holds_settings(Path(trace)))

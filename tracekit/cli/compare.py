@@ -1,0 +1,91 @@
+"""`tracekit compare`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
+from tracekit.cli._reading import Reading
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.compare import Comparison
+
+
+@click.command(cls=Reading, short_help="Show what takes more or less time in one run than another.")
+@click.argument("a")
+@click.argument("b")
+@stdout_format("text", "json", "csv", "markdown", "html")
+@click.option(
+    "--table",
+    type=click.Choice(["difference", "layers", "ops", "kernels"]),
+    default="difference",
+    show_default=True,
+    help="The table to write as csv.",
+)
+@click.option("--no-cache", is_flag=True, help="Read A and B again, and do not use or write the cache.")
+@output("html", "markdown", "json", "csv", "text")
+@FORCE
+def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output: Output | None, force: bool) -> None:
+    """Compare a step of B with a step of A: what takes more or less time, and why.
+
+    A and B are traces, runs' folders, or URLs. Layers, ops and kernels are matched by structure, not only by name:
+    eager against compiled, fp32 against fp16, one GPU against another. The differences sum to the difference in
+    latency. If the workloads differ, the first line says so. Two folders with the traces of a job's ranks are compared
+    as jobs: the parts of a mean rank's step, and the ranks that delay it.
+
+    Example: tracekit compare runs/fp32 runs/bf16 -o compare.html
+    """
+    from tracekit.answer import compare
+    from tracekit.jobs import is_job
+    from tracekit.reports.words import (
+        check_not_input,
+        check_page,
+        check_writable,
+        mark_of,
+        write_atomically,
+        write_text,
+    )
+
+    form, path, mark = form_of(output, form), output.path if output else None, mark_of(a, b)
+    if path:
+        check_writable(path)
+        check_not_input(path, a, b)
+    if path and form == "html":
+        check_page(path, "comparison", mark, force)
+    colour = None if path is None else False
+    if is_job(a) and is_job(b):
+        text = _of_jobs(a, b, form, not no_cache, colour)
+    else:
+        text = _rendered(compare(a, b, use_cache=not no_cache), form, table, mark, colour)
+    if path is None:
+        click.echo(text, nl=False)
+        return
+    if form == "html":
+        write_atomically(path, text)
+    else:
+        write_text(path, text, form, "comparison", mark, force)
+    click.echo(f"Wrote {path}", err=True)
+
+
+def _of_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:
+    from tracekit.jobs import ranks
+    from tracekit.reports.ranks import text as change
+
+    if form not in ("text", "json"):
+        raise click.UsageError(f"Two jobs are compared as text or json, not {form}: tracekit ranks B -o FOLDER.")
+    before, after = (ranks(each, use_cache=use_cache) for each in (a, b))
+    return change.text(before, after, colour=colour) if form == "text" else change.to_json(before, after)
+
+
+def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:
+    from tracekit.reports.compare import export, page
+    from tracekit.reports.compare import text as comparison_comment
+    from tracekit.reports.compare import text as comparison_text
+
+    if form == "csv":
+        return export.to_csv(comparison, table)
+    if form == "text":
+        return comparison_text.full(comparison, colour=colour)
+    if form == "html":
+        return page.render(comparison, mark)
+    return export.to_json(comparison) if form == "json" else comparison_comment.render(comparison)

@@ -1,0 +1,71 @@
+"""`tracekit memory`."""
+
+from pathlib import Path
+
+import click
+
+from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
+
+
+@click.command(short_help="Show what holds device memory at its peak, and over time.")
+@click.argument("file", type=Path)
+@click.option("--gpu", help="The GPU of the run, if the trace does not state it.")
+@stdout_format("text", "json")
+@output("html", "json", "text")
+@FORCE
+def command(file: Path, gpu: str | None, form: str | None, output: Output | None, force: bool) -> None:
+    """Show what holds device memory at its peak, and over time, in FILE.
+
+    \b
+    FILE is one of:
+      a trace with memory events, or its run's folder (modelled runs; torch.profiler with profile_memory=True):
+        memory by kind and by layer, and the predicted peak after each optimization that lowers it
+      a .pickle of torch.cuda.memory._dump_snapshot(): reserved and allocated memory, and the lines of code that hold
+      it; it is read without executing anything in it
+
+    Example: tracekit memory runs/gpt2-t4-train -o memory.html
+    """
+    from tracekit.reports.words import (
+        check_not_input,
+        check_text,
+        check_writable,
+        mark_of,
+        write_atomically,
+        write_text,
+    )
+
+    form = form_of(output, form)
+    if output:
+        check_writable(output.path)
+        check_not_input(output.path, str(file))
+    if output and form == "html":
+        check_text(output.path, "a page of memory", ("Memory over time",), force)
+    text = _of_snapshot(file, form) if file.suffix == ".pickle" else _of_run(file, gpu, form)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if form == "html":
+        write_atomically(output.path, text)
+    else:
+        write_text(output.path, text, form, "memory", mark_of(file), force)
+    click.echo(f"Wrote {output.path}", err=True)
+
+
+def _of_run(file: Path, gpu: str | None, form: str) -> str:
+    from tracekit.answer import memory_of_run
+    from tracekit.reports.memory import memory_json, memory_text, to_html
+
+    render = {"json": memory_json, "html": to_html, "text": memory_text}
+    return render[form](memory_of_run(file, gpu))
+
+
+def _of_snapshot(file: Path, form: str) -> str:
+    from tracekit.analyzers.memory import over_time, read_snapshot, summarize
+    from tracekit.reports.memory import snapshot_json, snapshot_page, snapshot_text
+
+    snapshot = read_snapshot(file)
+    devices = summarize(snapshot)
+    if form != "html":
+        return snapshot_json(devices) if form == "json" else snapshot_text(devices)
+    most = max(devices, key=lambda each: each.peak or each.allocated, default=None)
+    return snapshot_page(file.name, most, over_time(snapshot, most.device)) if most else ""

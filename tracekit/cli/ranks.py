@@ -1,0 +1,109 @@
+"""`tracekit ranks`."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.cli._output import FORCE, Output, counted, form_of, output, stdout_format
+from tracekit.cli._reading import Reading
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.ranks import Job
+    from tracekit.jobs import RankFiles
+
+
+@click.command(cls=Reading, short_help="Find the rank that delays a distributed job, and why.")
+@click.argument("traces", nargs=-1, required=True)
+@stdout_format("text", "json", "csv")
+@click.option(
+    "--table",
+    type=click.Choice(["ranks", "by_step", "collectives", "groups", "problems"]),
+    default="ranks",
+    show_default=True,
+    help="The table to write as csv.",
+)
+@click.option("--against", metavar="TRACES", help="Another job, a folder, pattern or URL, to compare this one with.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that read traces.  [default: one per core]")
+@click.option(
+    "--cluster",
+    metavar="local:N|tcp://…",
+    help="Dask workers read traces: N processes here, or those of a scheduler, with access to the same paths.",
+)
+@click.option("--no-cache", is_flag=True, help="Read the traces again, and do not use or write the cache.")
+@output(
+    "html",
+    "json",
+    "csv",
+    "text",
+    "folder",
+    into="Write to FILE, or ranks.html, ranks.json, ranks.parquet and ranks.tar into FOLDER.",
+)
+@FORCE
+def command(
+    traces: tuple[str, ...],
+    form: str | None,
+    table: str,
+    against: str | None,
+    workers: int | None,
+    cluster: str | None,
+    no_cache: bool,
+    output: Output | None,
+    force: bool,
+) -> None:
+    """Find the rank that delays a distributed job, why, what it costs, and what fixing it gains.
+
+    TRACES is a folder with one trace per rank (or one run folder per rank), a pattern in quotes, a URL, or the files.
+    Collectives are matched across ranks, and clocks are aligned on their ends.
+
+    Example: tracekit ranks traces/ -o job/
+    """
+    from tracekit.jobs import TABLE, check_file, check_outputs, ranks_and_files, write_outputs
+
+    folder = output.path if output and output.form == "folder" else None
+    form = form_of(None if folder else output, form)
+    where: str | list[str] = traces[0] if len(traces) == 1 else list(traces)
+    if folder:
+        check_outputs(folder, where, force)
+    elif output:
+        check_file(*output, where, force)
+    if workers and cluster:
+        raise click.UsageError("Either --workers or --cluster reads the traces.")
+    reading: dict[str, Any] = {"workers": workers, "cluster": cluster, "use_cache": not no_cache}
+    reading["watched"] = partial(counted, what="reading ranks")
+    answer = ranks_and_files(where, **reading)
+    other = ranks_and_files(against, **reading).job if against else None
+    if output and not folder:
+        _write(answer, other, output, table, where, force)
+        return
+    click.echo(_rendered(answer.job, other, form, table), nl=False)
+    if folder:
+        written = write_outputs(answer, folder, where)
+        click.echo(f"Wrote {', '.join(written)} into {folder}/", err=True)
+        if TABLE not in written:
+            click.echo(f"{TABLE} needs pyarrow, which is not installed: pip install 'pyarrow>=15'", err=True)
+
+
+def _write(
+    answer: "RankFiles", other: "Job | None", output: Output, table: str, where: str | list[str], force: bool
+) -> None:
+    from tracekit.jobs import marked, page_of
+    from tracekit.reports.words import write_atomically, write_text
+
+    if output.form == "html":
+        write_atomically(output.path, page_of(answer, output.path.parent, where))
+    else:
+        text = _rendered(answer.job, other, output.form, table, colour=False)
+        write_text(output.path, text, output.form, "ranks", marked(where), force)
+    click.echo(f"Wrote {output.path}", err=True)
+
+
+def _rendered(job: "Job", other: "Job | None", form: str, table: str, colour: bool | None = None) -> str:
+    from tracekit.reports.ranks import export, text
+    from tracekit.reports.ranks import text as change
+
+    if form == "text":
+        return text.full(job, colour=colour) + (change.text(other, job, colour=colour) if other else "")
+    if form == "csv":
+        return export.to_csv(job, table)
+    return change.to_json(other, job) if other else export.to_json(job)

@@ -1,0 +1,110 @@
+"""`tracekit run`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from tracekit.analyzers.core import TracekitError, reading
+from tracekit.cli._output import FORCE, folder_option, say, show_outputs
+from tracekit.cli._reading import GPU_FILE
+from tracekit.run import DEVICES, Device
+
+if TYPE_CHECKING:
+    from tracekit.capture import Capture, ModelledCapture
+    from tracekit.run import Place
+
+
+_INTERRUPTED = 130
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    short_help="Profile a Python script without changing it.",
+)
+@click.option("--gpu", default="", help="A GPU to project or model the run for, which `tracekit gpus` lists.")
+@click.option("--gpu-file", metavar="FILE", default="", help=GPU_FILE)
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default="auto",
+    show_default=True,
+    help="model: the script runs on the CPU, and its ops are modelled for --gpu.",
+)
+@folder_option("Output folder.  [default: runs/SCRIPT or runs/SCRIPT-GPU, with a number if another run is there]")
+@FORCE
+@click.argument("script", type=Path)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(
+    gpu: str, gpu_file: str, device: Device, output: Path | None, force: bool, script: Path, args: tuple[str, ...]
+) -> None:
+    """Profile a Python script without changing it.
+
+    SCRIPT ARGS... runs as with `python SCRIPT ARGS...`: what follows SCRIPT is passed to it, so options of tracekit
+    come before it. The trace names every torch module that the script calls. The whole run is recorded, so keep it to a
+    few steps. If the script fails, its error and exit status are passed on, and the trace is kept.
+
+    With --gpu, the run is measured here and projected to that GPU. Without a GPU, or with --device model, the script
+    runs on the CPU, which "cuda" in the script then refers to, and its ops are modelled for the GPU.
+
+    Under torchrun, each rank writes its trace into a separate folder, for `tracekit ranks`.
+
+    \b
+    Examples:
+      tracekit run -o runs/mine train.py --epochs 1
+      torchrun --nproc-per-node 8 -m tracekit run -o runs/mine train.py
+      tracekit run --gpu t4 my_gpt2.py
+    """
+    from tracekit.analyzers.cost import hardware
+    from tracekit.capture import session
+    from tracekit.profiling import write_outputs
+    from tracekit.run import of_script, place
+
+    _say_misplaced(script, args)
+    with reading(f"{script} cannot be run.", "Name a Python script."):
+        run = of_script(script, args)
+    target, here = hardware.selected(gpu, gpu_file), place()
+    job = output or Path("runs") / (f"{script.stem}-{target.id}" if target else script.stem)
+    folder = job / f"rank-{here.rank}" if here else job
+    options: dict[str, Any] = {"gpu": gpu, "gpu_file": gpu_file, "device": device, "force": force, "say": say}
+    capture = session(folder, run, numbered=not (output or here), **options)
+    _record(capture, script, args)
+    if here:
+        _say_rank(here, job, folder)
+        return
+    say("analyzing")
+    show_outputs(write_outputs(capture.path.parent), capture.path.parent)
+
+
+def _say_misplaced(script: Path, args: tuple[str, ...]) -> None:
+    """Say which of the script's arguments would be options of this command before SCRIPT."""
+    own = {name for each in command.params for name in each.opts if name.startswith("-")}
+    misplaced = [each for each in args if each.partition("=")[0] in own]
+    if misplaced:
+        say(f"{', '.join(misplaced)} after {script} is an argument of the script; options of tracekit come before it")
+
+
+def _record(capture: "Capture | ModelledCapture", script: Path, args: tuple[str, ...]) -> None:
+    """Run the script while `capture` records it. If the script fails, the process ends with its error."""
+    from tracekit.capture import profile_script
+
+    say(f"profiling {script}")
+    failure = profile_script(script, args, capture)
+    if failure:
+        say(f"the script failed; its trace is {capture.path}")
+        _pass_on(failure)
+
+
+def _say_rank(here: "Place", job: Path, folder: Path) -> None:
+    say(f"rank {here.rank} of {here.world_size} wrote its trace into {folder}")
+    if here.rank == 0:
+        say(f"when all ranks have: tracekit ranks {job} -o {job}")
+
+
+def _pass_on(failure: BaseException) -> NoReturn:
+    """End the process as Python does when a script raises `failure`."""
+    if isinstance(failure, (SystemExit, TracekitError)):
+        raise failure
+    sys.excepthook(type(failure), failure, failure.__traceback__)
+    raise SystemExit(_INTERRUPTED if isinstance(failure, KeyboardInterrupt) else 1)

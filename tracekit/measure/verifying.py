@@ -1,0 +1,235 @@
+"""Applies the recommendations for a run, measures them, and saves the result in the run's folder."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from tracekit.advise import WORTHWHILE, SpeculativeDecoding, corrections, parse
+from tracekit.analyzers.core import InputError
+from tracekit.analyzers.results import Verification, Verified
+from tracekit.answer import analyze
+from tracekit.capture import complete
+from tracekit.measure import jobs, trial, verify_script
+from tracekit.measure.drafting import Draft
+from tracekit.measure.expectations import Expectations, Expected
+from tracekit.measure.interleaved import WALL_S
+from tracekit.measure.worker import Failure, Worker, checked
+from tracekit.profiling import write_outputs
+from tracekit.reports.words import write_atomically
+from tracekit.run import (
+    DEVICES,
+    TRACE,
+    VERIFY,
+    Device,
+    Run,
+    Say,
+    Settings,
+    joined,
+    read,
+    require,
+    settings_of,
+    silent,
+    to_json,
+    verification_of,
+)
+
+ON_A_CPU = ("half-precision", "sdpa", "compile", "int8-dynamic")
+"""Optimizations to measure on a CPU, for which there are no predictions."""
+
+_ANOTHER_PACE = 1.1
+"""Ratio of two latencies of a run from which on the speed of its host counts as changed."""
+
+
+def verify_run(
+    folder: Path,
+    apply: Sequence[str] = (),
+    *,
+    top: int = 3,
+    device: Device = "auto",
+    wall_s: float = WALL_S,
+    draft: Draft | None = None,
+    say: Say = silent,
+    verbose: bool = False,
+) -> Verification:
+    """Measure optimizations of the run in `folder`.
+
+    `apply` names them (joined with "+" to apply several together); without it, the `top` recommendations are measured.
+    After each one, verify.json in the folder is written, which keeps earlier results of other optimizations. The
+    report is written at the end. `wall_s` limits the seconds of wall time for one optimization. With `draft`,
+    speculative decoding runs that model, whose acceptance is measured. With `verbose`, libraries may print to stderr.
+    Raises TracekitError if a name is unknown, or the run cannot be repeated.
+    """
+    wanted = _wanted(apply, draft)
+    run = read(folder)
+    again = _script(run, folder, device, draft) if run.script else _model(folder, device, draft)
+    names = wanted or again.recommended(folder, again.settings, top)
+    expectations = Expectations(folder / TRACE) if again.same_device else None
+    predict = expectations.predict if expectations else _other_device
+    predictions = [predict(name) for name in names]  # Predict before anything is measured.
+    earlier = verification_of(folder)
+    for measured in again.measured(names, predictions, wall_s, say, verbose=verbose):
+        verification = _beside_acceptance(measured, predict)
+        if expectations and again.of_model:
+            verification = _at_its_pace(verification, expectations.latency_us, folder / TRACE)
+        write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
+        if again.of_model:
+            _remember(verification.results[-1], verification.versions, again.settings)
+    write_outputs(folder)
+    return verification
+
+
+@dataclass(frozen=True)
+class _Again:
+    """How a run is repeated."""
+
+    settings: Settings
+    same_device: bool
+    """Whether it is repeated on the device and the GPU that predictions start from."""
+    measured: Callable[..., Iterator[Verification]]
+    recommended: Callable[[Path, Settings, int], list[str]]
+    of_model: bool
+    """Whether its step is built and timed alone, as predictions of it are; else it is timed at a script's pace."""
+
+
+def _model(folder: Path, device: Device, draft: Draft | None) -> _Again:
+    stored = settings_of(folder)
+    settings = complete(replace(stored, device=_device(stored.device, device), name=""))
+    same = settings.device == stored.device and settings.gpu == stored.gpu
+    return _Again(settings, same, partial(_measured, settings, draft=draft), recommended, True)
+
+
+def _script(run: Run, folder: Path, device: Device, draft: Draft | None) -> _Again:
+    if draft:
+        what, why = f"{folder} is the run of a script.", "A draft model is measured beside a model."
+        raise InputError(what, why, "Leave out --draft.")
+    again = verify_script.script_run_of(run, folder, _device(run.device, device))
+    settings, measured = again.settings, partial(verify_script.measured, again)
+    return _Again(settings, settings.device == run.device, measured, _around_script, False)
+
+
+def _around_script(folder: Path, settings: Settings, top: int) -> list[str]:
+    """Return the optimizations to measure of a script: on a CPU, those that can be applied around it."""
+    names = recommended(folder, settings, top)
+    return verify_script.applicable(names) if settings.device == "cpu" else names
+
+
+def _wanted(apply: Sequence[str], draft: Draft | None) -> list[str]:
+    """Return the names of the optimizations to measure. Raises InputError if none of them uses the given draft
+    model."""
+    names = list(dict.fromkeys(parse(name).name for name in apply)) or [SpeculativeDecoding.id] * bool(draft)
+    if draft and not any(map(_drafts, names)):
+        what = f"{', '.join(names)}: no draft model is used."
+        raise InputError(what, "--draft is only for speculative decoding.", "Add: --apply speculative-decoding")
+    return names
+
+
+def _drafts(name: str) -> bool:
+    return name.partition(":")[0] == SpeculativeDecoding.id and "+" not in name
+
+
+def _beside_acceptance(verification: Verification, predict: Callable[[str], Expected]) -> Verification:
+    """Add the prediction for the acceptance that was measured last."""
+    last = verification.results[-1]
+    if last.acceptance is None or not 0 < last.acceptance < 1:
+        return verification
+    whole = predict(f"{SpeculativeDecoding.id}:{max(last.acceptance, 0.01):.2f}").whole
+    if whole is None:
+        return verification
+    sentence = f"At this acceptance, {whole.expected:.2f} times ({whole.low:.2f} to {whole.high:.2f}) is predicted."
+    results = (*verification.results[:-1], replace(last, caveats=(*last.caveats, sentence)))
+    return replace(verification, results=results)
+
+
+def _at_its_pace(verification: Verification, recorded_us: float | None, trace: Path) -> Verification:
+    """Predict the last result again if the latency of the unmodified run differs from the recorded one."""
+    last = verification.results[-1]
+    if not (last.predicted and last.before and recorded_us) or _same(last.before.median_us, recorded_us):
+        return verification
+    again = replace(last, repredicted=Expectations(trace, last.before).predict(last.id).speedup)
+    return replace(verification, results=(*verification.results[:-1], again))
+
+
+def _same(one_us: float, other_us: float) -> bool:
+    return max(one_us, other_us) < _ANOTHER_PACE * min(one_us, other_us)
+
+
+def _remember(result: Verified, versions: dict[str, str], settings: Settings) -> None:
+    """Add the result to the history, which corrects later predictions on this machine."""
+    predicted = result.repredicted or result.predicted
+    if not (settings.gpu and predicted and result.measured):
+        return
+    corrections.add(
+        corrections.Measurement(
+            verified_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            gpu=settings.gpu,
+            model=settings.shown_name,
+            workload=settings.workload,
+            batch_size=settings.batch_size,
+            seq_len=settings.seq_len,
+            dtype=settings.dtype,
+            applied=result.id,
+            predicted=(predicted.low, predicted.expected, predicted.high),
+            measured=result.measured.expected,
+            versions=versions,
+        )
+    )
+
+
+def _measured(
+    settings: Settings,
+    names: Sequence[str],
+    predictions: Sequence[Expected],
+    wall_s: float,
+    say: Say,
+    *,
+    draft: Draft | None,
+    verbose: bool,
+) -> Iterator[Verification]:
+    """Measure each optimization in a worker process, and yield all results so far after each one."""
+    results: list[Verified] = []
+    with Worker(verbose=verbose, say=say) as worker:
+        say(f"building {settings.shown_name} on {settings.device}")
+        began = checked(worker.call(jobs.start, settings))
+        for name, prediction in zip(names, predictions, strict=True):
+            say(f"measuring {name} ({len(results) + 1} of {len(names)})")
+            if draft and _drafts(name):
+                answer = worker.call(jobs.verify_draft, settings, name, prediction, draft, wall_s)
+            else:
+                answer = worker.call(jobs.verify, settings, name, prediction, wall_s)
+            failed = isinstance(answer, Failure)
+            results.append(trial.unmeasured(name, prediction, str(answer)) if failed else answer)
+            yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))
+
+
+def _device(stored: str, device: Device) -> Device:
+    """Return the device that repeats the run: for "auto", the device of the run."""
+    chosen = DEVICES[DEVICES.index(stored)] if device == "auto" and stored in DEVICES else device
+    if chosen != "model":
+        return chosen
+    if require("torch.cuda").is_available():
+        return "cuda"
+    raise InputError(
+        "Nothing can be measured here.",
+        "The run was modelled, and this machine has no GPU.",
+        "Add --device cpu, to measure what a CPU can do.",
+    )
+
+
+def recommended(folder: Path, settings: Settings, top: int) -> list[str]:
+    """Return the ids of the first `top` recommendations for a run. Raises InputError if there are none."""
+    if settings.device == "cpu":
+        return list(ON_A_CPU)
+    names = [each.id for each in analyze(folder).recommendations[:top]]
+    if not names:
+        raise InputError(
+            "Nothing is recommended for this run.",
+            f"No optimization has a predicted speed-up of {WORTHWHILE:g} or more.",
+            "Name optimizations to measure: --apply half-precision+cuda-graphs.",
+        )
+    return names
+
+
+def _other_device(_: str) -> Expected:
+    return Expected(None, None, "The run was recorded on another device.")

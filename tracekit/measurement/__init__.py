@@ -1,1 +1,0 @@
-"""Measures a model with an optimization beside the same model without it."""

@@ -1,1 +1,0 @@
-"""Turns the effects of optimizations into advice: scenarios, the search for a plan, recommendations."""

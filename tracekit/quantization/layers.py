@@ -1,0 +1,112 @@
+"""A linear layer with weights of 4 or 8 bits. Importing this module needs torch."""
+
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+RANK = 16
+"""Rank of an adapter."""
+
+
+class WeightOnlyLinear(nn.Module):
+    """A linear layer whose weights are packed, with a scale for each group of inputs, and may have an adapter.
+
+    On a GPU with Triton, one kernel reads the packed weights for a GEMM of few rows. Otherwise they are unpacked
+    first.
+    """
+
+    packed: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int, rank: int = 0) -> None:
+        super().__init__()
+        self.bits = bits
+        self.register_buffer("packed", packed)
+        self.register_buffer("scale", scale)
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
+        self.lora_a: nn.Parameter | None = None
+        self.lora_b: nn.Parameter | None = None
+        if rank:
+            inputs = packed.shape[1] * 32 // bits
+            options: dict[str, Any] = {"dtype": scale.dtype, "device": scale.device}
+            self.lora_a = nn.Parameter(torch.randn(rank, inputs, **options) * inputs**-0.5)
+            self.lora_b = nn.Parameter(torch.zeros(len(packed), rank, **options))
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, bias: Any, bits: int, group: int, rank: int = 0) -> "WeightOnlyLinear":
+        """Return the layer for weights of shape (outputs, inputs)."""
+        return cls(*pack(weight, bits, group), bias, bits, rank)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The unpacked weights, as they are multiplied."""
+        return unpack(self.packed, self.scale, self.bits)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        trains = torch.is_grad_enabled() and x.requires_grad
+        multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes more host time
+        out: torch.Tensor = multiply(x, self.packed, self.scale, self.bias, self.bits)
+        if self.lora_a is not None and self.lora_b is not None:
+            out = out + x @ self.lora_a.t() @ self.lora_b.t()
+        return out
+
+
+class _Product(torch.autograd.Function):
+    """The GEMM with packed weights. Only the input gets a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
+        ctx.bits = bits
+        ctx.save_for_backward(packed, scale)
+        return _multiplied(x, packed, scale, bias, bits)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        packed, scale = ctx.saved_tensors
+        return grads[0] @ unpack(packed, scale, ctx.bits).to(grads[0].dtype), None, None, None, None
+
+
+def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
+    kernel = _kernel() if x.is_cuda else None
+    if kernel is not None:
+        return kernel.fused(x, packed, scale, bias, bits)
+    return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
+
+
+@cache
+def _kernel() -> ModuleType | None:
+    """Return the kernel for GEMMs of few rows; None without Triton."""
+    try:
+        from tracekit.fuse import weight_only_product
+    except ImportError:
+        return None
+    return weight_only_product
+
+
+def pack(weight: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
+
+    A run of 4 words holds 128 / bits inputs. Word w has input 4 i + w, plus half of the range, in its i-th group of
+    bits from below. Inputs are a multiple of the group.
+    """
+    half = 1 << (bits - 1)
+    parts = weight.detach().float().reshape(len(weight), -1, group)
+    scale = (parts.abs().amax(-1, keepdim=True) / (half - 1)).clamp(min=1e-10).to(weight.dtype)
+    values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
+    runs = values.reshape(len(weight), -1, 32 // bits, 4)
+    words = torch.zeros_like(runs[:, :, 0])
+    for i in range(32 // bits):
+        words |= runs[:, :, i] << (bits * i)
+    return words.reshape(len(weight), -1), scale.squeeze(-1).contiguous()
+
+
+def unpack(packed: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return the weights that `pack` packed, in the type of their scales."""
+    runs = packed.reshape(len(packed), -1, 1, 4)
+    places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(-1, 1)
+    values = ((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))
+    parts = values.to(scale.dtype).reshape(len(packed), scale.shape[1], -1)
+    return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)

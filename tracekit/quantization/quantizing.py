@@ -1,0 +1,186 @@
+"""`tracekit.quantize`, and saving and loading what it returns."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.analyzers.predict import HEADS
+from tracekit.run import require
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+Format = Literal["int4", "int8", "nf4"]
+_BITS = {"int4": 4, "int8": 8}
+_TYPES = {"float32", "float16", "bfloat16"}
+SMALLEST_GROUP = 32
+"""Inputs that a thread of the kernel reads at a time: groups are multiples of it."""
+_LINEAR = ("Linear", "Conv1D")
+_SAME = "Load it into a new instance of the original model, which load quantizes."
+_METADATA = "tracekit packed weights, 3"
+"""Identifies the description of layers in a file, and the order in which weights are packed. It changes with the order
+or the description."""
+
+
+def quantize(
+    model: "nn.Module", to: Format, *, group_size: int = 64, trainable: Literal[False, "lora"] = False
+) -> "nn.Module":
+    """Replace the model's linear layers, except its head, with layers of 4-bit or 8-bit weights, and return the model.
+
+    Each group of `group_size` inputs has its own scale; the number of a layer's inputs, such as 768, is one scale an
+    output. nf4 uses the layers of bitsandbytes. With trainable="lora",
+    only a low-rank adapter beside each layer trains. Layers whose inputs are not a multiple of the group are unchanged.
+    Raises InputError if no layer can be quantized.
+    """
+    _check(model, to, group_size, trainable)
+    layers = [each for each in _layers(model) if to == "nf4" or _inputs(each[2]) % group_size == 0]
+    if not layers:
+        raise InputError("Nothing can be quantized.", *_why_nothing(model, group_size))
+    _check_types([layer for _, _, layer in layers])
+    if trainable:
+        model.requires_grad_(False)
+    made: dict[nn.Module, nn.Module] = {}
+    for parent, name, layer in layers:
+        if layer not in made:  # layers that share weights still share them
+            made[layer] = _quantized(layer, to, group_size, bool(trainable))
+        setattr(parent, name, made[layer])
+    return model
+
+
+def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
+    """Raise InputError for arguments that do not fit together."""
+    if not isinstance(model, require("torch.nn").Module):
+        why = f"It is a {type(model).__name__}."
+        raise InputError("quantize takes a torch.nn.Module.", why, "Build the model first, then quantize it.")
+    if to not in (*_BITS, "nf4"):
+        raise InputError(
+            f"{to!r} is not a format.", "There are int4, int8 and nf4.", "Write: tracekit.quantize(model, 'int4')."
+        )
+    if trainable not in (False, "lora"):
+        why = "Packed weights do not train; adapters beside them do."
+        raise InputError(f"trainable={trainable!r} is not possible.", why, "Write: trainable='lora', or leave it out.")
+    if to == "nf4" and trainable:
+        raise InputError(
+            "Adapters on nf4 are those of peft.",
+            "The layers are those of bitsandbytes, which peft knows.",
+            "Call tracekit.quantize(model, 'nf4'), then peft.inject_adapter_in_model(peft.LoraConfig(...), model); "
+            "or use int4 with trainable='lora'. To measure it: tracekit bench --workload train --apply qlora",
+        )
+    if not isinstance(group_size, int) or group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP:
+        why = f"It must be a multiple of {SMALLEST_GROUP}."
+        raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128, or the number of inputs.")
+
+
+def _check_types(layers: "list[nn.Module]") -> None:
+    types = {str(layer.get_parameter("weight").dtype).removeprefix("torch.") for layer in layers}
+    if not types <= _TYPES:
+        why = f"Its linear layers have weights of {', '.join(sorted(types - _TYPES))}."
+        raise InputError("The model's type is not supported.", why, "Convert it first: model.half(), or model.float().")
+
+
+def _why_nothing(model: "nn.Module", group_size: int) -> tuple[str, str]:
+    """Return why no layer can be quantized, and what to try."""
+    inputs = sorted({_inputs(layer) for _, _, layer in _layers(model)})
+    if inputs:
+        counts = ", ".join(map(str, inputs[:4]))
+        smaller = [size for size in (128, 64, 32) if size < group_size and any(each % size == 0 for each in inputs)]
+        advice = f"Try group_size={smaller[0]}." if smaller else f"Inputs must be a multiple of {SMALLEST_GROUP}."
+        return f"Its linear layers have {counts} inputs, which are not multiples of a group of {group_size}.", advice
+    if type(model).__name__ in _LINEAR:
+        return "It is itself a linear layer, and layers inside a model are replaced.", "Put it into an nn.Sequential."
+    if any(type(each).__name__ == "WeightOnlyLinear" for each in model.modules()):
+        return "Its linear layers are quantized already.", "Build the model again to choose another format."
+    return "It has no nn.Linear other than its head.", "Convolutions and embeddings are not quantized."
+
+
+def save(model: "nn.Module", path: str | Path) -> None:
+    """Write a model that `quantize` returned, adapters included, as safetensors."""
+    named = model.named_modules(remove_duplicate=False)
+    layers = {name: made for name, layer in named if (made := _made(layer)) is not None}
+    if not layers:
+        raise InputError(
+            "The model has no quantized layers.", "", "Quantize it first: tracekit.quantize(model, 'int4')"
+        )
+    files = require("safetensors.torch")
+    try:
+        files.save_model(model, str(path), metadata={_METADATA: json.dumps(layers)})
+    except (OSError, require("safetensors").SafetensorError) as error:
+        raise TracekitError(f"{path} cannot be written.", f"{error}.") from error
+
+
+def _made(layer: "nn.Module") -> tuple[str, int, bool] | None:
+    """Return format, group and whether there is an adapter of a quantized layer; None for any other layer."""
+    from tracekit.quantization.layers import WeightOnlyLinear
+
+    if isinstance(layer, WeightOnlyLinear):
+        group = layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1]
+        return f"int{layer.bits}", group, layer.lora_a is not None
+    return ("nf4", 0, False) if type(layer).__name__ == "Linear4bit" else None
+
+
+def load(model: "nn.Module", path: str | Path) -> "nn.Module":
+    """Load a file that `save` wrote into a model of the same architecture that is not quantized, and return the
+    model."""
+    safetensors = require("safetensors")
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as stored:
+            metadata = stored.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"{path} cannot be read.", f"{error}.", "Give a file that save wrote.") from error
+    if _METADATA not in metadata:
+        why = "Only what this version of tracekit.quantization.quantize.save wrote can be read."
+        raise InputError(f"{path} contains no quantized model.", why, "Quantize the model again, and save it.")
+    wanted: dict[str, tuple[str, int, bool]] = json.loads(metadata[_METADATA])
+    layers = {name: _layer_named(model, name, str(path)) for name in wanted}
+    made: dict[nn.Module, nn.Module] = {}
+    for name, (to, group, adapted) in wanted.items():
+        parent, _, leaf = name.rpartition(".")
+        if layers[name] not in made:
+            made[layers[name]] = _quantized(layers[name], to, group, adapted)
+        setattr(model.get_submodule(parent), leaf, made[layers[name]])
+    state = require("safetensors.torch").load_file(str(path))
+    state |= {name: state[kept] for name, kept in metadata.items() if kept in state}  # tensors that share memory
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(f"{path} belongs to another model.", f"{error}"[:300], _SAME) from error
+    return model
+
+
+def _layer_named(model: "nn.Module", name: str, path: str) -> "nn.Module":
+    """Return a linear layer of the model. Raises InputError if it has none of this name."""
+    layer = dict(model.named_modules(remove_duplicate=False)).get(name)
+    if layer is None or type(layer).__name__ not in _LINEAR:
+        why = "It is missing." if layer is None else f"It is a {type(layer).__name__}."
+        raise InputError(f"{path} belongs to another model: {name} is not a linear layer here.", why, _SAME)
+    return layer
+
+
+def _layers(model: "nn.Module") -> Iterator[tuple["nn.Module", str, "nn.Module"]]:
+    for parent in list(model.modules()):
+        for name, layer in list(parent._modules.items()):  # named_children leaves out a layer that occurs twice
+            if layer is not None and type(layer).__name__ in _LINEAR and name not in HEADS:
+                yield parent, name, layer
+
+
+def _rows(layer: "nn.Module") -> Any:
+    """Return the weights as (outputs, inputs); GPT-2's Conv1D stores the transpose."""
+    weight = layer.get_parameter("weight").detach()
+    return weight.t().contiguous() if type(layer).__name__ == "Conv1D" else weight
+
+
+def _inputs(layer: "nn.Module") -> int:
+    return int(_rows(layer).shape[1])
+
+
+def _quantized(layer: "nn.Module", to: str, group: int, adapted: bool) -> "nn.Module":
+    if to == "nf4":
+        from tracekit.quantization.nf4 import nf4_linear
+
+        return nf4_linear(_rows(layer), layer.bias)
+    from tracekit.quantization.layers import RANK, WeightOnlyLinear
+
+    return WeightOnlyLinear.of(_rows(layer), layer.bias, _BITS[to], group, RANK if adapted else 0)

@@ -1,0 +1,44 @@
+"""What a run is: its settings, the files in its folder, and the packages and the machine that it ran with."""
+
+from typing import TYPE_CHECKING
+
+from tracekit.analyzers.core import lazily
+
+if TYPE_CHECKING:
+    from tracekit.run import environment, file, files, folder, seal
+    from tracekit.run.environment import Place, configuration_folder, cpu_state, place, write_place
+    from tracekit.run.file import Run, of_script, of_settings, read, settings_of, write
+    from tracekit.run.files import joined, to_json, verification_of
+    from tracekit.run.folder import (
+        ANALYSIS,
+        FILES,
+        GRAPH,
+        KERNELS,
+        REPORT,
+        RUN,
+        TRACE,
+        VERIFY,
+        graph_of,
+        holds_settings,
+        is_page_of,
+        page_of,
+    )
+    from tracekit.run.held import check_folder, check_replaced, unused_folder
+    from tracekit.run.packages import Say, first_line, model_errors, require, silent
+    from tracekit.run.settings import (
+        ATTENTIONS,
+        DEVICES,
+        DTYPES,
+        LINKS,
+        WEIGHTS,
+        WORKLOAD_NAMES,
+        Attention,
+        Device,
+        Dtype,
+        Settings,
+        Split,
+        Weights,
+        WorkloadName,
+    )
+else:
+    __getattr__ = lazily(__name__, __file__)

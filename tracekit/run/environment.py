@@ -1,0 +1,119 @@
+"""Reads the driver, the clocks and the versions that a trace records, and nothing else about the machine."""
+
+import json
+import os
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracekit.run.packages import require
+
+_QUERY_SECONDS = 10
+
+
+class DeviceState(msgspec.Struct, frozen=True):
+    """A device as its driver reports it; 0 and "" for missing values."""
+
+    name: str
+    driver: str = ""
+    sm_clock_mhz: int = 0
+    memory_clock_mhz: int = 0
+
+
+def versions() -> dict[str, str]:
+    """Return the installed versions of torch, transformers and CUDA."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    installed = {}
+    for package in ("torch", "transformers"):
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    cuda = require("torch").version.cuda if "torch" in installed else None
+    return {**installed, "cuda": cuda} if cuda else installed
+
+
+def cuda_state() -> DeviceState:
+    """Return the current CUDA device with its current clocks (MHz). Call it while the device is busy, or just after."""
+    torch = require("torch")
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return parse_state(properties.name, _nvidia_smi(f"GPU-{properties.uuid}"))
+
+
+def cpu_state() -> DeviceState:
+    """Return the processor, by the name that Linux reports, else by its architecture."""
+    names = re.findall(r"^model name\s*: (.+)$", _text_of(Path("/proc/cpuinfo")), re.M)
+    return DeviceState(names[0] if names else platform.machine())
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+def parse_state(name: str, answer: str) -> DeviceState:
+    """Parse nvidia-smi's line of driver version, SM clock and memory clock; `answer` is "" if there is none."""
+    fields = [part.strip() for part in answer.split(",")]
+    if len(fields) != 3:
+        return DeviceState(name)
+    return DeviceState(name, fields[0], *(int(clock) if clock.isdigit() else 0 for clock in fields[1:]))
+
+
+def _nvidia_smi(device: str) -> str:
+    command = ["nvidia-smi", f"--id={device}", "--query-gpu=driver_version,clocks.sm,clocks.mem"]
+    try:
+        answer = subprocess.run(
+            [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=_QUERY_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of this process, from the environment variables that torchrun sets."""
+
+    rank: int
+    world_size: int
+    node: int
+
+
+def place() -> Place | None:
+    """Return the place of this process; None if it is the only one."""
+    try:
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        return Place(rank, world_size, int(os.environ.get("GROUP_RANK", 0))) if world_size > 1 else None
+    except (KeyError, ValueError):
+        return None
+
+
+def write_place(profiler: Any) -> None:
+    """Add the rank, the world size and the process groups to a trace that is being recorded.
+
+    torch writes them only if the groups exist when the recording starts. A script that is recorded from its first line
+    creates them later.
+    """
+    here = place()
+    known = {**_of_torch(), **({"rank": here.rank, "world_size": here.world_size, "node": here.node} if here else {})}
+    if known:
+        profiler.add_metadata_json("distributedInfo", json.dumps(known))
+
+
+def _of_torch() -> dict[str, Any]:
+    distributed = require("torch.distributed")
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return {}
+    known = {"backend": distributed.get_backend(), "rank": distributed.get_rank()}
+    groups: list[dict[str, Any]] = getattr(distributed.distributed_c10d, "_get_all_pg_configs", list)()
+    return {**known, "world_size": distributed.get_world_size(), "pg_config": groups}
+
+
+def configuration_folder() -> Path:
+    """Return tracekit's folder in $XDG_CONFIG_HOME (by default ~/.config)."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tracekit"

@@ -1,0 +1,102 @@
+"""Reads and writes verify.json, the measurements of optimizations in a run's folder."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tracekit.analyzers.core import InputError, Interval, decoded
+from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.fuse import TimedKernel
+from tracekit.analyzers.results import Verification
+from tracekit.analyzers.trace import is_url
+from tracekit.reports.words import escaped_json, write_atomically
+from tracekit.run.folder import TIMED, TRACE, VERIFY
+
+_NO_MATTER = ("output", "steps")
+"""Settings that do not affect a measurement."""
+
+
+def to_json(verification: Verification) -> str:
+    return escaped_json(msgspec.json.format(msgspec.json.encode(asdict(verification)), indent=2).decode()) + "\n"
+
+
+def joined(earlier: Verification | None, latest: Verification) -> Verification:
+    """Return `latest` with the earlier results of other optimizations, if those were measured in the same way."""
+    if earlier is None or not _comparable(earlier, latest):
+        return latest
+    repeated = {each.id for each in latest.results}
+    kept = (each for each in earlier.results if each.id not in repeated)
+    return replace(latest, results=(*kept, *latest.results))
+
+
+def _comparable(one: Verification, other: Verification) -> bool:
+    """Return whether both are of the same run, on the same device, with the same versions of the packages in both."""
+    both = one.versions.keys() & other.versions.keys()
+    return _run_of(one) == _run_of(other) and all(one.versions[name] == other.versions[name] for name in both)
+
+
+def _run_of(verification: Verification) -> tuple[Any, ...]:
+    settings = {name: value for name, value in verification.settings.items() if name not in _NO_MATTER}
+    return verification.tracekit, verification.device_name, verification.seed, settings
+
+
+def read_verification(path: Path) -> Verification:
+    """Read a verify.json. Raises InputError if it is invalid."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Verification)
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"{path} cannot be read.", str(error), "Remove it, and measure again with: tracekit verify RUN."
+        ) from error
+
+
+def verification_of(trace: str | Path) -> Verification | None:
+    """Return the measurements in the run's folder that `trace` is or belongs to; None without any."""
+    if str(trace) == "-" or is_url(str(trace)):
+        return None
+    path = Path(trace)
+    folder = path if path.is_dir() else path.parent if path.name == TRACE else None
+    return read_verification(folder / VERIFY) if folder and (folder / VERIFY).is_file() else None
+
+
+class WrittenKernels(msgspec.Struct, frozen=True):
+    """Measurements and predictions of a run's written kernels on one GPU."""
+
+    gpu: str
+    kernels: dict[str, TimedKernel] = {}
+    """Times of the timed kernels."""
+    speedup: tuple[float, float, float] | None = None
+    """Predicted speed-up of the step with all kernels: low, expected, high. None: they were not written."""
+
+    @property
+    def gain(self) -> Interval | None:
+        return Interval(*self.speedup) if self.speedup else None
+
+
+def read_kernel_times(folder: Path, gpu: GPU) -> WrittenKernels:
+    """Return a run's kernels on this GPU; empty if there are none, or another version wrote the file."""
+    try:
+        stored = decoded(folder / TIMED, msgspec.json.Decoder(WrittenKernels).decode, "")
+    except InputError:
+        return WrittenKernels(gpu.id)
+    return stored if stored.gpu == gpu.id else WrittenKernels(gpu.id)
+
+
+def add(folder: Path, gpu: GPU, kernels: Mapping[str, TimedKernel]) -> None:
+    """Write times into the folder, beside those of other kernels on the same GPU."""
+    if kernels:
+        stored = read_kernel_times(folder, gpu)
+        _write(folder, msgspec.structs.replace(stored, kernels={**stored.kernels, **kernels}))
+
+
+def keep_gain(folder: Path, gpu: GPU, speedup: Interval) -> None:
+    """Write the predicted speed-up of the step with all kernels."""
+    ends = speedup.low, speedup.expected, speedup.high
+    _write(folder, msgspec.structs.replace(read_kernel_times(folder, gpu), speedup=ends))
+
+
+def _write(folder: Path, stored: WrittenKernels) -> None:
+    write_atomically(folder / TIMED, msgspec.json.format(msgspec.json.encode(stored), indent=1).decode() + "\n")

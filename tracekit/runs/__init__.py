@@ -1,1 +1,0 @@
-"""Reads and writes the files in a run's folder."""

@@ -1,1 +1,0 @@
-"""Models with optimizations applied, ready for a measurement."""

@@ -1,1 +1,0 @@
-"""Sweeps: predictions over a grid of GPUs, batch sizes, lengths and optimizations."""

@@ -1,1 +1,0 @@
-"""Compares predictions with measurements of the same run."""

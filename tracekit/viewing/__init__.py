@@ -1,1 +1,0 @@
-"""Shows a run in the browser, in Perfetto, or in a notebook."""
