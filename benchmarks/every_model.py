@@ -1,6 +1,6 @@
 """Profile every bundled model, modelled for a GPU: the time and memory that it takes, as a table for docs/models.md.
 
-    python benchmarks/every_model.py [--gpu t4] [MODEL ...]
+    python -m benchmarks every_model [--gpu t4] [MODEL ...]
 
 Each model runs in a separate process. The script fails when one takes more than 20 s of CPU or 2 GB.
 """

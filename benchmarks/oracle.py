@@ -1,7 +1,7 @@
 """Stores the answers of HolisticTraceAnalysis (traceinsight) about the sample traces for the tests.
 
     python3 -m venv venv-hta && venv-hta/bin/pip install traceinsight -e .
-    venv-hta/bin/python benchmarks/oracle.py [FOLDER ...]
+    python -m benchmarks oracle [FOLDER ...]
 
 Writes tests/analyzers/oracle.json from every trace of the folders (default: examples/traces and the shared traces).
 """

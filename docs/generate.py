@@ -3,7 +3,6 @@
 A test fails when they are stale.
 """
 
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 from click.testing import CliRunner
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
 _ROUNDS = 3
 """Blind rounds that the README shows."""
 
@@ -78,18 +78,14 @@ def fusion() -> str:
 
 def readme() -> str:
     """The README, with the errors of the last blind rounds."""
-    blind = HERE.parent / "benchmarks" / "blind"
-    rounds = sorted(path.parent for path in (blind / "rounds").glob("*/score.md"))[-_ROUNDS:]
-    command = [sys.executable, str(blind / "score.py"), "--brief", *map(str, rounds)]
-    table = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
-    return _filled(HERE.parent / "README.md", "blind rounds", table)
+    return _filled(HERE.parent / "README.md", "blind rounds", import_module("benchmarks.blind.score").brief(_ROUNDS))
 
 
 def diagnosis() -> str:
     """The page on diagnosis, with its tables of slow scripts."""
-    table = run_path(str(HERE.parent / "benchmarks" / "slow_scripts" / "table.py"))
+    scripts = import_module("benchmarks.slow_scripts.command")
     page = HERE / "diagnosis.md"
-    return _between(_filled(page, "slow scripts", table["summary"]()), "missed", table["misses"]())
+    return _between(_filled(page, "slow scripts", scripts.summary()), "missed", scripts.misses())
 
 
 def _filled(page: Path, name: str, table: str) -> str:

@@ -10,7 +10,7 @@ Each section describes an optimization: its changes to the op list, when it hurt
 [Predictions](predictions.md) describes how an op list becomes a latency, and [accuracy](accuracy.md) the errors of the
 results. `tracekit predict TRACE --apply` takes the ids, several of them joined with `+`.
 
-"Measured on an H200 (host)" refers to the 154 cells in `benchmarks/data/h200_speedups.csv` (torch 2.11,
+"Measured on an H200 (host)" refers to rows of `benchmarks/data/h200_speedups.csv` (torch 2.11,
 transformers 5.17, torchao 0.18, bitsandbytes 0.50.2, liger-kernel 0.8.5). Those constants are fitted to them, so
 their rows on the page about accuracy are no test.
 

@@ -18,10 +18,9 @@ TINY = ("--device", "cpu", "--tiny", "--rounds", "2")
 
 CALLS = """
 import runpy, sys
-sys.path.insert(0, {folder!r})
 for sys.argv in {calls!r}:
     try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        runpy.run_module(sys.argv[0], run_name="__main__")
     except SystemExit as end:
         assert not end.code, end.code
 """
@@ -29,9 +28,9 @@ for sys.argv in {calls!r}:
 
 def script(*calls):
     """Run scripts, each given by its name and arguments, in one process, which imports PyTorch once."""
-    calls = [[str(BLIND / f"{name}.py"), *map(str, arguments)] for name, *arguments in calls]
-    command = [sys.executable, "-c", CALLS.format(folder=str(BLIND), calls=calls)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    calls = [[f"benchmarks.blind.{name}", *map(str, arguments)] for name, *arguments in calls]
+    command = [sys.executable, "-c", CALLS.format(calls=calls)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -67,9 +66,8 @@ def test_a_draw_is_balanced_and_leaves_held_out_models_alone(plan, tmp_path):
         assert max(Counter(run["model"] for run in each["runs"]).values()) <= 2
 
 
-def test_pieces_hold_every_run_once_and_take_as_long(plan, monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(BLIND))
-    planned = importlib.import_module("plan")
+def test_pieces_hold_every_run_once_and_take_as_long(plan, tmp_path):
+    planned = importlib.import_module("benchmarks.blind.plan")
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     runs = planned.read(tmp_path / "plan.json").runs
     pieces = planned.in_pieces(runs, 3)
@@ -78,9 +76,8 @@ def test_pieces_hold_every_run_once_and_take_as_long(plan, monkeypatch, tmp_path
     assert max(rows) < 1.5 * min(rows)
 
 
-def test_pieces_are_joined_unless_their_machines_differ(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(BLIND))
-    gather = importlib.import_module("gather")
+def test_pieces_are_joined_unless_their_machines_differ(tmp_path):
+    gather = importlib.import_module("benchmarks.blind.gather")
     files = [tmp_path / f"{i}.json" for i in range(3)]
     for i, file in enumerate(files):
         machine = {"gpu": "NVIDIA H100" if i < 2 else "NVIDIA H200", "cpu": "x"}
@@ -91,7 +88,7 @@ def test_pieces_are_joined_unless_their_machines_differ(monkeypatch, tmp_path):
 
 
 def test_what_measures_imports_nothing_of_tracekit():
-    ours = {"predict.py", "stating.py", "rescore.py"}
+    ours = {"predict.py", "predict_beside.py", "rescore.py", "joined.py", "score.py"}
     assert not [path for path in BLIND.glob("*.py") if path.name not in ours and "import tracekit" in path.read_text()]
 
 

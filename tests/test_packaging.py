@@ -60,8 +60,10 @@ def test_a_wheel_holds_one_package_with_its_types(wheel):
     } <= names
 
 
-def test_an_sdist_builds_the_same_wheel(wheel, tmp_path):
-    with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
+def test_an_sdist_is_small_and_builds_the_same_wheel(wheel, tmp_path):
+    packed = build("sdist", ROOT, tmp_path)
+    assert packed.stat().st_size <= 5_000_000
+    with tarfile.open(packed) as archive:
         archive.extractall(tmp_path, filter="data")
     unpacked = tmp_path / f"torch_tracekit-{tracekit.__version__}"
     assert not (unpacked / "reports").exists()

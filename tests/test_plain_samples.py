@@ -10,7 +10,7 @@ from tracekit.analyzers.predict import baseline
 
 FOLDER = Path(__file__).parents[1] / "examples" / "traces" / "plain"
 TIMED_MS = {"dlrm-dense": 6.253, "dlrm-sparse": 4.057, "gnn": 1.520, "encoder": 7.891}
-"""Printed by benchmarks/plain_traces.py in the process that recorded the traces, on an H100."""
+"""Printed in the process that recorded the traces, on an H100."""
 COST_COVERAGE = {"dlrm-dense": 0.95, "dlrm-sparse": 0.99, "gnn": 0.8, "encoder": 0.99}
 """The profiler does not record the shapes of indices, with which the graph network gathers its neighbours."""
 

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 import tracekit
-from benchmarks.slow_scripts import table
+from benchmarks.slow_scripts import command as table
 from tracekit.reports.answer import headline
 from tracekit.reports.answer.export import schema, to_json
 

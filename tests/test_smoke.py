@@ -1,4 +1,4 @@
-"""benchmarks/smoke.py: its table has commands that exist, and a check fails by each of the ways in which one can."""
+"""`python -m benchmarks smoke`: its commands exist, and a check fails by each of the ways in which one can."""
 
 import json
 import subprocess
@@ -10,13 +10,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from smoke import numbers, running
-from smoke.checks import Check, checks
-from smoke.numbers import Ended, ImpossibleError
-
+from benchmarks.smoke import numbers, running
+from benchmarks.smoke.checks import Check, checks
+from benchmarks.smoke.numbers import Ended, ImpossibleError
 from tracekit.cli import main
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "smoke.py"
+ROOT = Path(__file__).parents[1]
 TOUCH_A_GPU = {"profile", "run", "verify", "bench", "calibrate", "fuse", "memory", "check", "compare", "open"}
 
 
@@ -113,8 +112,18 @@ def test_numbers_that_physics_forbids(tmp_path, changes, says):
 
 @pytest.mark.slow
 def test_two_checks_without_a_gpu(tmp_path):
-    command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), "--without-gpu", "--only", "*decode-bf16*"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "smoke",
+        "--out",
+        str(tmp_path),
+        "--without-gpu",
+        "--only",
+        "*decode-bf16*",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = json.loads((tmp_path / "smoke.json").read_text())
     assert {each["name"]: each["state"] for each in result["checks"]} == {

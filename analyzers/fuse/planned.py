@@ -42,7 +42,7 @@ _TRAINING = {
     "dropout_residual": (1.14, 1.23),
 }
 """Template -> lowest and highest time of the kernel over that of torch.compile's, over models and sizes
-(benchmarks/data/h100_fused, h200_fused and own modules in fused_steps_h100; forward and backward in training)."""
+(benchmarks/data/fused_kernels.json.gz; forward and backward in training)."""
 _AS_WELL = 0.97
 """Ratio from which torch.compile counts as equally fast."""
 

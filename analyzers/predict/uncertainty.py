@@ -1,6 +1,6 @@
 """Width of the interval of a predicted speed-up: each unknown quantity contributes a measured width.
 
-`benchmarks/interval_widths.py` measures the widths (intervals.toml), by conformal prediction on measured steps.
+`benchmarks/fitting/intervals.py` measures the widths (intervals.toml), by conformal prediction on measured steps.
 """
 
 import math

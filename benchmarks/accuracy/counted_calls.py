@@ -5,24 +5,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from measurements.own import cost_of
 
-from accuracy.chapter import Target, at_most, table
-from accuracy.counted_causes import cause
-from tracekit.analyzers.cost import Product
+from benchmarks.measurements.own import cost_of
 
 FILE = Path(__file__).parents[1] / "data" / "h200_counters.csv"
-_LARGE_BYTES = 1 << 20
-_FULL_ROWS = 16
-"""Number of rows from which the tiles of the tensor cores are full."""
-_READ_LIMIT, _FLOPS_LIMIT = 0.1, 0.05
 
 
 def calls() -> pd.DataFrame:
-    """A row an op call: label, op, family, whether it is a product with full tiles, bytes read as counted, and measured
-    over counted FLOPs, bytes read and bytes written, NaN where nothing is counted. Empty without the file."""
-    if not FILE.is_file():
-        return pd.DataFrame()
+    """A row an op call: label, op, family, bytes read as counted, and measured
+    over counted FLOPs, bytes read and bytes written, NaN where nothing is counted."""
     return pd.DataFrame(_ratios(pd.read_csv(FILE, keep_default_na=False, dtype={"flops": str})))
 
 
@@ -33,7 +24,6 @@ def _ratios(measured: pd.DataFrame) -> Iterator[dict[str, object]]:
             yield {
                 **{name: row[name] for name in ("label", "op")},
                 "family": cost.family,
-                "full_product": isinstance(cost.work, Product) and cost.work.m >= _FULL_ROWS,
                 "counted_read_bytes": cost.read_bytes,
                 "flops": _over(float(row["flops"] or "nan"), cost.flops),
                 "read": _over(row["read_bytes"], cost.read_bytes),
@@ -45,38 +35,45 @@ def _over(measured: float, counted: int) -> float:
     return measured / counted if counted else np.nan
 
 
-def families(counted: pd.DataFrame) -> str:
-    """Return one line per family with medians over the calls that read at least a megabyte."""
-    groups = _large(counted).groupby("family")
-    lines = [(name, len(of), *map(_text, of[["flops", "read", "written"]].median())) for name, of in groups]
-    return table(("family", "calls", "FLOPs", "bytes read", "bytes written"), lines, 4)
+_TILE = "a tile has at least 8 columns for one row"
+_PASSES = "rows too long for shared memory are read again, for each pass"
+_ROOT = "a square root or a division is several instructions"
+
+CAUSES = {
+    ("add", ""): "a + alpha·b is a multiply-add",
+    ("bias_row", ""): "a + alpha·b is a multiply-add",
+    ("gelu", ""): "an error function is several instructions",
+    ("where_mask", ""): "elements hidden by a causal mask are not loaded",
+    ("sum_last", ""): "partial sums of threads are added, too",
+    ("argmax_last", ""): "the counters do not count comparisons as FLOPs",
+    ("var_mean", ""): "one pass, with one division per element",
+    ("layer_norm", ""): "one pass, with one division per element",
+    ("softmax", ""): "an exponential is several instructions",
+    ("layer_norm_bwd", ""): "two kernels, each of which reads both inputs",
+    ("log_softmax", ""): _PASSES,
+    ("cross_entropy", "_log_softmax"): _PASSES,
+    ("cross_entropy", "_log_softmax_backward_data"): _PASSES,
+    ("cross_entropy", "nll_loss_forward"): "an element loads its sector of 32 bytes, and the next one",
+    ("cross_entropy", "nll_loss_backward"): "a few kB: parameters and code of the kernel",
+    ("embedding_bwd", "embedding_dense_backward"): "partial sums are written, and read again",
+    ("scatter_add", ""): "additions in the L2 are not counted",
+    ("adamw_fused", "_foreach_add_"): "a few kB: parameters and code of the kernel",
+    ("adamw_fused", "_fused_adamw_"): _ROOT,
+    ("adamw_foreach", "_foreach_sqrt"): _ROOT,
+    ("adamw_foreach", "_foreach_div_"): _ROOT,
+    ("adamw_foreach", "_foreach_addcdiv_"): _ROOT,
+    ("mm_fp32", ""): "each thread sums a part of a row; then these sums are added",
+    ("mm_bf16", ""): _TILE,
+    ("addmm_bf16", ""): _TILE,
+    ("int4_weight", ""): "weights are converted to bf16",
+    ("flash_prefill", ""): "whole tiles on the diagonal; exponentials",
+    ("efficient_prefill", ""): "whole tiles on the diagonal; exponentials",
+    ("cudnn_prefill", ""): "whole tiles on the diagonal; exponentials",
+    ("efficient_fp32_prefill", ""): "an fp32 GEMM is three TF32 GEMMs",
+    ("flash_decode", ""): "a tile has 128 rows for one query",
+    ("cudnn_decode", ""): "a tile has 16 rows for one query",
+}
 
 
-def listing(counted: pd.DataFrame) -> str:
-    """Return one line per call, with the reason for its error."""
-    ratios = counted[["flops", "read", "written"]].map(_text)
-    lines = [
-        (f"`{op}` ({label})", *ratio, cause(label, op))
-        for label, op, ratio in zip(counted["label"], counted["op"], ratios.to_numpy(), strict=True)
-    ]
-    head, *below = table(("op", "FLOPs", "bytes read", "bytes written", "why"), lines, 0).split("\n")
-    return "\n".join((head, "| --- | ---: | ---: | ---: | --- |", *below[1:]))
-
-
-def targets(counted: pd.DataFrame) -> tuple[Target, ...]:
-    """Return the largest error of a family of ops, and that of GEMMs."""
-    read = (_large(counted).groupby("family")["read"].median() - 1).abs()
-    flops = (counted["flops"][counted["full_product"]] - 1).abs()
-    worst = f"Counted bytes read, median call of the family furthest off ({read.idxmax()})"
-    return (
-        at_most(worst, _READ_LIMIT, float(read.max())),
-        at_most("Counted FLOPs of GEMMs of 16 rows and more, furthest off", _FLOPS_LIMIT, float(flops.max())),
-    )
-
-
-def _large(counted: pd.DataFrame) -> pd.DataFrame:
-    return counted[counted["counted_read_bytes"] >= _LARGE_BYTES]
-
-
-def _text(ratio: float) -> str:
-    return "" if np.isnan(ratio) else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+def cause(label: str, op: str) -> str:
+    return CAUSES.get((label, op)) or CAUSES.get((label, ""), "")

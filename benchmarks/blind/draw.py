@@ -1,6 +1,6 @@
 """Draws the plan of a blind round: models, workloads, shapes and optimizations, by a seed.
 
-    python benchmarks/blind/draw.py SEED -o PLAN [--held-out ROUND] [--rows 42] [--compiles 14]
+    python -m benchmarks blind.draw SEED -o PLAN [--held-out ROUND] [--rows 42] [--compiles 14]
 
 The same seed and the same list give the same plan. Kinds of models take turns, each workload and each optimization is
 drawn as often as the others as far as it fits the models. Compiled rows are limited: each takes ten to sixty seconds.
@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from catalogue import Model, models
-from plan import Plan, Run, write
+from benchmarks.blind.models import Model, models
+from benchmarks.blind.plan import Plan, Run, write
 
 TURNS = ("dense", "moe", "encoder", "vision", "dense", "audio", "encoder-decoder", "state-space", "dense", "diffusion")
 """Kinds of models in the order in which they are drawn, repeatedly. Decoders are the most frequent."""

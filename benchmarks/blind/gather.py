@@ -1,6 +1,6 @@
 """Joins the rows and the traces of the pieces of a round.
 
-    python benchmarks/blind/gather.py OUT PIECE...
+    python -m benchmarks blind.gather OUT PIECE...
 
 PIECE is the OUT folder of a call of measure.py with --piece. OUT/traced.json and OUT/measured.json hold the runs of all
 pieces, OUT/traces their traces. A run that several pieces hold is taken from the last one.

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plan import Run
-from processes import Answer
-from setup import optimized, setup_of
-from steps import Step, started
-from timing import gain, spread, timed, timed_in_turn, wait, warm_up
-from tracing import record
+
+from benchmarks.blind.plan import Run
+from benchmarks.blind.steps import Step, optimized, setup_of, started
+from benchmarks.blind.timing import Answer, gain, record, spread, timed, timed_in_turn, wait, warm_up
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 import csv
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from plan import Run, read
+from benchmarks.blind.plan import Run, read
+from tracekit.advise import pays
+from tracekit.analyzers.core import Interval
 
 TIE = 0.03
 """Speed-ups that differ by less count as equal."""
@@ -117,3 +120,76 @@ def _row(machine: str, run: Run, said: dict[str, str], measurement: dict[str, An
 
 def _milliseconds(microseconds: str) -> float | None:
     return float(microseconds) / 1e3 if microseconds else None
+
+
+@dataclass(frozen=True)
+class Advised:
+    """Whether the advice for one run on one machine was right: no measured variant, nor the unmodified run, is faster
+    than the advised one by more than `TIE`."""
+
+    ranked: bool | None
+    """Judges the recommended row with the largest expected gain; None if all were refused."""
+    first: bool | None
+    """Judges the first advice, alone or in a combination; None if it was not measured."""
+
+
+def advised(rows: Iterable[Row]) -> list[Advised]:
+    """Judge the runs by latency. Batching, which gains throughput, is left out."""
+    measured = [row for row in rows if row.measured is not None and row.kind != "batching"]
+    measured.sort(key=_run)
+    return [_judged(list(group)) for _, group in groupby(measured, key=_run)]
+
+
+def _run(row: Row) -> tuple[str, str, str]:
+    return row.machine, row.run.name, row.evidence
+
+
+def _judged(rows: list[Row]) -> Advised:
+    best = max(1.0, *(_gain(row) for row in rows)) / (1 + TIE)
+    predicted = [row for row in rows if row.low is not None]
+    worth = [row for row in predicted if pays(Interval(row.low or 0.0, row.expected or 0.0, row.high or 0.0))]
+    reached = max((row.expected or 0.0, _gain(row)) for row in worth)[1] if worth else 1.0
+    advice = [_gain(row) for row in rows if rows[0].first_advice in row.kind.split("+")]
+    return Advised(reached >= best if predicted else None, max(advice) >= best if advice else None)
+
+
+def _gain(row: Row) -> float:
+    return row.measured or 0.0
+
+
+def rounds() -> dict[str, list[Row]]:
+    """Return the rows of the published rounds. Those that were only predicted later are not compared."""
+    by_round: dict[str, list[Row]] = {}
+    for cells in published():
+        by_round.setdefault(cells["round"], []).append(_published_row(cells))
+    return by_round
+
+
+def published() -> list[dict[str, str]]:
+    """Return the table of all rounds as it is, with later predictions and the sources of their intervals."""
+    return _read(Path(__file__).with_name("rounds.csv"))
+
+
+def _published_row(cells: dict[str, str]) -> Row:
+    names = [field.name for field in fields(Run) if field.name not in ("name", "batch", "length", "optimizations")]
+    run = Run(
+        name=cells["run"],
+        batch=int(cells["batch"]),
+        length=int(cells["length"]),
+        optimizations=(),
+        **{name: cells[name] for name in names},
+    )
+    numbers = {name: _number(cells[name]) for name in ("measured", "low", "expected", "high", "before_ms", "after_ms")}
+    return Row(
+        machine=cells["machine"],
+        run=run,
+        beside_ms=numbers.pop("before_ms"),
+        stated_ms=_milliseconds(cells["baseline_us"]),
+        predicted_ms=_milliseconds(cells["latency_us"]),
+        **{name: cells[name] for name in ("optimization", "evidence", "failed", "refused", "first_advice")},
+        **numbers,
+    )
+
+
+def _number(cell: str) -> float | None:
+    return float(cell) if cell else None

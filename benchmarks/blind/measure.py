@@ -1,7 +1,7 @@
 """Records and times the runs of a plan. Needs PyTorch and transformers, and nothing of tracekit.
 
-    python benchmarks/blind/measure.py PLAN OUT --trace-only    # first: OUT/traces, OUT/traced.json
-    python benchmarks/blind/measure.py PLAN OUT --measure       # after predictions are committed: OUT/measured.json
+    python -m benchmarks blind.measure PLAN OUT --trace-only    # first: OUT/traces, OUT/traced.json
+    python -m benchmarks blind.measure PLAN OUT --measure       # after predictions are committed: OUT/measured.json
 
 `--piece 2/3` does the second of three parts of the plan, each of about as much time; gather.py joins what they leave.
 
@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from building import class_of
-from catalogue import models
-from draw import is_compiled
-from jobs import Device, measured, timed_again, traced, warmed
-from machine import facts
-from plan import Plan, Run, in_pieces, read
-from processes import Work, answers, side_by_side
+
+from benchmarks.blind.draw import is_compiled
+from benchmarks.blind.jobs import Device, measured, timed_again, traced, warmed
+from benchmarks.blind.models import class_of, models
+from benchmarks.blind.plan import Plan, Run, in_pieces, read
+from benchmarks.blind.timing import Work, answers, facts, side_by_side
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 """Asking whether there is a GPU must not initialize CUDA before this process forks."""

@@ -1,6 +1,6 @@
 """Predicts every row of a plan with tracekit, from the output of measure.py --trace-only.
 
-    python benchmarks/blind/predict.py PLAN TRACED OUT.csv
+    python -m benchmarks blind.predict PLAN TRACED OUT.csv
 
 TRACED is the OUT folder of measure.py. Each row is predicted twice. `trace`: from the plain trace alone.
 `capture`: from the trace with ranges, with the run's batch, length, dtype and its latency without a profiler, as
@@ -9,6 +9,7 @@ TRACED is the OUT folder of measure.py. Each row is predicted twice. `trace`: fr
 
 import argparse
 import csv
+import gzip
 import json
 import sys
 import tempfile
@@ -17,10 +18,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from plan import Run, read
-from stating import stated
+import msgspec
 
 import tracekit
+from benchmarks.blind.plan import Run, read
+from tracekit.analyzers.trace import CaptureInfo, Latency
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,54 @@ def _advice(trace: Path) -> tuple[str, str]:
 
 def _rounded(row: Predicted) -> dict[str, Any]:
     return {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in asdict(row).items()}
+
+
+def stated(trace: Path, run: Run, row: dict[str, Any], machine: dict[str, Any], out: Path) -> Path:
+    """Write the trace with the run's settings and its latency without a profiler into the folder `out`."""
+    info = msgspec.to_builtins(_info(run, row, machine))
+    held = json.loads(gzip.decompress(trace.read_bytes()))
+    held.pop("tracekit", None)
+    target = out / trace.name
+    target.write_bytes(gzip.compress(json.dumps({"tracekit": info, **held}).encode(), compresslevel=1))
+    return target
+
+
+def _info(run: Run, row: dict[str, Any], machine: dict[str, Any]) -> CaptureInfo:
+    took = _both(row)
+    return CaptureInfo(
+        version=tracekit.__version__,
+        source="measured",
+        device="cuda" if machine["gpu"] else "cpu",
+        gpu="",
+        device_name=machine["gpu"],
+        driver=machine["driver"],
+        versions={name: machine[name] for name in ("python", "torch", "transformers")},
+        model=run.model,
+        workload=run.workload,
+        batch_size=run.batch,
+        seq_len=run.length,
+        dtype=run.dtype,
+        attention=run.attention or "eager",
+        weights="random",
+        parameters=row["parameters"],
+        weight_bytes=row["weight_bytes"],
+        buffer_bytes=row["buffer_bytes"],
+        steps=row["trace_with_ranges"]["steps"],
+        latency=Latency(1e3 * took["median"], 1e3 * took["p10"], 1e3 * took["p90"], took["samples"]),
+        peak_memory_bytes=row["peak_bytes"],
+    )
+
+
+def _both(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the latency of a step over both processes that timed it: the mean of the medians, and the widest ends."""
+    first, again = row["step_ms"], row.get("again_ms", row["step_ms"])
+    middle = (first["median"] * again["median"]) ** 0.5
+    ends = {"p10": min(first["p10"], again["p10"]), "p90": max(first["p90"], again["p90"])}
+    return {"median": middle, **ends, "samples": first["samples"] + again["samples"] * (again is not first)}
+
+
+HOST_LOGS = (-1.4, -1.0, -0.7, -0.4, 0.4, 0.7, 1.0, 1.4)
+"""Logarithms of their slowness, relative to the expected host."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Predicts every measured row of a plan again, with the latency of the unmodified run when the row was measured.
 
-    python benchmarks/blind/predict_beside.py ROUND/MACHINE PLAN TRACED
+    python -m benchmarks blind.predict_beside ROUND/MACHINE PLAN TRACED
 
 TRACED is the OUT folder of measure.py --trace-only. A host's speed changes between tracing and measuring, which the
 predictions made before cannot know; `tracekit verify` predicts again for the same reason. Of measured.json, the
@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from plan import Run, read
-from predict import Predicted, gain, write
-from stating import stated
+from benchmarks.blind.plan import Run, read
+from benchmarks.blind.predict import Predicted, gain, stated, write
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 """Predicts a measured round again with today's model, and writes the errors and the sources of the intervals.
 
-    python benchmarks/blind/rescore.py ROUND/MACHINE PLAN TRACED
+    python -m benchmarks blind.rescore ROUND/MACHINE PLAN TRACED
 
 TRACED is the OUT folder of measure.py --trace-only. Writes ROUND/MACHINE/rescored.csv. The model has seen the round:
-this is no test of it, and `benchmarks/interval_widths.py` measures widths by it.
+this is no test of it, and `benchmarks/fitting/intervals.py` measures widths by it.
 """
 
 import argparse
@@ -16,10 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hosts import HOST_LOGS
-from plan import Run, read
-from stating import stated
-
+from benchmarks.blind.plan import Run, read
+from benchmarks.blind.predict import HOST_LOGS, stated
 from tracekit.advise import parse, refusal, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import TracekitError

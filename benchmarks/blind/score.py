@@ -1,9 +1,8 @@
 """Compares a round's predictions with its measurements, as Markdown.
 
-    python benchmarks/blind/score.py ROUND... [-o FILE] [--brief]
+    python -m benchmarks blind.score ROUND... [-o FILE]
 
-ROUND holds plan.json and, of each machine, a folder with predictions.csv and measured.json. --brief writes one row for
-each round, as the README shows it.
+ROUND holds plan.json and, of each machine, a folder with predictions.csv and measured.json.
 """
 
 import argparse
@@ -13,8 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from advised import advised
-from joined import Row, joined
+from benchmarks.blind.joined import Row, advised, joined, rounds
 
 EVIDENCE = {
     "capture": "from captures (ranges, batch and unprofiled latency known)",
@@ -31,10 +29,9 @@ _HEAD = ("rows", "mean error", "median error", "sign right", "inside", "median w
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rounds", type=Path, nargs="+")
-    parser.add_argument("--brief", action="store_true", help="one row for each round")
     parser.add_argument("-o", "--output", type=Path, help="by default standard output")
     asked = parser.parse_args()
-    text = brief(asked.rounds) if asked.brief else "\n".join(scored(joined(each)) for each in asked.rounds)
+    text = "\n".join(scored(joined(each)) for each in asked.rounds)
     if asked.output:
         asked.output.write_text(text, encoding="utf-8")
     else:
@@ -42,17 +39,19 @@ def main() -> int:
     return 0
 
 
-def brief(rounds: Sequence[Path]) -> str:
-    """Return a table with one row for each round, of the predictions from captures."""
+def brief(last: int) -> str:
+    """Return a table of the last published rounds and of all, of the predictions from captures."""
     head = ("round", "GPU", "rows", "median error", "inside the interval", "median width")
-    return _table(head, [_briefly(each) for each in rounds], numbers=4)
+    named = list(rounds().items())
+    every = [row for _, rows in named for row in rows]
+    return _table(head, [_briefly(*each) for each in (*named[-last:], ("all", every))], numbers=4)
 
 
-def _briefly(folder: Path) -> tuple[str, ...]:
-    compared = [row for row in joined(folder) if row.compared and row.evidence == "capture"]
-    rows, _, median, _, inside, width = _summary(compared)
-    machines = sorted({row.machine.upper() for row in compared})
-    return (folder.name, ", ".join(machines), rows, median, inside, width)
+def _briefly(name: str, rows: list[Row]) -> tuple[str, ...]:
+    compared = [row for row in rows if row.compared and row.evidence == "capture"]
+    count, _, median, _, inside, width = _summary(compared)
+    machines = sorted({row.machine.upper().partition("-")[0] for row in compared})
+    return (name, ", ".join(machines), count, median, inside, width)
 
 
 def scored(rows: list[Row]) -> str:

@@ -3,7 +3,8 @@
 Machines count the same, however many rows there are of each: the next prediction is made for another one.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -11,6 +12,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.slow_scripts.command import Row, before_gains, compared
 from tracekit.analyzers.predict import Sources
 from tracekit.analyzers.predict.uncertainty import host_ends
 
@@ -124,3 +126,36 @@ def _halves(rows: Sequence[Judged], widths: Floats) -> Floats:
 def _side(halves: Floats, rows: Sequence[Judged]) -> Floats:
     """Return the half-widths (the last two dims are sides and rows) of the side on which each row was measured."""
     return np.where([row.residual < 0 for row in rows], halves[..., 0, :], halves[..., 1, :])
+
+
+_STEPS = np.arange(0.0, 1.0, 0.01)
+_SAID_WITH = {"seventh": 0.49}
+"""Width `gain` that the intervals of a set had when they were said; none in other sets."""
+
+
+def blind_rows() -> Iterator[Judged]:
+    """Yield a row for each script whose first advice is the fix that was measured. Its outcomes are the ends that were
+    predicted."""
+    return map(_judged, compared(before_gains()))
+
+
+def _judged(row: Row) -> Judged:
+    low, expected, high = (math.log(float(row[end])) for end in ("low", "expected", "high"))
+    untold = _SAID_WITH.get(row["set"], 0.0) * expected
+    sources = Sources(outcome=(_without(expected - low, untold), _without(high - expected, untold)))
+    off = math.log(float(row["gain"])) - expected
+    return Judged("script", f"{row['set']} set", row["script"], row["first_advice"], off, sources, expected)
+
+
+def _without(end: float, untold: float) -> float:
+    """Return the end of an interval without this independent part of it."""
+    return math.sqrt(max(end**2 - untold**2, 0.0))
+
+
+def fit_gain(rows: Sequence[Judged]) -> Floats:
+    """Return the widths with the smallest `gain` that hold COVERAGE of the rows, beside what was predicted."""
+    for gain in _STEPS:
+        widths = np.array([0.0, 1.0, 0.0, gain])
+        if inside(rows, widths).mean() >= COVERAGE:
+            return widths
+    raise ValueError("The blind predictions are off by more than their whole gains.")

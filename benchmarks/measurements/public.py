@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from measurements.row import Row
+from benchmarks.measurements.own import Row
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import GPU, Attention, Cost, Family, Precision, Product
 from tracekit.analyzers.cost.hardware import find, resolve

@@ -1,6 +1,6 @@
 """Jobs of many ranks, generated from the summary of one recorded rank, with planted faults: how many are named right.
 
-    python benchmarks/ranks/generated_jobs.py TRACE ... --jobs 200
+    python -m benchmarks ranks.generated_jobs TRACE ... --jobs 200
 
 A job repeats the steps of the recorded rank on 8 to 64 ranks. Every rank's own time varies at random, every host has a
 clock of its own with offset and drift, ends of collectives jitter, and at most one rank has a fault. Who

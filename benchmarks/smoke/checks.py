@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from smoke import numbers
-from smoke.numbers import Ended
+from benchmarks.smoke import numbers
+from benchmarks.smoke.numbers import Ended
 
 _CODE = Path(__file__).parent / "code"
 _RUN = ("trace.json.gz", "report.html", "analysis.json", "run.json")

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from smoke.checks import Check
-from smoke.numbers import Ended, ImpossibleError
+from benchmarks.smoke.checks import Check
+from benchmarks.smoke.numbers import Ended, ImpossibleError
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 _LINES = 12

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from fit_collectives import ratios
 from hypothesis import given
 from hypothesis import strategies as st
-from measurements.collectives import TOLD_FROM, collectives
 
+from benchmarks.fitting.collectives import ratios
+from benchmarks.measurements.collectives import TOLD_FROM, collectives
 from tracekit.analyzers.cost import GPU, Kind, Message, all_gpus, collective_ns
 from tracekit.analyzers.cost.hardware import find
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from measurements import own, public
-from measurements.row import Row
 
+from benchmarks.measurements import own, public
+from benchmarks.measurements.own import Row
 from tracekit.analyzers.cost import cost_of_signature, estimate_ns
 from tracekit.analyzers.cost.hardware import find
 

@@ -14,7 +14,7 @@ from tracekit.analyzers.trace import load
 from tracekit.answer.analyzing import with_captures_of
 
 SAMPLES = Path(__file__).parents[2] / "examples/traces/graphs"
-"""Recorded on an H100 by benchmarks/graph_captures/record.py: GPT-2 of two layers, and work on two streams."""
+"""Recorded on an H100: GPT-2 of two layers, and work on two streams."""
 BATCHES = (4, 1, 2, 4)
 OF_THE_MODEL = {"aten::addmm", "aten::mm", "aten::native_layer_norm", "aten::tanh", "aten::pow"}
 GEMM = "nvjet"

@@ -17,7 +17,7 @@ STEPS = range(3)
 
 
 SAMPLES = Path(__file__).parents[2] / "examples/proton"
-"""Recorded on an H100 with Triton 3.6 by benchmarks/graph_captures/record.py."""
+"""Recorded on an H100 with Triton 3.6."""
 
 
 def kernels_of(path):

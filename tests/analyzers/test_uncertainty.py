@@ -55,10 +55,7 @@ def test_widths_were_measured_for_each_kind_of_evidence(evidence):
 
 @pytest.fixture(scope="module")
 def conformal():
-    patch = pytest.MonkeyPatch()
-    patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    yield importlib.import_module("fitting.conformal")
-    patch.undo()
+    return importlib.import_module("benchmarks.fitting.conformal")
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +80,9 @@ def test_the_widths_hold_nine_tenths_and_find_what_drifts(conformal, rows):
 
 
 def test_the_blind_predictions_of_scripts_tell_what_no_trace_does(conformal):
-    blind = importlib.import_module("fitting.blind_scripts")
     known = tomllib.loads(INTERVALS.read_text(encoding="utf-8"))["script"]
-    rows = list(blind.blind_rows())[: known["rows"]]  # sets that were recorded later are judged by these
-    found = blind.fit_gain(rows)
+    rows = list(conformal.blind_rows())[: known["rows"]]  # sets that were recorded later are judged by these
+    found = conformal.fit_gain(rows)
     assert conformal.inside(rows, found).mean() >= conformal.COVERAGE
     assert conformal.inside(rows, found - [0, 0, 0, 0.02]).mean() < conformal.COVERAGE
     assert known["gain"] == pytest.approx(found[3])

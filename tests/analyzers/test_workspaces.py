@@ -1,5 +1,6 @@
 """Compares the peak memory predicted from a run's trace with what `tracekit verify` measured on an H200."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -15,7 +16,7 @@ WITHIN = 0.12
 
 
 def measured(model):
-    answer = json.loads((ROOT / f"benchmarks/data/h200_verify/{model}-decode.json").read_text())
+    answer = json.loads(gzip.decompress((ROOT / "benchmarks/data/h200_verify.json.gz").read_bytes()))[f"{model}-decode"]
     return {each["id"]: each["peak_memory_bytes"] for each in answer["results"] if each["peak_memory_bytes"]}
 
 

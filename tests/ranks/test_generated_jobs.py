@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from ranks.generated_jobs import FAULTS, run_job
 
+from benchmarks.ranks.generated_jobs import FAULTS, run_job
 from tracekit.analyzers.ranks import summarize
 from tracekit.analyzers.trace import reading
 

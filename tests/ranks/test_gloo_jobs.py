@@ -1,4 +1,4 @@
-"""Recorded jobs of two and four gloo ranks, healthy and with a planted fault (benchmarks/ranks/gloo_jobs.py)."""
+"""Recorded jobs of two and four gloo ranks, healthy and with a planted fault."""
 
 from pathlib import Path
 

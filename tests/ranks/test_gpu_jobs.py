@@ -1,4 +1,4 @@
-"""One step of jobs of two and four H200 (benchmarks/ranks_gpu): GPT-2 under DDP, Llama sharded and tensor parallel."""
+"""One step of jobs of two and four H200: GPT-2 under DDP, Llama sharded and tensor parallel."""
 
 from pathlib import Path
 

@@ -1,0 +1,1 @@
+"""What tracekit was measured by, and what was measured: `python -m benchmarks` lists the experiments."""

@@ -1,1 +1,0 @@
-"""The chapters of docs/accuracy.md. Each module has a function `chapter(shared)`, which page.py calls."""

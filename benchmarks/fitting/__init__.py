@@ -1,1 +1,0 @@
-"""Fits the constants of the kernel time model, and writes them into their file."""

@@ -1,1 +1,0 @@
-"""Timing of fused kernels alone, and of models that run them."""

@@ -1,1 +1,0 @@
-"""The op calls that measure_kernels.py times: one module per family, each with a generator of cases."""

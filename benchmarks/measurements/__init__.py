@@ -1,1 +1,0 @@
-"""Measured kernel times: our own of an H200, and public ones."""

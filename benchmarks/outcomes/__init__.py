@@ -1,1 +1,0 @@
-"""The chapters of docs/results.md: predictions beside measurements."""

@@ -1,0 +1,49 @@
+"""Chapter on fused kernels: the time of each against that of torch.compile, on two GPUs."""
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy.tables import table
+
+_FILE = Path(__file__).parents[1] / "data" / "fused_kernels.json.gz"
+_GPUS = ("h200", "h100")
+_INTRODUCTION = """## Fused kernels
+
+Device time of the kernels that [`tracekit fuse`](fusion.md) writes, divided by that of torch.compile's kernels for
+the same ops: lowest to highest of the measured sizes of GPT-2, Llama-3.2-1B, Qwen3-0.6B and some others, in bf16.
+Below 1, ours is faster. *Ops ÷ ours*: what eager PyTorch takes, divided by ours (H200). Inputs rotate through more
+memory than the L2; all proofs passed on the GPU. Rows: `h200_fused` and `h100_fused` in
+[data](../benchmarks/README.md#data)."""
+
+
+def chapter() -> str:
+    rows = {gpu: _rows(gpu) for gpu in _GPUS}
+    names = sorted({name for each in rows.values() for name in each})
+    lines = [
+        (f"{name}, {'training' if trains else 'inference'}", *_cells([rows[gpu][name, trains] for gpu in _GPUS]))
+        for name, trains in names
+    ]
+    return f"{_INTRODUCTION}\n\n{table(['kernel', 'H200: ours ÷ compiled', 'H100', 'ops ÷ ours'], lines, 3)}"
+
+
+def _rows(gpu: str) -> dict[tuple[str, bool], list[dict[str, Any]]]:
+    groups = defaultdict(list)
+    for row in json.loads(gzip.decompress(_FILE.read_bytes()))[gpu]["rows"]:
+        if row.get("compiled_us"):
+            groups[row["template"], row["run"].endswith("train")].append(row)
+    return groups
+
+
+def _cells(groups: list[list[dict[str, Any]]]) -> list[str]:
+    beside = [[row["after_us"] / row["compiled_us"] for row in rows] for rows in groups]
+    return [*map(_span, beside), _span([row["before_us"] / row["after_us"] for row in groups[0]])]
+
+
+def _span(ratios: list[float]) -> str:
+    if not ratios:
+        return "–"
+    low, high = (f"{value:.2f}" for value in (min(ratios), max(ratios)))
+    return low if low == high else f"{low} to {high}"

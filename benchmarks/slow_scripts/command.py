@@ -1,0 +1,88 @@
+"""Prints the tables of docs/diagnosis.md: the first advice for slow scripts with one planted cause, and what the fix
+gained."""
+
+import csv
+from pathlib import Path
+from statistics import median
+
+HERE = Path(__file__).parent
+Row = dict[str, str]
+_LATER = "later, gains known"
+_AGAIN = "first again"
+"""The first ten scripts of the first set, recorded a second time on other machines."""
+
+
+def rows() -> list[Row]:
+    with (HERE / "rows.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def before_gains() -> list[Row]:
+    """Rows of the nine sets as they were diagnosed when nobody had looked at the gains."""
+    return [row for row in rows() if row["diagnosed"] != _LATER and row["set"] != _AGAIN]
+
+
+def later() -> list[Row]:
+    """The same traces by later code, whose rules had been changed for them."""
+    return [row for row in rows() if row["diagnosed"] == _LATER]
+
+
+def again() -> list[Row]:
+    return [row for row in rows() if row["set"] == _AGAIN]
+
+
+def compared(some: list[Row]) -> list[Row]:
+    """Rows whose first advice is the fix that was measured."""
+    return [row for row in some if row["compared"] == "yes"]
+
+
+def inside(row: Row) -> bool:
+    return float(row["low"]) <= float(row["gain"]) <= float(row["high"])
+
+
+def width(some: list[Row]) -> float:
+    """Return the median of high / low of the predicted intervals."""
+    return median(float(row["high"]) / float(row["low"]) for row in some)
+
+
+def summary() -> str:
+    """Return a row for each set, one for all sets, and those of what was diagnosed later or recorded again."""
+    first = before_gains()
+    head = ["set", "scripts", "diagnosis was committed", "first advice right", "gain inside", "median high ÷ low"]
+    lines = [" | ".join(head), "---|---:|---|---:|---:|---:"]
+    for name in dict.fromkeys(row["set"] for row in first):
+        some = [row for row in first if row["set"] == name]
+        lines.append(_counts(name, some, some[0]["diagnosed"]))
+    lines.append(_counts("**all nine**", first, ""))
+    lines.append(_counts("all nine, again", later(), _LATER))
+    for name in dict.fromkeys(row["machine"] for row in again()):
+        some = [row for row in again() if row["machine"] == name]
+        lines.append(_counts(f"ten of the first, {name}", some, "rules known"))
+    return "\n".join(f"| {line} |" if not line.startswith("---") else f"|{line}|" for line in lines)
+
+
+def _counts(name: str, some: list[Row], committed: str) -> str:
+    asked = compared(some)
+    right = sum(row["right"] == "yes" for row in some)
+    return (
+        f"{name} | {len(some)} | {committed} | {right} | {sum(map(inside, asked))} of {len(asked)} | {width(asked):.1f}"
+    )
+
+
+def misses() -> str:
+    """Return the scripts whose first advice, as first diagnosed, did not name the planted cause."""
+    lines = ["| set | script | planted | first advice | right later |", "|---|---|---|---|---|"]
+    now = {row["script"]: row["right"] for row in later()}
+    for row in before_gains():
+        if row["right"] == "no":
+            advice = f"`{row['first_advice']}`" if row["first_advice"] else "none"
+            lines.append(f"| {row['set']} | {row['script']} | {row['planted']} | {advice} | {now[row['script']]} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    print(summary(), misses(), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
