@@ -31,8 +31,8 @@ OP_LIST = Table(
     Column("kernel_ns", "float64", "ns", "busy time of its device work"),
     Column("launches", "int64", "", "device work items"),
     Column("sync", "bool", "", "the host then waits for the device"),
-    Column("cost", "object", "", "tracekit.analyzers.costs.call.Cost, or None"),
-    Column("message", "object", "", "tracekit.analyzers.costs.messages.Message of a collective, or None"),
+    Column("cost", "object", "", "tracekit.analyzers.cost.ops.call.Cost, or None"),
+    Column("message", "object", "", "tracekit.analyzers.cost.ops.messages.Message of a collective, or None"),
 )
 
 

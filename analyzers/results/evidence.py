@@ -1,4 +1,4 @@
-"""The evidence of recommendations: values of tables. `reports/sentences.py` puts them into words."""
+"""The evidence of recommendations: values of tables. `reports/words/wording.py` puts them into words."""
 
 import msgspec
 

@@ -94,7 +94,7 @@ class Optimization(ABC):
 
     @abstractmethod
     def reason(self, base: Baseline) -> Statements:
-        """Return why this run gains from it. reports/sentences.py has the words for each kind of statement."""
+        """Return why this run gains from it. reports/words/wording.py has the words for each kind of statement."""
 
     @abstractmethod
     def how_to(self, base: Baseline) -> str:

@@ -114,7 +114,7 @@ def triton_launch() -> tuple[float, float, float] | None:
     """Return the host time of launching a Triton kernel, as `measure` does; None without Triton."""
     if find_spec("triton") is None:
         return None
-    torch, kernel = require("torch"), import_module("tracekit.calibration.triton_kernel").double
+    torch, kernel = require("torch"), import_module("tracekit.calibrate.triton_kernel").double
     x = torch.zeros(64, device="cuda")
     return host_us(lambda: kernel[(1,)](x), torch.cuda.synchronize)
 

@@ -52,7 +52,7 @@ def _started(
 ) -> "subprocess.Popen[bytes]":
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port}
     variables = {**os.environ, **{name: str(value) for name, value in place.items()}, "MASTER_ADDR": "127.0.0.1"}
-    command = [sys.executable, "-m", "tracekit.capture.parallel.one_rank", json.dumps(settings.as_dict()), str(folder)]
+    command = [sys.executable, "-m", "tracekit.capture.ranks_here", json.dumps(settings.as_dict()), str(folder)]
     with error.open("wb") as written:
         return subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=written)
 

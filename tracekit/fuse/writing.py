@@ -68,7 +68,7 @@ def load(path: Path, name: str = "") -> ModuleType:
 
 
 def _source(template: str) -> str:
-    return (resources.files("tracekit.fusion.kernels") / f"{template}.py").read_text(encoding="utf-8")
+    return (resources.files("tracekit.fuse.kernels") / f"{template}.py").read_text(encoding="utf-8")
 
 
 @cache

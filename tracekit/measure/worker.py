@@ -108,7 +108,7 @@ class Worker:
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
-            command = [sys.executable, "-m", "tracekit.measurement.worker"]
+            command = [sys.executable, "-m", "tracekit.measure.worker"]
             path = os.pathsep.join(filter(None, sys.path))
             self._process = subprocess.Popen(
                 command,

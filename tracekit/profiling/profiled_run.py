@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 def profile(model: "str | nn.Module", inputs: Any = None, *, force: bool = False, **options: Any) -> Analysis:
     """Profile a model, write the files into the folder `output`, and return the analysis.
 
-    Options for a model by name are the fields of tracekit.capture.settings.Settings: gpu, workload, batch_size,
+    Options for a model by name are the fields of tracekit.run.settings.Settings: gpu, workload, batch_size,
     seq_len, new_tokens, dtype, attention, device, weights, steps, output. A torch module of your own takes the inputs
     of a call (a tensor, a sequence of arguments, or a mapping of named ones), and the options gpu, gpu_file, device,
     train, loss, steps, output. Raises TracekitError if they do not fit together, or if the folder contains another run,

@@ -131,7 +131,7 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError(f"{path} cannot be read.", f"{error}.", "Give a file that save wrote.") from error
     if _METADATA not in metadata:
-        why = "Only what this version of tracekit.quantization.quantize.save wrote can be read."
+        why = "Only what this version of tracekit.quantize wrote can be read."
         raise InputError(f"{path} contains no quantized model.", why, "Quantize the model again, and save it.")
     wanted: dict[str, tuple[str, int, bool]] = json.loads(metadata[_METADATA])
     layers = {name: _layer_named(model, name, str(path)) for name in wanted}

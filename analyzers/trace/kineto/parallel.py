@@ -27,7 +27,7 @@ DEPTH = 2
 _PIPE_BYTES = 1 << 20
 _RUN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from tracekit.analyzers.readers.decode_worker import main; main()"
+    "from tracekit.analyzers.trace.kineto.decode_worker import main; main()"
 )
 
 Answer = Future[DecodedChunk | None]

@@ -110,7 +110,7 @@ class Recording:
 
 
 class RecordingBuilder:
-    """Builds a recording op by op. It is an emitter of ranges (tracekit.capture.annotate)."""
+    """Builds a recording op by op. It is an emitter of ranges (tracekit.capture.emitted_ranges)."""
 
     def __init__(self) -> None:
         self.recording = Recording()
