@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 
 _STALLED = """
 import pathlib, sys, time
-from tracekit.reports.findings import write
+from tracekit.reports.viewer import write
 
 def stalled(*_):
     pathlib.Path({ready!r}).touch()

@@ -40,7 +40,7 @@ from tracekit.analyzers.trace import Latency, Metadata, Trace, problems, release
 
 
 def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
-    """Analyze a trace, without recommendations, which tracekit.planning adds.
+    """Analyze a trace, without recommendations, which tracekit.advise adds.
 
     `gpu` is the GPU that ran it, if the trace does not state it. Raises InputError for a trace without work.
     """

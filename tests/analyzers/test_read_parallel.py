@@ -98,8 +98,9 @@ def test_workers_are_gone_after_an_error(tmp_path, monkeypatch, pools):
 
 
 _SCRIPT = """
-from tracekit.analyzers.readers import chunking, load, parallel, source
-chunking.CHUNK_BYTES, source._BLOCK_BYTES = 60_000, 20_000
+from tracekit.analyzers.trace import load, source
+from tracekit.analyzers.trace.kineto import chunks, parallel
+chunks.CHUNK_BYTES, source._BLOCK_BYTES = 60_000, 20_000
 parallel.ALONE_CHUNKS, parallel.spare_cores = 2, lambda: 1
 print(len(load({path!r}).host))
 """
