@@ -1,5 +1,6 @@
 """A calibration is measured once, kept, and changes the predictions for its GPU alone."""
 
+import json
 import os
 import socket
 import tomllib
@@ -59,6 +60,12 @@ def test_the_file_is_for_people_and_names_no_host() -> None:
 @pytest.mark.parametrize("content", ["", "{}", '{"version": 1}', "[1]", '{"version": "1", "host_us": 3}'])
 def test_what_is_no_calibration_is_explained(content: str) -> None:
     store(calibration()).write_text(content)
+    with pytest.raises(TracekitError, match="is not a calibration"):
+        load("h200")
+
+
+def test_host_times_whose_percentiles_are_out_of_order_are_no_calibration() -> None:
+    store(calibration()).write_text(json.dumps(msgspec.to_builtins(calibration()) | {"host_us": {"view": [3, 2, 1]}}))
     with pytest.raises(TracekitError, match="is not a calibration"):
         load("h200")
 

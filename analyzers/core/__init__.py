@@ -43,6 +43,6 @@ if TYPE_CHECKING:
         Table,
     )
     from tracekit.analyzers.core.student import digamma, t_quantile, trigamma, trigamma_inverse
-    from tracekit.analyzers.core.values import GPUS_OF_A_HOST, Bundle, Displayed, Interval, Link, Renderers
+    from tracekit.analyzers.core.values import GPUS_OF_A_HOST, Bundle, Displayed, Interval, Link, Outcomes, Renderers
 else:
     __getattr__ = lazily(__name__, __file__)

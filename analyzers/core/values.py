@@ -13,6 +13,19 @@ class Interval:
     expected: float
     high: float
 
+    def __post_init__(self) -> None:
+        if self.low > self.expected or self.expected > self.high:
+            raise ValueError(f"The ends of an interval are out of order: {self.low}, {self.expected}, {self.high}")
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """A constant of a prediction in each scenario. A larger value is better for some constants and worse for others."""
+
+    worst: float
+    expected: float
+    best: float
+
 
 Bundle = dict[str, str]
 """MIME type -> text."""

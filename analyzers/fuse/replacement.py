@@ -155,7 +155,7 @@ def _bytes(graph: Graph, tensor: int) -> int:
     )
 
 
-ERROR = Interval(1.3, 1.0, 0.85)
+ERROR = Interval(0.85, 1.0, 1.3)
 """Time of our kernel divided by the time of PyTorch's pointwise kernels that move as many bytes; norms have the same
 rate."""
 
@@ -184,7 +184,7 @@ class Estimate:
         """Return the predicted kernel time if the ops take `before_ns`, scaled by the modelled ratio."""
         scale = before_ns / self.modelled_ns if self.modelled_ns else 1.0
         low, expected, high = (
-            self.modelled_after_ns * scale * each for each in (ERROR.high, ERROR.expected, ERROR.low)
+            self.modelled_after_ns * scale * each for each in (ERROR.low, ERROR.expected, ERROR.high)
         )
         return Interval(low, expected, high)
 

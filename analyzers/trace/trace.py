@@ -85,6 +85,10 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     host_op_high_us: Amount = 0.0
     host_source: str = ""
 
+    def __post_init__(self) -> None:
+        if self.host_op_low_us and not self.host_op_low_us <= self.host_op_us <= self.host_op_high_us:
+            raise ValueError("The range of the host time per op does not contain it")
+
 
 HOST = Table(
     "host",

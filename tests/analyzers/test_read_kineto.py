@@ -244,6 +244,12 @@ def test_metadata_of_other_types_is_a_problem_row(tmp_path):
     assert codes(trace)["unreadable-metadata"] == 3
 
 
+def test_a_range_of_host_time_that_is_out_of_order_is_a_problem_row(tmp_path):
+    info = {"version": "0", "source": "modelled", "device": "model", "host_op_us": 5.0, "host_op_low_us": 8.0}
+    trace = load_events(tmp_path, op(), tracekit=info)
+    assert trace.metadata.capture is None and codes(trace)["unreadable-metadata"] == 1
+
+
 SECRET = "hf_" + "aBcDeFgH12345678" * 2
 
 

@@ -35,6 +35,8 @@ def test_times_of_a_kernel_are_kept_beside_those_of_others(tmp_path):
     assert files.read_kernel_times(tmp_path, hardware.find("t4")).kernels == {}
     (tmp_path / TIMED).write_text('{"gpu": "h100-sxm", "kernels": {"norm": [1.0, 2.0]}}')
     assert files.read_kernel_times(tmp_path, H100).kernels == {}
+    (tmp_path / TIMED).write_text('{"gpu": "h100-sxm", "speedup": [1.3, 1.2, 1.1]}')
+    assert files.read_kernel_times(tmp_path, H100).gain is None
 
 
 def test_a_timed_kernel_takes_its_measured_part_of_the_ops(llama):

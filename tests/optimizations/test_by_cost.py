@@ -2,13 +2,21 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from tracekit.analyzers.core import Interval, Outcomes
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict import distinct, each, where
+from tracekit.analyzers.predict import distinct, each, pick, where
 from tracekit.analyzers.predict.op_columns import op_list
 from tracekit.analyzers.predict.transforms.by_cost import coded
 
 SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
+
+
+def test_an_interval_has_its_ends_in_order_and_outcomes_any():
+    with pytest.raises(ValueError, match="out of order"):
+        Interval(3.3, 2.65, 2.1)
+    assert [pick(Outcomes(3.3, 2.65, 2.1), outcome) for outcome in ("worst", "expected", "best")] == [3.3, 2.65, 2.1]
 
 
 def test_one_object_is_looked_at_once():

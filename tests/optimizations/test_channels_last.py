@@ -55,10 +55,10 @@ def _with_copies(run: Baseline, share: float) -> Baseline:
 def test_recorded_copies_go_and_the_rest_of_the_convolution_stays() -> None:
     run = _with_copies(_convolutions("aten::conv2d"), 0.4)
     rows = run.ops.call == "aten::conv2d"
-    at_best = CHANNELS_LAST.transform(run, "high").kernel_ns
+    at_best = CHANNELS_LAST.transform(run, "best").kernel_ns
     assert at_best[rows].sum() == pytest.approx(0.6 * run.ops.kernel_ns[rows].sum())
     assert (at_best[~rows] == run.ops.kernel_ns[~rows]).all()
-    expected, at_worst = (CHANNELS_LAST.transform(run, which).kernel_ns.sum() for which in ("expected", "low"))
+    expected, at_worst = (CHANNELS_LAST.transform(run, which).kernel_ns.sum() for which in ("expected", "worst"))
     assert at_best.sum() < expected < at_worst < run.ops.kernel_ns.sum()
 
 

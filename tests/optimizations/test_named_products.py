@@ -44,7 +44,7 @@ def test_products_of_unknown_cost_shrink_by_their_names() -> None:
     products = run.ops.name == "aten::addmm"
     assert in_precision(run, "fp32").tolist() == products.tolist()
     assert MixedPrecision().obstacle(run) is None
-    low, expected, high = (MixedPrecision().transform(run, end) for end in ("low", "expected", "high"))
+    low, expected, high = (MixedPrecision().transform(run, end) for end in ("worst", "expected", "best"))
     before = run.ops.kernel_ns[products]
     assert (before > low.kernel_ns[products]).all()
     assert (low.kernel_ns[products] > expected.kernel_ns[products]).all()
@@ -58,11 +58,11 @@ def test_other_kernels_of_unknown_cost_move_half_the_bytes_at_best() -> None:
     named = pd.Series(["fp32" if name == "aten::addmm" else "" for name in known.ops.name])
     run = replace(known, ops=known.ops.assign(cost=unknown), recorded=replace(known.recorded, multiplies_in=named))
     others = run.ops.name != "aten::addmm"
-    low, high = (halved_at_best(run, run.ops, outcome).kernel_ns / run.ops.kernel_ns for outcome in ("low", "high"))
+    low, high = (halved_at_best(run, run.ops, outcome).kernel_ns / run.ops.kernel_ns for outcome in ("worst", "best"))
     assert (low == 1).all()
     assert high.tolist() == np.where(others, 0.5, 1.0).tolist()
     nameless = replace(run, recorded=replace(run.recorded, multiplies_in=named.mask(~others, "")))
-    assert (halved_at_best(nameless, run.ops, "high").kernel_ns == run.ops.kernel_ns).all()
+    assert (halved_at_best(nameless, run.ops, "best").kernel_ns == run.ops.kernel_ns).all()
 
 
 def test_unaligned_products_of_unknown_cost_are_told_by_their_names() -> None:

@@ -54,7 +54,7 @@ def test_weights_in_another_format_change_bytes_only():
     assert (after.flops, after.write_bytes, after.precision) == (before.flops, before.write_bytes, "bf16")
 
 
-@pytest.mark.parametrize(("outcome", "added", "waits"), [("expected", 16, 2), ("high", 6, 1)])
+@pytest.mark.parametrize(("outcome", "added", "waits"), [("expected", 16, 2), ("best", 6, 1)])
 def test_llm_int8_adds_its_passes_and_waits_to_each_product(outcome, added, waits):
     baseline = base(tokens=1, layers=1)
     after = kernels("llm-int8", baseline, outcome)

@@ -6,6 +6,7 @@ from itertools import combinations
 
 from tracekit.advise.optimization import Optimization, refused, run_after
 from tracekit.advise.reasons import of_step, say
+from tracekit.analyzers.core import Interval, Outcomes
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict import KERNEL_ERROR, Baseline, OpList, Outcome, host_range, moved, pick
 from tracekit.analyzers.results import Memory, Statements
@@ -98,8 +99,8 @@ def conflict(steps: tuple[Optimization, ...]) -> str | None:
     return None
 
 
-_WORST_FIRST: dict[Outcome, Outcome] = {"low": "high", "expected": "expected", "high": "low"}
-"""A low speed-up corresponds to a long time."""
+def _worst_if_long(times: Interval) -> Outcomes:
+    return Outcomes(times.high, times.expected, times.low)
 
 
 class OtherGPU(Optimization):
@@ -121,9 +122,9 @@ class OtherGPU(Optimization):
         return self.applied(base, outcome).ops
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
-        there, end = moved(base, self.gpu), _WORST_FIRST[outcome]
-        kernel = there.ops.kernel_ns * pick(KERNEL_ERROR, end)
-        host = pick(host_range(base.gpu, self.gpu), end)
+        there = moved(base, self.gpu)
+        kernel = there.ops.kernel_ns * pick(_worst_if_long(KERNEL_ERROR), outcome)
+        host = pick(_worst_if_long(host_range(base.gpu, self.gpu)), outcome)
         ops = there.ops.assign(kernel_ns=kernel, host_ns=there.ops.host_ns * host)
         return replace(there, ops=ops, tail=there.tail.scaled(host) if there.tail else None)
 

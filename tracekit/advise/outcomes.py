@@ -33,7 +33,7 @@ from tracekit.analyzers.results import (
     PredictedBaseline,
 )
 
-OUTCOMES: tuple[Outcome, ...] = ("low", "expected", "high")
+OUTCOMES: tuple[Outcome, ...] = ("worst", "expected", "best")
 
 Host = tuple[float, float]
 """Factors on the host's time for launches, and on its time that the trace does not record (Baseline.hosts)."""

@@ -19,7 +19,7 @@ _OF_THE_MOST = 0.5
 """Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
 LONGEST = 4
 """Most steps of a plan, not counting the one for throughput."""
-_TO_RANK: tuple[Outcome, ...] = ("low", "expected")
+_TO_RANK: tuple[Outcome, ...] = ("worst", "expected")
 """The outcomes from which the lower end and the expected value of a speed-up follow."""
 _KEPT = 2
 """Number of partial plans that the search continues from."""
@@ -158,7 +158,7 @@ class Search:
         key = (_key(before), step.name)
         if key not in self._refused:
             start, after = self._after(before, "expected"), (*before, step)
-            refused = step.obstacle(self._after(before, "low")) or too_large(self._after(after, "expected"), start)
+            refused = step.obstacle(self._after(before, "worst")) or too_large(self._after(after, "expected"), start)
             self._refused[key] = refused is not None
         return self._refused[key]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.core import Interval, TracekitError
 from tracekit.reports.words import write_atomically
 from tracekit.run import configuration_folder, cpu_state
 
@@ -42,6 +42,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     sustained_tflops: dict[str, float] = {}
     """Precision -> TFLOP/s (int8: TOP/s) of a large GEMM at steady state."""
     took_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for low, expected, high in self.host_us.values():
+            Interval(low, expected, high)
 
     @property
     def key(self) -> str:

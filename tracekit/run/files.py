@@ -71,6 +71,9 @@ class WrittenKernels(msgspec.Struct, frozen=True):
     speedup: tuple[float, float, float] | None = None
     """Predicted speed-up of the step with all kernels: low, expected, high. None: they were not written."""
 
+    def __post_init__(self) -> None:
+        _ = self.gain
+
     @property
     def gain(self) -> Interval | None:
         return Interval(*self.speedup) if self.speedup else None

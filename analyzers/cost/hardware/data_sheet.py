@@ -98,8 +98,9 @@ def _host(gpu: GPU, measured: Sequence[GPU]) -> Interval:
     same_class = [one for one in hosts if _is_workstation(one) == _is_workstation(gpu)]
     least = min(_years_apart(gpu, one) for one in same_class)
     near = [one.host_op_us for one in same_class if _years_apart(gpu, one) == least]
+    low, high = min(one.low for one in near), max(one.high for one in near)
     expected = exp(fmean(log(one.expected) for one in near))
-    return Interval(min(one.low for one in near), expected, max(one.high for one in near))
+    return Interval(low, min(max(low, expected), high), high)
 
 
 def _years_apart(gpu: GPU, other: GPU) -> float:

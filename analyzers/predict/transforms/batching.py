@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import GPU, Cost, Product, estimate_ns
 from tracekit.analyzers.predict.op_columns import OpList, changed
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -56,7 +56,7 @@ _ONE_KERNEL = (9, 0)
 experts, and first reads their sizes back (aten/src/ATen/native/cuda/GroupedBlas.cpp)."""
 LAUNCHES = 2
 """The kernel, and the one before it that writes the first row of each expert."""
-KERNEL_ERROR = Interval(1.6, 1.2, 1.0)
+KERNEL_ERROR = Outcomes(1.6, 1.2, 1.0)
 """Real time of that kernel relative to its modelled time: the model assumes that all experts have equally many rows.
 Not measured."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Precision, estimate_ns
 from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -97,19 +97,19 @@ def op_class(cost: Cost | None, category: str) -> str:
     return cost.family if cost else "other" if category == "kernel" else category
 
 
-Outcome = Literal["low", "expected", "high"]
-"""The scenario, named after the end of the interval that it predicts."""
+Outcome = Literal["worst", "expected", "best"]
+"""The scenario. The worst one gives the low end of a speed-up, the best one the high end."""
 
 remembered = lru_cache(16)
 """Caches results that several optimizations of one run share."""
 
 
-def pick(interval: Interval, outcome: Outcome) -> float:
-    """Return the end of the interval that belongs to the outcome."""
-    return float(getattr(interval, outcome))
+def pick(outcomes: Outcomes, outcome: Outcome) -> float:
+    """Return the value in the scenario."""
+    return float(getattr(outcomes, outcome))
 
 
-RATIO_EXPONENT = Interval(0.85, 1.0, 1.1)
+RATIO_EXPONENT = Outcomes(0.85, 1.0, 1.1)
 """Exponent of the modelled ratio: modelled ratios of GEMM times have an error of about 15 % in the logarithm."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Precision, Product
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -89,7 +89,7 @@ def with_weights(cost: Cost, bytes_a_weight: float, stored: Precision, precision
     )
 
 
-_ALIGNED = Interval(0.5, 0.25, 0.14)
+_ALIGNED = Outcomes(0.5, 0.25, 0.14)
 """Ratio of the time of a GEMM with padded sides to that without: 0.14 as modelled for large GEMMs on an H100,
 more on other GPUs and for smaller GEMMs."""
 
@@ -112,7 +112,7 @@ def halved_at_best(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
     """Return `ops` in which, at the high end, kernels of unknown cost other than GEMMs move half the bytes, if
     kernel names show GEMMs in 32 bits. The rows are those of the baseline."""
     names = base.recorded.products_in(base.ops)
-    if outcome != "high" or not np.isin(names, ["fp32", "tf32"]).any():
+    if outcome != "best" or not np.isin(names, ["fp32", "tf32"]).any():
         return ops
     halved = ~base.ops.costed & (base.ops.category == "kernel") & (names == "")
     return ops.assign(kernel_ns=np.where(halved, ops.kernel_ns / 2, ops.kernel_ns))
@@ -139,7 +139,7 @@ def aligned(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
     return ops.assign(kernel_ns=ops.kernel_ns * np.where(unaligned(base), pick(_ALIGNED, outcome), 1.0))
 
 
-def _left(gpu: GPU, before: Precision, after: Precision) -> Interval:
+def _left(gpu: GPU, before: Precision, after: Precision) -> Outcomes:
     """Return the fraction of the time that remains.
 
     The best case scales with the arithmetic, the expected case lies between arithmetic and bytes, and the worst case
@@ -148,7 +148,7 @@ def _left(gpu: GPU, before: Precision, after: Precision) -> Interval:
     arithmetic = gpu.sustained_flops(before) / gpu.sustained_flops(after)
     moving = ELEMENT_BYTES[after] / ELEMENT_BYTES[before]
     expected = math.sqrt(arithmetic * moving)
-    return Interval((1 + expected) / 2, expected, arithmetic)
+    return Outcomes((1 + expected) / 2, expected, arithmetic)
 
 
 def gates_first(ops: OpList) -> OpList:

@@ -21,7 +21,7 @@ _ROWS = "aten::nonzero"
 _BY_MASK = re.compile(r"^aten::(?:_?index(?:_put)?(?:_impl)?_?|_unsafe_index(?:_put)?)$")
 """Calls that turn a mask into the numbers of rows first."""
 _TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
-ALLOCATING = {"low": 0.2, "expected": 0.0, "high": 0.0}
+ALLOCATING = {"worst": 0.2, "expected": 0.0, "best": 0.0}
 """Fraction of the allocation time that remains without empty_cache()."""
 
 
@@ -56,8 +56,8 @@ class AvoidSyncs(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _avoidable(base)
-        ops, read = base.ops, _to_host(base) & ~is_long(base) & (amid | (outcome == "high"))
-        read |= (_asked_for(base, read) | _rows_of_masks(base)) & (outcome != "low")
+        ops, read = base.ops, _to_host(base) & ~is_long(base) & (amid | (outcome == "best"))
+        read |= (_asked_for(base, read) | _rows_of_masks(base)) & (outcome != "worst")
         return ops.assign(
             sync=ops.sync & ~amid,
             name=changed(ops.name, by_values(ops), FIXED),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import idle, of_step, say, share_of
 from tracekit.analyzers.attribute import is_communication
-from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.core import InputError, Outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import (
     MOST_TO_LAUNCH_NS,
@@ -38,9 +38,9 @@ FACTOR = 8
 """Growth of the batch that is predicted, unless a batch is given."""
 _NOTABLE = 0.05
 """Smallest share that the reason names."""
-UNKNOWN = Interval(1.0, 0.5, 0.0)
+UNKNOWN = Outcomes(1.0, 0.5, 0.0)
 """Exponent of the growth of kernels without a known cost, relative to that of their grids."""
-NARROW = Interval(0.5, 0.0, 0.0)
+NARROW = Outcomes(0.5, 0.0, 0.0)
 """The same exponent for GEMMs of few rows. They read their weights once for more rows, too, unless both operands
 belong to a sequence, as in attention. Five graphs of such GEMMs took 1.10 to 1.15 times as long for 8 times the
 batch."""
@@ -138,14 +138,14 @@ def _beside(ops: OpList) -> npt.NDArray[np.float64]:
     return np.where(optimizes(ops), 0.0, np.maximum(ops.host_ns - MOST_TO_LAUNCH_NS, 0.0))
 
 
-def _unexplained(base: Baseline) -> Interval:
+def _unexplained(base: Baseline) -> Outcomes:
     """Return the exponent of the growth of unexplained host time, relative to that of the batch.
 
     At worst it is work for each sequence, such as loading it, and at best a pause. The more of a step it takes, the
     less likely it is a pause, so the expected exponent is its fraction of the step.
     """
     time = float(_beside(base.ops).sum()) + base.outside.total(("unexplained",))
-    return Interval(1.0, min(1.0, time / max(base.latency_ns, 1.0)), 0.0)
+    return Outcomes(1.0, min(1.0, time / max(base.latency_ns, 1.0)), 0.0)
 
 
 def _unknown_growth(base: Baseline, factor: float, outcome: Outcome) -> npt.NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Guards of compiled code: what each call checks before it runs the code that was generated for its inputs."""
 
 from tracekit.advise.optimization import Optimization
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     FIXED_IN,
@@ -16,9 +16,9 @@ from tracekit.analyzers.predict import (
     with_fixed_transformers,
 )
 
-ENTERED = Interval(20.0, 10.0, 5.0)
+ENTERED = Outcomes(20.0, 10.0, 5.0)
 """Host time of entering the compiled code, per call, in plain launches."""
-GUARDED = Interval(0.8, 0.55, 0.35)
+GUARDED = Outcomes(0.8, 0.55, 0.35)
 """Host time of the guards of a layer with weights, per call, in plain launches: the cache lookup of GPT-2 takes 4.5 µs
 a GEMM, that of Mistral-7B 2.9."""
 

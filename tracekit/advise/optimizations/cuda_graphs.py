@@ -12,24 +12,24 @@ from tracekit.advise.optimizations.compiled_code import forward_passes, guards_n
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.optimizations.static_cache import on_static_cache
 from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, by_values, is_compiled, masks, pick, version_of
 from tracekit.analyzers.results import Costs, Statements
 from tracekit.apply import ScriptChanges, Subject
 
-REPLAY_NS = Interval(80_000, 30_000, 12_000)
+REPLAY_NS = Outcomes(80_000, 30_000, 12_000)
 """Host time to replay a graph and to copy its static inputs."""
-KEPT_GUARDS = Interval(0.9, 0.45, 0.0)
+KEPT_GUARDS = Outcomes(0.9, 0.45, 0.0)
 """Fraction of the host time of entering compiled code that remains before the replay: its guards, in mode
 "reduce-overhead", without the checks in the code. In 11 of 12 small rows of blind rounds 02 to 06, the unexplained host
 time was 0.3 to 0.9 of it (median 0.46); nothing remains if the step is recorded by hand (`torch.cuda.graph`)."""
-NODE_NS = Interval(1_300, 350, 100)
+NODE_NS = Outcomes(1_300, 350, 100)
 """Idle time between two dependent kernels of a graph: 0.3 us between 736 and 810 profiled kernels (BERT-large,
 ViT-large on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
 DIVIDED = (2, 9)
 """The first version of PyTorch whose compiled code divides a graph around work of the host (inductor's
 graph_partition)."""
-BESIDE = Interval(0.0, 0.5, 1.0)
+BESIDE = Outcomes(0.0, 0.5, 1.0)
 """Overlap of kernels in several streams that no longer wait for launches, in the logarithm: none at the low end, half
 as expected, and at the high end as much as the streams and the GPU's rates allow."""
 

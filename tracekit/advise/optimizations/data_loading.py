@@ -8,9 +8,9 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome
 from tracekit.analyzers.results import Costs
 from tracekit.apply import ScriptChanges
 
-WORKERS = {"low": 2, "expected": 8, "high": 1_000_000}
+WORKERS = {"worst": 2, "expected": 8, "best": 1_000_000}
 """Number of workers that share the loading: at least two; at best enough that no time remains."""
-MORE_WORKERS = {"low": 1.25, "expected": 2.0, "high": 1_000_000}
+MORE_WORKERS = {"worst": 1.25, "expected": 2.0, "best": 1_000_000}
 """Factor by which a loader that already has workers becomes faster."""
 _PINNED = PinnedCopies()
 _IN_PROCESS = "_SingleProcess"

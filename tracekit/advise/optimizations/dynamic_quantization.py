@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import Cost, Precision, Product
 from tracekit.analyzers.predict import (
     TORCHAO,
@@ -42,9 +42,9 @@ class DynamicQuantization(Optimization):
     precision: Precision
     needs: str
     """GPU feature that its GEMM kernels require."""
-    dispatch: Interval
+    dispatch: Outcomes
     """Host time of torchao's Python code around each GEMM, in plain launches."""
-    stream: Interval
+    stream: Outcomes
     """Rate of the 8-bit GEMM relative to the model of a plain one."""
 
     def objection(self, base: Baseline) -> str | None:

@@ -6,7 +6,7 @@ from typing import Self
 from tracekit.advise.optimization import refused
 from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.advise.optimizations.weight_only import from_pretrained, other_formats
-from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.core import InputError, Outcomes
 from tracekit.analyzers.predict import (
     TORCHAO,
     Baseline,
@@ -21,8 +21,8 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs
 from tracekit.apply import Subject, quantized
 
-ROW_STREAM = Interval(0.6, 0.75, 1.0)
-TENSOR_STREAM = Interval(0.35, 0.5, 0.8)
+ROW_STREAM = Outcomes(0.6, 0.75, 1.0)
+TENSOR_STREAM = Outcomes(0.35, 0.5, 0.8)
 """Rate of the GEMM relative to its model. With one scale per row it uses CUTLASS's kernel; with one scale per tensor
 it uses cuBLASLt's, whose tiles are inefficient for few rows. From a published decode of Llama-3.1-8B on an H100."""
 
@@ -54,7 +54,7 @@ class FP8Dynamic(DynamicQuantization):
     }
     precision = "fp8"
     needs = "float8-dynamic"
-    dispatch = Interval(55.0, 45.0, 25.0)
+    dispatch = Outcomes(55.0, 45.0, 25.0)
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",
@@ -97,7 +97,7 @@ FEWEST_ROWS = 17
 """torch._int_mm needs more than 16 rows. With fewer, weights are widened, and the GEMM is computed in int32
 without tensor cores."""
 
-INT_MM = Interval(110.0, 75.0, 30.0)
+INT_MM = Outcomes(110.0, 75.0, 30.0)
 """Host time around torch._int_mm in eager code, in plain launches: layers of Llama-1B and Mistral-7B take 440 and
 580 us more for 512 rows than for one, on the host of an H200."""
 _FALLBACK_BYTES = 16
@@ -121,8 +121,8 @@ class Int8Dynamic(DynamicQuantization):
     costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     precision = "int8"
     needs = "int8-tensor"
-    dispatch = Interval(170.0, 130.0, 80.0)
-    stream = Interval(0.6, 0.8, 1.0)
+    dispatch = Outcomes(170.0, 130.0, 80.0)
+    stream = Outcomes(0.6, 0.8, 1.0)
     excludes: Mapping[str, str] = other_formats("int8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, and scales in two.",

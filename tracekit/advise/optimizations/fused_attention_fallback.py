@@ -161,7 +161,7 @@ def _repeat(cost: Cost, group: int) -> Extra:
 def _turn(cost: Cost, outcome: Outcome) -> Extra:
     """Return a copy that changes the order of the last dimensions; at best it is as fast as a plain copy."""
     size = _keys_bytes(cost)
-    access: Access = "linear" if outcome == "high" else "transposed"
+    access: Access = "linear" if outcome == "best" else "transposed"
     return Extra(_COPY, replace(moving(size, size, cost.precision, "copy"), access=access))
 
 

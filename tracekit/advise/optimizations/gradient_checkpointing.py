@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.predict import (
     Baseline,
     OpList,
@@ -22,10 +22,10 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.apply import Subject
 
-WRAPPING = Interval(8.0, 4.0, 2.0)
+WRAPPING = Outcomes(8.0, 4.0, 2.0)
 """Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in
 plain launches."""
-HOOKS = Interval(6.9, 4.7, 3.2)
+HOOKS = Outcomes(6.9, 4.7, 3.2)
 """Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python.
 Fitted to ten host-bound training runs (three H200, 0.45 to 0.72 times as fast)."""
 SHORT = 0.85

@@ -7,12 +7,12 @@ from tracekit.advise.optimization import refused
 from tracekit.advise.optimizations.compile import entering_ns
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.advise.reasons import idle
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
 from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import ScriptChanges, Subject
 
-LEFT = Interval(0.3, 0.0, 0.0)
+LEFT = Outcomes(0.3, 0.0, 0.0)
 """Fraction of the time for recording graphs that remains, because a few shapes are still new."""
 
 
@@ -60,7 +60,7 @@ class GraphNotReplaying(CUDAGraphs):
 
     def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
         usual = min(base.entry_ns, entering_ns(base, outcome))
-        return {"low": base.entry_ns, "expected": usual, "high": 0.0}[outcome]
+        return {"worst": base.entry_ns, "expected": usual, "best": 0.0}[outcome]
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         return base.outside.scaled(pick(LEFT, outcome), ("setup", "allocation"))

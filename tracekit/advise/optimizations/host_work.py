@@ -87,7 +87,7 @@ def _named(name: str, location: str, caller: str, ns: float) -> Statement:
     return say(kind, *values)
 
 
-MOVED = {"low": 0.9, "expected": 0.97, "high": 1.0}
+MOVED = {"worst": 0.9, "expected": 0.97, "best": 1.0}
 """Fraction of a function's time that disappears once it runs on the GPU: 0.95, 0.96, 0.97 and all of it in four scripts
 on an H100."""
 UNNAMED = 0.25
@@ -122,7 +122,7 @@ class Preprocessing(LessHostWork):
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of the work that remains; at worst, only the largest function is moved."""
-        return 1 - MOVED[outcome] * (_largest_share(base, self.reduced(base)) if outcome == "low" else 1.0)
+        return 1 - MOVED[outcome] * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
 
     def reason(self, base: Baseline) -> Statements:
         return (*super().reason(base), *((say("host-work-unnamed"),) if _unnamed(base) else ()))

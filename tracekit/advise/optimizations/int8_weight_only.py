@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from tracekit.advise.optimizations.weight_only import WeightOnly, from_pretrained, other_formats, replaced
-from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.core import InputError, Outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     WIDENING,
@@ -28,15 +28,15 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Memory
 from tracekit.apply import Subject, quantized
 
-STREAM = Interval(0.75, 0.9, 1.0)
+STREAM = Outcomes(0.75, 0.9, 1.0)
 """Bandwidth of the generated kernel relative to the library's."""
-GENERATED = Interval(0.7, 0.85, 1.0)
+GENERATED = Outcomes(0.7, 0.85, 1.0)
 """Arithmetic rate of the generated kernel relative to the library's."""
-START_US = Interval(3.0, 0.5, 0.0)
+START_US = Outcomes(3.0, 0.5, 0.0)
 """Additional start-up time of the generated kernel in microseconds."""
-WIDENED = Interval(64, 128, 256)
+WIDENED = Outcomes(64, 128, 256)
 """Number of weights that a multiprocessor widens per clock."""
-ELEMENTWISE = Interval(1.35, 1.1, 0.9)
+ELEMENTWISE = Outcomes(1.35, 1.1, 0.9)
 """Ratio of real to modelled time of the kernels around a GEMM that is not fused: 1.0 (BERT-large, Llama-8B) to 1.35
 (Mistral-7B with one row) on an H200."""
 TILE_ROWS = 64

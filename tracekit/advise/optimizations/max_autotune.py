@@ -11,7 +11,7 @@ from tracekit.advise.optimizations.compiled_code import advice as mask_advice
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, Graphed
 from tracekit.advise.optimizations.host_work import LessHostWork
 from tracekit.advise.reasons import say, share_of
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.predict import (
     MOST_TO_LAUNCH_NS,
     Baseline,
@@ -26,7 +26,7 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Statements
 from tracekit.apply import ScriptChanges, Subject
 
-PRODUCT = Interval(1.0, 0.97, 0.88)
+PRODUCT = Outcomes(1.0, 0.97, 0.88)
 """Time of the best Triton GEMM, including fused epilogues, relative to the library's, which is seldom slower."""
 COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
@@ -93,7 +93,7 @@ def _products(ops: OpList) -> Rows:
     return where(ops, lambda cost: cost is not None and cost.family in ("gemm", "convolution"))
 
 
-LEFT = Interval(0.3, 0.0, 0.0)
+LEFT = Outcomes(0.3, 0.0, 0.0)
 """Fraction of the compilation time that remains, because a few variants are still compiled with dynamic shapes."""
 _WARM = 2.0
 """Host time of a launch in code that has run before, in plain launches."""
@@ -125,14 +125,14 @@ class Recompiling(LessHostWork):
         """Remove the kernels that were tried out during compilation."""
         tried, left = base.recorded.while_compiling(base.ops), self.left(base, outcome)
         times = {name: getattr(base.ops, name) * np.where(tried, left, 1.0) for name in ("host_ns", "kernel_ns")}
-        if outcome != "low":
-            warm = outcome == "high" and base.running.compiled
+        if outcome != "worst":
+            warm = outcome == "best" and base.running.compiled
             most = _WARM * plain_launch_ns(base) if warm else MOST_TO_LAUNCH_NS
             times["host_ns"] = np.minimum(times["host_ns"], most)
         return base.ops.assign(**times, sync=base.ops.sync & (~tried | (left > 0)))
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
-        return super().outside(base, outcome).scaled(1.0 if outcome == "low" else 0.0, ("unexplained",))
+        return super().outside(base, outcome).scaled(1.0 if outcome == "worst" else 0.0, ("unexplained",))
 
     def how_to(self, base: Baseline) -> str:
         return (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.half_precision import half_type
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -32,15 +32,15 @@ _PRODUCTS = ("gemm", "convolution", "attention")
 _FOLLOW = ("pointwise", "copy", "gather")
 """Families that compute in the dtype of their inputs, which GEMMs then produce in 16 bits."""
 _WIDE = ("fp32", "tf32")
-_CAST_HOST = Interval(1.5, 1.0, 0.7)
+_CAST_HOST = Outcomes(1.5, 1.0, 0.7)
 """Host time of a cast that autocast adds, in plain launches."""
-_FURTHER = Interval(2.0, 1.5, 1.0)
+_FURTHER = Outcomes(2.0, 1.5, 1.0)
 """Additional casts for each GEMM with weights: of the bias, and of half of the other operands, which a norm or a sum
 computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such GEMMs."""
 _BIAS = 16_384
 """Bytes of a bias of usual width, whose cast takes as long as its launch."""
 _UNSCALED = "Gradients were not scaled: the gain is measured, and the loss may underflow without a GradScaler."
-_KEPT = Interval(0.8, 0.65, 0.5)
+_KEPT = Outcomes(0.8, 0.65, 0.5)
 """Activations kept, relative to training in 32 bits: inputs of GEMMs are halved, those of norms and losses are not."""
 
 
@@ -79,7 +79,7 @@ class MixedPrecision(Optimization):
         to = half_type(base.gpu)
 
         def changed(cost: Cost) -> Cost:
-            follows = outcome != "low" and cost.family in _FOLLOW
+            follows = outcome != "worst" and cost.family in _FOLLOW
             return narrowed(cost, to) if cost.family in _PRODUCTS or follows else cost
 
         rows = (_wide_products(base) & base.ops.costed).nonzero()[0]
@@ -130,10 +130,11 @@ def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
     a bias; at worst also of its whole other operand."""
     host = pick(_CAST_HOST, outcome)
     weight = [Extra("aten::_to_copy", moving(cost.weight_bytes, cost.weight_bytes / 2, "fp32", "copy"), host=host)]
-    others = max(cost.read_bytes - cost.weight_bytes, 0) if outcome == "low" else _BIAS
+    others = max(cost.read_bytes - cost.weight_bytes, 0) if outcome == "worst" else _BIAS
     beside = host * (pick(_FURTHER, outcome) if cost.weight_bytes else 1.0)
     rest = [Extra("aten::_to_copy", moving(others, others / 2, "fp32", "copy"), host=beside)]
-    return (weight if cost.weight_bytes else []) + (rest if others and (cost.weight_bytes or outcome == "low") else [])
+    casts_rest = others and (cost.weight_bytes or outcome == "worst")
+    return (weight if cost.weight_bytes else []) + (rest if casts_rest else [])
 
 
 class TF32(Optimization):

@@ -6,12 +6,12 @@ from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.copies import together
 from tracekit.advise.reasons import share_of
 from tracekit.analyzers.attribute import is_communication
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, present
 from tracekit.analyzers.results import Costs, Statements, of_step, say
 from tracekit.apply import Subject
 
-HIDDEN = Interval(0.2, 0.5, 1.0)
+HIDDEN = Outcomes(0.2, 0.5, 1.0)
 """Fraction of the kernels' time during which collectives proceed: that of the backward pass; at best, the whole
 time."""
 NOTABLE = 0.05

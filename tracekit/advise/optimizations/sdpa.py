@@ -17,7 +17,7 @@ from tracekit.advise.optimizations.attention_backends import (
     with_package,
 )
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.core import InputError, Outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Precision, estimate_ns
 from tracekit.analyzers.predict import (
     Baseline,
@@ -38,13 +38,13 @@ from tracekit.analyzers.results import Costs, Statements
 from tracekit.apply import Subject
 from tracekit.capture import EFFICIENT, beginning
 
-HOST_KEPT = Interval(0.8, 0.45, 0.2)
+HOST_KEPT = Outcomes(0.8, 0.45, 0.2)
 """Host time of the fused call (its checks, its choice of a backend, the Python code before it), relative to that of the
 ops that it replaces without additional copies. It is 0.41 to 0.49 in traces of GPT-2, BERT, Llama-1B and Mistral-7B
 with and without it on hosts of H200s. From the time that such runs saved without a profiler, it is 0.15 to 0.35, and
 0.5 for GPT-2-large as published by transformers."""
-KERNEL_ERROR = Interval(1.3, 1.0, 0.8)
-OF_PRODUCTS = Interval(1.0, 0.4, 0.1)
+KERNEL_ERROR = Outcomes(1.3, 1.0, 0.8)
+OF_PRODUCTS = Outcomes(1.0, 0.4, 0.1)
 """Time of fused attention of unknown shape, relative to that of the two GEMMs, which also move the scores."""
 _FUSED = "aten::scaled_dot_product_attention"
 
@@ -135,7 +135,7 @@ class SDPA(Optimization):
         ordered = sorted(written, key=lambda each: each.begin)
         ops = _merged(base.ops, ordered)
         fused = np.isin(ops.index, base.ops.index[[each.begin for each in ordered]])
-        masked = outcome == "low" and _batch(base) > 1
+        masked = outcome == "worst" and _batch(base) > 1
         costs = [each.cost and _in_type(self._on(each.cost, masked=masked), precision) for each in ordered]
         times = [_time(base, each, cost, outcome) for each, cost in zip(ordered, costs, strict=True)]
         return ops.assign(
@@ -208,7 +208,7 @@ def _unmasked(base: Baseline, outcome: Outcome) -> OpList:
 
     At worst they stay, because a sliding window shorter than the text needs one.
     """
-    return base.ops if outcome == "low" else base.ops[~built_masks(base)]
+    return base.ops if outcome == "worst" else base.ops[~built_masks(base)]
 
 
 def _merged(ops: OpList, attentions: Sequence[Written]) -> OpList:

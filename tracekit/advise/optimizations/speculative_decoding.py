@@ -12,7 +12,7 @@ import numpy as np
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.static_cache import MASK_OPS, PREPARING
 from tracekit.advise.reasons import of_step, say
-from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.core import InputError, Outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Product
 from tracekit.analyzers.predict import (
     Baseline,
@@ -35,9 +35,9 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.apply import Subject
 
-ACCEPTANCE = Interval(0.5, 0.7, 0.85)
+ACCEPTANCE = Outcomes(0.5, 0.7, 0.85)
 """Fraction of drafted tokens that the large model accepts, if nothing is known about draft model and text."""
-DRAFT_LAYERS = Interval(0.6, 0.4, 0.25)
+DRAFT_LAYERS = Outcomes(0.6, 0.4, 0.25)
 """Host time of a draft's pass relative to the large model's: its layers, and the loop around it."""
 DRAFT_BYTES = 0.1
 """Kernel time of a draft's pass relative to the large model's. The draft has a tenth of the large model's weights."""
@@ -82,7 +82,7 @@ class SpeculativeDecoding(Optimization):
         "A large batch loses: checking is no longer free when GEMMs are compute-bound.",
     )
 
-    def __init__(self, acceptance: Interval = ACCEPTANCE) -> None:
+    def __init__(self, acceptance: Outcomes = ACCEPTANCE) -> None:
         self.acceptance = acceptance
 
     def with_argument(self, argument: str) -> Self:
@@ -97,7 +97,7 @@ class SpeculativeDecoding(Optimization):
                 "They lie between 0 and 1, the lower one first.",
                 f"Write: {self.id}:0.8 or {self.id}:0.5-0.8",
             )
-        return type(self)(Interval(low, (low + high) / 2, high))
+        return type(self)(Outcomes(low, (low + high) / 2, high))
 
     def objection(self, base: Baseline) -> str | None:
         if not _decoding(base).any():

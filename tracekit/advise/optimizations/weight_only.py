@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import (
     SUBCLASS,
@@ -128,7 +128,7 @@ def from_pretrained(configuration: str, *, also: str = "", compiled: bool = Fals
 
 GROUP = 128
 """Number of weights that share a scale and a zero point, of two bytes each."""
-KERNEL_ERROR = Interval(1.4, 1.1, 0.9)
+KERNEL_ERROR = Outcomes(1.4, 1.1, 0.9)
 """Time relative to the kernel model, which was fitted to kernels that ran repeatedly with parts of their weights in
 the L2 cache."""
 WIDENING_TILES = 1.06
@@ -170,7 +170,7 @@ class Int4WeightOnly(WeightOnly):
         At best, other kernels are used.
         """
         tinygemm = narrow_ns * pick(KERNEL_ERROR, outcome)
-        return min(tinygemm, before_ns * WIDENING_TILES) if outcome == "high" else tinygemm
+        return min(tinygemm, before_ns * WIDENING_TILES) if outcome == "best" else tinygemm
 
     def how_to(self, base: Baseline) -> str:
         configuration = f'Int4WeightOnlyConfig(group_size={GROUP}, int4_packing_format="tile_packed_to_4d")'
