@@ -36,6 +36,9 @@ def test_a_check_waits_for_those_before_it_that_share_its_folder(tmp_path):
     first, other, after = table["profile prefill-bf16"], table["profile decode-bf16"], table["compare"]
     assert running._free([first, other, after], []) == [first, other]
     assert running._free([after], [other]) == [after]
+    alone = table["profile prefill-fp32"]
+    assert running._free([alone, other], []) == [alone]
+    assert not running._free([alone, other], [first]) and not running._free([other], [alone])
     assert not running._free([after], [first])
     assert not running._free([table["memory of a snapshot"]], [table["own module: snapshot"]])
 

@@ -48,6 +48,8 @@ class Check:
     seconds: float = 150.0
     """Its time limit."""
     statuses: tuple[int, ...] = (0,)
+    alone: bool = False
+    """Whether nothing runs beside it, because advice from its times is measured later."""
 
     @property
     def folders(self) -> frozenset[str]:
@@ -63,9 +65,11 @@ def checks(out: Path, gpu: bool) -> list[Check]:
     kept = _MEASURED if gpu else _RUN
     steps = ("--steps", "2")
 
-    def profiled(name: str, workload: str, *options: str, device: str = place) -> Check:
+    def profiled(name: str, workload: str, *options: str, device: str = place, alone: bool = False) -> Check:
         command = ("profile", "--model", model, "--device", device, "--workload", workload, *steps, *options)
-        return Check(f"profile {name}", _tracekit(*command, "-o", name, "--force"), name, kept, numbers.run)
+        return Check(
+            f"profile {name}", _tracekit(*command, "-o", name, "--force"), name, kept, numbers.run, alone=alone
+        )
 
     def own(function: str, folder: str, *files: str, **options: object) -> Check:
         command = (sys.executable, str(_CODE / "own.py"), function, place, folder)
@@ -79,8 +83,8 @@ def checks(out: Path, gpu: bool) -> list[Check]:
     long = ("--seq-len", "256", "--batch-size", "16") if gpu else ("--seq-len", "16")
     short = ("--seq-len", "128" if gpu else "16")
     return [
+        profiled("prefill-fp32", "prefill", "--dtype", "fp32", *long, alone=True),
         profiled("prefill-bf16", "prefill", "--dtype", "bf16", *short),
-        profiled("prefill-fp32", "prefill", "--dtype", "fp32", *long),
         profiled("decode-bf16", "decode", "--dtype", "bf16", *short),
         profiled("generate-fp16", "generate", "--dtype", "fp16", "--new-tokens", "4", *short),
         profiled("train-fp32", "train", "--dtype", "fp32", "--batch-size", "2", *short),

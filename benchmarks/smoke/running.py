@@ -45,7 +45,9 @@ def run(checks: Sequence[Check], out: Path, *, gpu: bool, seconds: float, jobs: 
 
 
 def _free(waiting: Sequence[Check], begun: Sequence[Check]) -> list[Check]:
-    """Return the waiting checks that share no folder with one that runs or waits before them."""
+    """Return the waiting checks that share no folder with one before them, or the next one if it runs alone."""
+    if any(check.alone for check in begun) or (waiting and waiting[0].alone):
+        return [] if begun else list(waiting[:1])
     return [
         check
         for i, check in enumerate(waiting)
