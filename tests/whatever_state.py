@@ -9,6 +9,7 @@ from pathlib import Path
 import xxhash
 
 import tracekit
+from tracekit.analyzers.attribute import in_steps
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace, load, store
@@ -65,12 +66,14 @@ def _sound(path: Path) -> Analysis:
 
 
 def check_sums(analysis: Analysis) -> None:
-    """Assert that every table sums to the busy time, and nothing is longer than the whole."""
+    """Assert that the work sums to the busy time, each table to that of the steps, and nothing exceeds the whole."""
     timeline, work = analysis.timeline, analysis.work
     assert min(timeline.busy_ns, timeline.idle_ns) >= 0
     assert timeline.wall_ns * max(work["device"].nunique(), 1) == timeline.busy_ns + timeline.idle_ns
-    for own in (work["busy_ns"], analysis.layers["self_busy_ns"], analysis.ops["busy_ns"], analysis.kernels["busy_ns"]):
-        assert own.sum() == timeline.busy_ns
+    assert work["busy_ns"].sum() == timeline.busy_ns
+    of_steps = work[in_steps(work)]["busy_ns"].sum()
+    for own in (analysis.layers["self_busy_ns"], analysis.ops["busy_ns"], analysis.kernels["busy_ns"]):
+        assert own.sum() == of_steps
     assert ((work["busy_ns"] >= 0) & (work["busy_ns"] <= work["duration_ns"])).all()
     assert (timeline.steps["wall_ns"] >= 0).all() and (timeline.steps["idle_ns"] >= 0).all()
     assert abs(sum(share for _, share in analysis.bound.ranked()) - 1) < 1e-6
