@@ -46,8 +46,9 @@ def is_trace_alone(path: Path) -> bool:
 
 def check_graph(folder: Path) -> None:
     """Raise InputError if a run's folder is missing, or contains no graph of its ops."""
-    if not (folder / GRAPH).is_file():
+    if not folder.exists():
         trace_file(folder)
+    if not (folder / GRAPH).is_file():
         raise InputError(
             f"{folder} contains no graph of its ops.",
             "Kernels are written from the data flow between ops. A trace records shapes and launch order, but no "
