@@ -17,16 +17,14 @@ _ROUNDS = 3
 """Blind rounds that the README shows."""
 
 _DECLARING = (
-    "trace",
-    "counters.counters_table",
-    "counting.count_tables",
-    "result_tables",
-    "layer_result_tables",
-    "idle_tables",
-    "sweep_table",
-    "evidence",
-    "comparison.difference_tables",
-    "prediction.op_columns",
+    "trace.trace",
+    "trace.ncu.counters",
+    "results.table_schemas",
+    "results.tables",
+    "predict.sweep_crossovers",
+    "results.evidence",
+    "compare.comparison",
+    "predict.op_columns",
     "ranks.tables",
 )
 

@@ -135,7 +135,7 @@ def test_calibrate_measures_the_host_that_runs_it(tmp_path: Path) -> None:
 
 
 def test_calibrate_is_stored_where_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracekit.calibrate.measuring.host_times", lambda _: calibration(gpu="", device_name=""))
+    monkeypatch.setattr("tracekit.calibrate.measure", lambda _: calibration(gpu="", device_name=""))
     assert CliRunner().invoke(main, ["calibrate"]).exit_code == 0
     assert load("") == calibration(gpu="", device_name="")
 

@@ -56,7 +56,7 @@ def test_a_wheel_holds_one_package_with_its_types(wheel):
     assert {
         "tracekit/py.typed",
         "tracekit/reports/analysis.schema.json",
-        "tracekit/analyzers/hardware/gpus.toml",
+        "tracekit/analyzers/cost/hardware/gpus.toml",
     } <= names
 
 

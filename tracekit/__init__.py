@@ -35,7 +35,6 @@ __all__ = [
     "Job",
     "Recommendation",
     "TracekitError",
-    "__version__",
     "analyze",
     "annotate",
     "capture",

@@ -23,9 +23,7 @@ def lazily(room: str, file: str) -> Callable[[str], Any]:
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
         home, known = homes[name]
         is_module = home == room or not hasattr(import_module(home), known)
-        value = import_module(f"{home}.{known}") if is_module else getattr(modules[home], known)
-        setattr(modules[room], name, value)
-        return value
+        return import_module(f"{home}.{known}") if is_module else getattr(modules[home], known)
 
     return find
 

@@ -97,7 +97,7 @@ def test_sigterm_ends_a_process_that_decodes_at_once(tmp_path):
     code = """
 import signal, sys
 from pathlib import Path
-from tracekit.analyzers import limits
+from tracekit.analyzers.core import limits
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 def decode(_):
     print("ready", flush=True)

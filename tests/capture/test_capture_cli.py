@@ -27,9 +27,7 @@ def test_nothing_heavy_is_imported(code):
 def test_help_lists_every_verb():
     done = subprocess.run([sys.executable, "-m", "tracekit", "--help"], capture_output=True, text=True, check=True)
     listed = [line.split()[0] for line in done.stdout.partition("Commands:")[2].splitlines() if line.strip()]
-    verbs = sorted(
-        path.stem.replace("_", "-") for path in (Path(tracekit.__file__).parent / "commands").glob("[a-z]*.py")
-    )
+    verbs = sorted(path.stem.replace("_", "-") for path in (Path(tracekit.__file__).parent / "cli").glob("[a-z]*.py"))
     assert listed == verbs
     assert "..." not in done.stdout.partition("Commands:")[2]
     assert {"analyze", "gpus", "profile", "run"} <= set(verbs)

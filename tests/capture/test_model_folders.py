@@ -153,7 +153,7 @@ def test_mamba_runs_without_fused_attention_and_without_a_cache(tmp_path, worklo
 
 def test_flash_attention_is_refused_where_a_model_calls_none(tmp_path):
     done = profiled(folder_of(tmp_path / "model", MAMBA), "--attention", "flash", "--gpu", "a100")
-    assert done.exit_code == 1 and "have no flash attention" in done.stderr
+    assert done.exit_code in (1, 2) and "have no flash attention" in done.stderr
 
 
 def test_code_that_reads_values_cannot_be_modelled():

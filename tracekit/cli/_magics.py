@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.results import Analysis
 from tracekit.run import require
 
 require("IPython")  # Raises an error that says what to install, before the imports below fail.
+from IPython.core.error import UsageError  # noqa: E402
+from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
+from IPython.core.magic import Magics, line_cell_magic, magics_class  # noqa: E402
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring  # noqa: E402
 
 FOLDER = "runs/notebook"
 

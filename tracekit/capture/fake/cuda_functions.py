@@ -17,9 +17,10 @@ from tracekit.capture.fake.cpu_recorder import Placement
 from tracekit.capture.fake.cuda_attention import AttentionChoice
 from tracekit.capture.fake.cuda_norm import rms_norm
 from tracekit.capture.fake.cuda_recurrent import recurrent_calls
+from tracekit.capture.fake.cuda_stand_ins import stand_ins
 from tracekit.capture.fake.op_recorder import OpRecorder
 from tracekit.capture.fake.tensors import HostTensors
-from tracekit.capture.nvtx_calls import nvtx_ranges, stand_ins
+from tracekit.capture.nvtx_calls import nvtx_ranges
 
 
 class CudaFunctions(TorchFunctionMode):
