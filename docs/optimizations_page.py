@@ -4,7 +4,7 @@ from inspect import cleandoc
 
 HEAD = """# Optimizations
 
-Generated from the classes in `tracekit/optimizations/`.
+Generated from the classes in `tracekit/advise/optimizations/`.
 
 Each section describes an optimization: its changes to the op list, when it hurts, and the sources of its numbers.
 [Predictions](predictions.md) describes how an op list becomes a latency, and [accuracy](accuracy.md) the errors of the

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SECTIONS = re.split(r"^## ", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), flags=re.M)[1:]
-COPIED = ("analyzers", "reports", "tracekit", "docs", "tests", "benchmarks", "pyproject.toml")
+COPIED = ("README.md", "analyzers", "reports", "tracekit", "docs", "tests", "benchmarks", "pyproject.toml")
 
 
 @dataclass(frozen=True)

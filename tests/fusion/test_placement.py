@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 import tracekit
 from tracekit.advise.optimizations import fused_kernels
-from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.core import InputError, Interval, Outcomes
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.fuse import BY_HAND, Pass, Place, TimedKernel, placed, plan
 from tracekit.analyzers.fuse import graph as graphs
@@ -117,9 +117,9 @@ def test_all_groups_are_predicted_from_the_plan(run, graph):
 
 def test_groups_that_keep_the_host_longer_are_named(run, monkeypatch):
     said = "takes longer to launch the kernels of these groups"
-    monkeypatch.setattr(fused_kernels, "TRAINED_LAUNCH", Interval(0.0, 0.0, 0.0))
+    monkeypatch.setattr(fused_kernels, "TRAINED_LAUNCH", Outcomes(0.0, 0.0, 0.0))
     assert not any(said in each for each in tracekit.predict(run, apply="fused:all").caveats)
-    monkeypatch.setattr(fused_kernels, "TRAINED_LAUNCH", Interval(500.0, 500.0, 500.0))
+    monkeypatch.setattr(fused_kernels, "TRAINED_LAUNCH", Outcomes(500.0, 500.0, 500.0))
     (caveat,) = (each for each in tracekit.predict(run, apply="fused:all").caveats if said in each)
     assert "replace: 1, 2" in caveat
 
