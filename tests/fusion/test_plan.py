@@ -211,6 +211,7 @@ def test_errors_say_what_to_do(run, tmp_path):
 
 def _without_graph(run, tmp_path):
     (tmp_path / "run.json").write_text((run / "run.json").read_text())
+    (tmp_path / "trace.json.gz").touch()
     return tmp_path
 
 

@@ -46,9 +46,8 @@ def is_trace_alone(path: Path) -> bool:
 
 def check_graph(folder: Path) -> None:
     """Raise InputError if a run's folder is missing, or contains no graph of its ops."""
-    if not folder.exists():
-        trace_file(folder)
     if not (folder / GRAPH).is_file():
+        trace_file(folder)
         raise InputError(
             f"{folder} contains no graph of its ops.",
             "Kernels are written from the data flow between ops. A trace records shapes and launch order, but no "
