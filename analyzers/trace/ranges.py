@@ -3,6 +3,7 @@
 step: 3
 phase: decode
 module: transformer.h.0.attn (GPT2Attention)
+frame: train.py(12): main
 """
 
 import json
@@ -28,6 +29,14 @@ def phase(name: str) -> str:
 
 def module(path: str, type_name: str) -> str:
     return f"module: {path or ROOT} ({type_name})"
+
+
+FRAME = "frame: "
+"""Prefix of a range around a call that can wait for the device; the line of the program that made it follows."""
+
+
+def frame(path: str, line: int, function: str) -> str:
+    return f"{FRAME}{path}({line}): {function}"
 
 
 def parse(name: str) -> tuple[str, str, str] | None:
