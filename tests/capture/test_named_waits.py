@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,14 +84,36 @@ def test_code_that_looks_up_functions_of_torch_finds_them():
     assert "read" in seen
 
 
-def test_compiled_code_reads_values(tmp_path):
-    compiled = torch.compile(lambda x: (x + 1) * x.sum().item(), backend="eager")
-    with tracekit.capture(tmp_path):
-        assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+def double(x):
+    return x.double().cpu().to("cpu").to(x) * 2
+
+
+def read(x):
+    return x.to(torch.float64) * x.sum().item()
+
+
+def choose(x):
+    return x.numpy() + int(x.sum() > 0)
+
+
+@pytest.mark.parametrize("code", [double, read, choose])
+@pytest.mark.parametrize("before", [False, True])
+def test_code_is_compiled_as_without_a_capture(tmp_path, code, before):
+    def frames(context):
+        torch._dynamo.reset()
+        compiled = torch.compile(code, backend="eager")
+        if before:
+            compiled(torch.ones(2))
+        torch._dynamo.utils.counters.clear()
+        with context:
+            result = compiled(torch.ones(2))
+        return list(result), {name: dict(counts) for name, counts in torch._dynamo.utils.counters.items()}
+
+    assert frames(tracekit.capture(tmp_path)) == frames(nullcontext())
 
 
 def test_paths_hold_no_folder_of_the_machine():
-    roots = ("/home/me/project/", "/usr/lib/python3.11/")
+    roots = (Path("/home/me/project"), Path("/usr/lib/python3.11"))
     assert _public_path("/home/me/project/a/train.py", roots) == "a/train.py"
     assert _public_path("/opt/venv/lib/site-packages/models/net.py", roots) == "models/net.py"
     assert _public_path("/home/other/secret/tool.py", roots) == "tool.py"

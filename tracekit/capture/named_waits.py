@@ -1,6 +1,5 @@
 """Records which line of the program waits for the device: a range around each call of torch that can wait."""
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,13 +17,14 @@ from tracekit.run import require
 _READS = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__")
 """Methods of tensors that wait for the values of one."""
 _INSTALLED = ("site-packages", "dist-packages")
-_TRACEKIT = str(Path(__file__).parents[1]) + os.sep
+_TRACEKIT = Path(__file__).parents[1]
 
 
 @contextmanager
 def named_waits() -> Iterator[None]:
     """Record a range named after its caller around each call in the block that reads a tensor or synchronizes."""
     torch, waits = require("torch"), _Waits()
+    require("torch._dynamo.decorators").skip_code(_Method.__get__.__code__)
     tensor, cuda = torch.Tensor, torch.cuda
     methods = {name: _Method(getattr(tensor, name), waits) for name in _READS}
     with ExitStack() as stack:
@@ -68,18 +68,14 @@ class _Waits(threading.local):
 
     def __init__(self) -> None:
         self._open, self._paths, self._roots = False, dict[str, str](), _roots()
-        self._is_compiling, autograd = require("torch.compiler").is_compiling, require("torch.autograd")
+        self._outside_graphs, autograd = require("torch._dynamo").disable, require("torch.autograd")
         self._enter, self._exit = autograd._record_function_with_args_enter, autograd._record_function_with_args_exit
 
     def around(self, call: Callable[..., Any], waits: Callable[..., bool] | None = None) -> Callable[..., Any]:
         """Return the call inside a range that names the line that made it; without one if it does not wait."""
 
-        compiling = self._is_compiling
-
         @wraps(call)
         def named(*args: Any, **options: Any) -> Any:
-            if compiling():
-                return call(*args, **options)
             silent = self._open or (waits and not waits(*args, **options))
             name = "" if silent else self._caller(sys._getframe(1))
             if not name:
@@ -91,7 +87,7 @@ class _Waits(threading.local):
                 self._exit(opened)
                 self._open = False
 
-        return named
+        return self._outside_graphs(named)
 
     def _caller(self, frame: FrameType | None) -> str:
         """Return the name of the range: the nearest line outside torch, training frameworks and tracekit."""
@@ -106,19 +102,20 @@ class _Waits(threading.local):
         return ""
 
 
-def _roots() -> tuple[str, ...]:
+def _roots() -> tuple[Path, ...]:
     """Return the folders that paths are relative to: the working directory, then those of imports, longest first."""
-    imports = sorted({os.path.abspath(each) for each in sys.path if each}, key=len, reverse=True)
-    return tuple(os.path.join(each, "") for each in (os.getcwd(), *imports))
+    imports = sorted(
+        {Path(each).absolute() for each in sys.path if each}, key=lambda each: len(each.parts), reverse=True
+    )
+    return tuple(each for each in (Path.cwd(), *imports) if each != each.parent)
 
 
-def _public_path(file: str, roots: tuple[str, ...]) -> str:
+def _public_path(file: str, roots: tuple[Path, ...]) -> str:
     """Return the path without the folders of this machine; "" in a file of a framework or of tracekit."""
-    whole = os.path.abspath(file)
-    if file.startswith("<") or whole.startswith(_TRACEKIT):
+    whole = Path(file).absolute()
+    if file.startswith("<") or whole.is_relative_to(_TRACEKIT):
         return ""
-    parts = Path(whole).parts
-    folders = [at for at, part in enumerate(parts) if part in _INSTALLED]
-    root = next((each for each in roots if whole.startswith(each)), os.path.join(os.path.dirname(whole), ""))
-    path = Path(*parts[folders[-1] + 1 :]).as_posix() if folders else Path(whole.removeprefix(root)).as_posix()
+    installed = [folder for folder in whole.parents if folder.name in _INSTALLED]
+    root = next((each for each in (*installed, *roots) if whole.is_relative_to(each)), whole.parent)
+    path = whole.relative_to(root).as_posix()
     return "" if function_of(f"{path}(1): f").framework else path

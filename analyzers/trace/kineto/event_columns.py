@@ -11,7 +11,6 @@ import numpy as np
 from tracekit.analyzers.trace import ranges
 from tracekit.analyzers.trace.kineto.columns import (
     LAST_US,
-    Coded,
     Columns,
     coded,
     coded_json,
@@ -101,12 +100,12 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
 
 def _lines_as_frames(host: Columns) -> None:
     """Make Python frames of the ranges in which a capture names the line that waits."""
-    names, category = host["name"], host["category"]
-    is_line = names.map_codes([name.startswith(ranges.FRAME) for name in names.values], "bool")
-    if is_line.any():
-        host["category"] = np.where(is_line & (category == _RANGE), np.int8(_PYTHON), category)
-        whole = coded([name.removeprefix(ranges.FRAME) for name in names.values])
-        host["name"] = Coded(whole.codes[names.codes], whole.values)
+    names, is_range = host["name"], host["category"] == _RANGE
+    frames = [ranges.python_frame(name) for name in names.values]
+    is_frame = is_range & names.map_codes([bool(frame) for frame in frames], "bool")
+    if is_frame.any():
+        host["category"] = np.where(is_frame, np.int8(_PYTHON), host["category"])
+        host["name"] = names.replaced(is_frame, frames)
 
 
 def _is_metrics(event: Event) -> bool:
