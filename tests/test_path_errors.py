@@ -34,7 +34,10 @@ def here(tmp_path, monkeypatch):
         ("verify text", ("text/run.json cannot be read.", "Not a directory", "tracekit profile")),
         ("verify folder", ("folder is a folder without a trace", "Name a trace file", "tracekit profile")),
         ("verify wrong", ("wrong/run.json cannot be read.", "batch_size", "Expected `int`, got `str`")),
-        ("verify other", ("other/run.json cannot be read.", "It does not describe a run", "tracekit profile")),
+        (
+            "verify other",
+            ("other/run.json cannot be read.", "It is damaged: Expected `object`, got `array`", "tracekit profile"),
+        ),
         ("run nosuch.py", ("nosuch.py cannot be run.", "No such file", "Name a Python script.")),
         ("run folder", ("folder cannot be run.", "Is a directory", "Name a Python script.")),
         ("run -o text script.py", ("Cannot write text/trace.json.gz.", "is not a writable folder", "with -o")),

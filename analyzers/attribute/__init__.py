@@ -22,14 +22,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.costing import messages
     from tracekit.analyzers.attribute.counts import source_of
     from tracekit.analyzers.attribute.gaps import LONG_GAP_NS, Idle, find_gaps
-    from tracekit.analyzers.attribute.host_kinds import (
-        LOADING,
-        function_of,
-        is_collective,
-        is_compiling,
-        is_module,
-        synchronises,
-    )
+    from tracekit.analyzers.attribute.host_kinds import LOADING, is_collective, is_compiling, is_module, synchronises
     from tracekit.analyzers.attribute.host_spans import median_step
     from tracekit.analyzers.attribute.idle_causes import UNKNOWN, blocked_launches
     from tracekit.analyzers.attribute.intervals import Covered, covered_until

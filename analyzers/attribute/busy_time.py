@@ -27,7 +27,7 @@ def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
     host_start, host_end = (steps.start, steps.end) if len(steps.start) else _whole_trace(host, items)
     start, end = _step_spans(host, host_start, host_end, items, steps.of_item)
     busy, kernels = _per_step(items, steps.of_item, len(start))
-    if start is not host_start:
+    if start is not host_start or (busy > (end - start) * devices).any():
         busy = _within(items, start, end)
     table = STEPS.frame(
         {
@@ -100,7 +100,8 @@ def _queued(host: pd.DataFrame, first: Ints, last: Ints, items: WorkItems, step:
 
 
 def _within(items: WorkItems, start: Ints, end: Ints) -> Ints:
-    """Return the busy time between the times, summed over devices. The device may still work on an earlier step."""
+    """Return the busy time between the times, summed over devices. The device may still work on an earlier step, or
+    have begun before the launch, by clocks that disagree."""
     devices = (items.device == device for device in np.unique(items.device))
     covered = [Covered(items.start[on].astype(np.int64), items.end[on].astype(np.int64)) for on in devices]
     return np.sum([each.within(start, end) for each in covered], axis=0, dtype=np.int64)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.core.errors import InputError, MissingPackageError, TracekitError, UnknownNameError, reading
     from tracekit.analyzers.core.faces import lazily
     from tracekit.analyzers.core.limits import (
+        LARGEST,
         MOST_ELEMENTS,
         OBJECTS,
         UNPACKED,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         Count,
         Int32,
         Int64,
+        Number,
         PositiveAmount,
         decoded,
     )

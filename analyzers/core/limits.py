@@ -19,10 +19,13 @@ INT64_MAX = 2**63 - 1
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=INT64_MAX)]
 """Integers of a file: Python has no largest integer, but columns and formulas have."""
-Amount = Annotated[float, msgspec.Meta(ge=0, le=2**62)]
+LARGEST = 2.0**62
+Amount = Annotated[float, msgspec.Meta(ge=0, le=LARGEST)]
 """A time, or a number of bytes, FLOPs or calls, of which several can be added in an int64."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-PositiveAmount = Annotated[float, msgspec.Meta(gt=0, le=2**62)]
+Number = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+"""A number with which formulas can calculate without overflow."""
+PositiveAmount = Annotated[float, msgspec.Meta(gt=0, le=LARGEST)]
 
 MOST_ELEMENTS = 2**50
 """Number of elements that no tensor has: a petabyte of them."""
@@ -93,8 +96,8 @@ def decoded(path: Path, decode: Callable[[bytes], _T], hint: str, limit: Limit =
     """
     what = f"{path} cannot be read."
     try:
-        if not path.is_file():
-            raise InputError(what, "It is not a file." if path.exists() else "There is no such file.", hint)
+        if path.exists() and not path.is_file():
+            raise InputError(what, "It is not a file.", hint)
         with path.open("rb") as file, decoding(path, path.stat().st_size):
             return decode(_unpacked(file, path, limit))
     except OSError as error:

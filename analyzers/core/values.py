@@ -4,14 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from tracekit.analyzers.core.limits import Number
+
 
 @dataclass(frozen=True)
 class Interval:
     """An expected value with bounds, between which 80 % of measurements are expected."""
 
-    low: float
-    expected: float
-    high: float
+    low: Number
+    expected: Number
+    high: Number
 
     def __post_init__(self) -> None:
         if self.low > self.expected or self.expected > self.high:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tracekit.analyzers.core import Amount, Count
 from tracekit.analyzers.fuse.graph import Graph
 from tracekit.analyzers.fuse.groups import OpGroup, family
 
@@ -112,15 +113,15 @@ class TimedKernel(msgspec.Struct, frozen=True):
     """Times of a kernel, timed alternately with the ops that it replaces. In training, the backward pass is
     included."""
 
-    after_ns: float
+    after_ns: Amount
     """Device time of the kernel with its fastest launch configuration."""
-    before_ns: float
+    before_ns: Amount
     """Device time of the ops."""
-    roof_fraction: float
+    roof_fraction: Amount
     """Bandwidth of the kernel relative to that of a copy; 0: its GEMM is compute-bound."""
-    compiled_ns: float = 0.0
+    compiled_ns: Amount = 0.0
     """Device time of torch.compile's kernels for the same ops; 0: torch.compile failed."""
-    launch: dict[str, int] = {}
+    launch: dict[str, Count] = {}
     """The fastest launch configuration; empty: a library chooses."""
 
 

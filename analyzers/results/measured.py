@@ -3,21 +3,23 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Amount, Count, Interval, Number
 from tracekit.analyzers.trace import Latency
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of an output from the baseline's, over all its elements; in training, of the loss."""
+    """Difference of an output from the baseline's, over all its elements; in training, of the loss.
 
-    max_abs: float
-    relative: float
+    It is `LARGEST` where an output is not a finite number."""
+
+    max_abs: Amount
+    relative: Amount
     """Root mean square of the difference, divided by that of the baseline."""
-    kl: float | None
+    kl: Amount | None
     """Mean Kullback-Leibler divergence of the distributions over the last dimension, in nats. None if the outputs are
     not logits."""
-    agreement: float | None
+    agreement: Amount | None
     """Fraction of positions with the same most likely token or class, 0 to 1. None if the outputs are not logits."""
 
 
@@ -25,10 +27,10 @@ class Difference:
 class DeviceReading:
     """The state of a GPU at one time, as its driver reported it."""
 
-    sm_clock_mhz: int
-    memory_clock_mhz: int
-    temperature_c: int
-    power_w: float
+    sm_clock_mhz: Count
+    memory_clock_mhz: Count
+    temperature_c: Number
+    power_w: Amount
     throttled: tuple[str, ...]
     """Why its clocks were throttled."""
 
@@ -48,18 +50,18 @@ class Verified:
     """Speed-up predicted from the latency `before` instead of the run's; None if they differ by less than a tenth."""
     error: str = ""
     """Why it was not measured."""
-    work_factor: float = 1.0
+    work_factor: Amount = 1.0
     """Work of a step, relative to a step of the baseline."""
     before: Latency | None = None
     """Latency of the baseline, timed in alternating blocks with the step after."""
     after: Latency | None = None
-    predicted_peak_bytes: int | None = None
-    peak_memory_bytes: int = 0
+    predicted_peak_bytes: Count | None = None
+    peak_memory_bytes: Count = 0
     """Peak memory with the optimization; 0 if it was not measured, as on a CPU."""
     difference: Difference | None = None
     """None if it was not measured, or the inputs were different."""
     caveats: tuple[str, ...] = ()
-    acceptance: float | None = None
+    acceptance: Amount | None = None
     """Measured acceptance rate of a draft model's tokens; None: no draft model ran."""
 
     @property
@@ -81,11 +83,11 @@ class Verification:
     """Random seed of inputs, dropout and random weights."""
     device_name: str
     versions: dict[str, str]
-    items: int
+    items: Count
     """Number of items that a step of the baseline processes, in `unit`."""
     unit: str
     """tokens, images or steps."""
-    peak_memory_bytes: int
+    peak_memory_bytes: Count
     """Peak memory of the baseline; 0 if it was not measured."""
     results: tuple[Verified, ...]
     caveats: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace.kineto.events import BROKEN
-from tracekit.analyzers.trace.source import MAX_BYTES, open_source
+from tracekit.analyzers.trace.source import MAX_BYTES, Source, open_source
 
 FORMAT = "PyTorch execution trace"
 _SCHEMAS = ("1.0", "1.1")
@@ -102,16 +102,7 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> tuple[ExecutedCall,
     """Return the calls of an execution trace in their order. Raises InputError for another kind of file, or a damaged
     one."""
     with open_source(path, max_bytes) as source:
-        data = b"".join(source.blocks())
-        name, damage = source.name, source.damage
-    if not sniff(data):
-        raise InputError(f"{name} is not an execution trace.", f"It begins with {data[:16]!r}.", _RECORD)
-    try:
-        decoded = msgspec.json.decode(data, type=_File)
-    except BROKEN as error:
-        why = f"It ends early: {damage}." if damage else f"{error}."
-        again = "The observer completes the file when it stops: stop it, or record the run again."
-        raise InputError(f"The execution trace {name} is damaged.", why, again) from error
+        decoded, name = _decoded(source), source.name
     if not decoded.schema.startswith(_SCHEMAS):
         raise InputError(
             f"{name} has a schema that tracekit does not read.",
@@ -124,6 +115,18 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> tuple[ExecutedCall,
         )
     calls = {each.id: _call(each) for each in decoded.nodes}
     return tuple(calls[number] for number in sorted(calls))
+
+
+def _decoded(source: Source) -> _File:
+    if not sniff(source.head):
+        begins = f"It begins with {source.head[:16]!r}."
+        raise InputError(f"{source.name} is not an execution trace.", begins, _RECORD)
+    try:
+        return source.decoded(msgspec.json.Decoder(_File).decode)
+    except BROKEN as error:
+        why = f"It ends early: {source.damage}." if source.damage else f"{error}."
+        again = "The observer completes the file when it stops: stop it, or record the run again."
+        raise InputError(f"The execution trace {source.name} is damaged.", why, again) from error
 
 
 def _call(node: RecordedNode) -> ExecutedCall:

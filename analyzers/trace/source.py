@@ -4,16 +4,16 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import msgspec
 from isal import isal_zlib
 
-from tracekit.analyzers.core import UNPACKED, InputError, reading
+from tracekit.analyzers.core import UNPACKED, InputError, limits, reading
 from tracekit.analyzers.trace.remote import is_url, open_url, shown
 
 MAGIC = b"\x1f\x8b"
@@ -92,6 +92,7 @@ MAX_BYTES = UNPACKED.value
 _BLOCK_BYTES = 1 << 22
 _GZIP_BLOCK_BYTES = 1 << 16
 _PIPE_SECONDS = 10
+_T = TypeVar("_T")
 _NAME_A_FILE = "Name a file, a run's folder, a URL, or - for standard input."
 
 
@@ -111,6 +112,15 @@ class Source:
 
     def blocks(self) -> Iterator[bytes]:
         return chain([self.head], self._blocks)
+
+    def decoded(self, decode: Callable[[bytes], _T]) -> _T:
+        """Return what `decode` makes of all bytes. Raises InputError if they, or their memory, exceed a limit."""
+        data = bytearray()
+        for block in self.blocks():
+            data += block
+            limits.DOCUMENT.check(len(data), self.name)
+        with limits.decoding(self.name, self.path.stat().st_size if self.path else len(data)):
+            return decode(bytes(data))
 
     @property
     def damage(self) -> str:

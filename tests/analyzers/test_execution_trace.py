@@ -177,6 +177,28 @@ def test_a_truncated_gzip_is_damaged(tmp_path):
         execution_trace.read(path)
 
 
+@pytest.mark.parametrize("read", [execution_trace.read, recorded_calls.read])
+def test_a_small_file_that_becomes_large_or_deep_is_refused(tmp_path, monkeypatch, read):
+    path = tmp_path / "trace.json"
+    monkeypatch.setenv("TRACEKIT_LIMIT_DOCUMENT", str(1 << 20))
+    path.write_bytes(gzip.compress(b'{"schema": "1.1.1", "nodes": [' + b" " * (1 << 21) + b"]}"))
+    with pytest.raises(InputError, match=r"more than 1,048,576 bytes.*TRACEKIT_LIMIT_DOCUMENT"):
+        read(path)
+    path.write_bytes(b'{"schema": "1.1.1", "nodes": [{}, ' + b'{"id": [' * 100_000)
+    with pytest.raises(InputError, match=r"is damaged|cannot be joined"):
+        read(path)
+
+
+def test_a_negative_duration_takes_no_time_of_its_call(tmp_path):
+    events = [
+        {"cat": "cpu_op", "name": "aten::neg", "args": {"External id": 5, "Record function id": 9}},
+        *({"cat": "kernel", "name": "k", "dur": us, "args": {"External id": 5}} for us in (1.5, -9.0)),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    assert recorded_calls.read(path).kernel_ns == {9: 1500.0}
+
+
 def test_calls_without_ops_make_no_graph(tmp_path):
     with pytest.raises(InputError, match="no op that computes"):
         graph(tmp_path, chakra(10, "record", [], [], op_schema=""))

@@ -76,6 +76,34 @@ def test_ops_of_other_threads_that_end_after_the_step_are_inside_the_wall_time(t
     assert (timeline.wall_ns, timeline.idle_ns) == (550_000, 0)
 
 
+def test_a_kernel_that_begins_before_its_launch_is_busy_inside_its_step(tmp_path):
+    def event(name, ts, dur, cat, **args):
+        return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": args}
+
+    step, launch = (
+        event("ProfilerStep#1", 100, 90, "user_annotation"),
+        event("cudaLaunchKernel", 101, 3, "cuda_runtime", correlation=1),
+    )
+    trace = load_events(tmp_path, step, launch, kernel(ts=20, dur=500, correlation=1))
+    table = analyze(trace).timeline.steps
+    assert table[["wall_ns", "busy_ns", "idle_ns"]].values.tolist() == [[420_000, 420_000, 0]]
+
+
+@pytest.mark.parametrize("field", ["numSms", "computeMajor", "totalGlobalMem", "id"])
+@pytest.mark.parametrize("value", [-1, 2**63, HUGE, 10**4000])
+def test_impossible_numbers_of_a_device_are_reported(tmp_path, field, value):
+    trace = load_events(tmp_path, kernel(), deviceProperties=[{"id": 0, "name": "NVIDIA H200", field: value}])
+    assert trace.metadata.devices == () and codes(trace)["unreadable-metadata"] == 1
+    assert analyze(trace).timeline.busy_ns == 3000
+
+
+@pytest.mark.parametrize("field", ["rank", "world_size", "node"])
+@pytest.mark.parametrize("value", [-1, 2**63, HUGE])
+def test_impossible_numbers_of_a_rank_are_reported(tmp_path, field, value):
+    trace = load_events(tmp_path, kernel(), distributedInfo={"backend": "nccl", field: value})
+    assert trace.metadata.rank is None and codes(trace)["unreadable-metadata"] == 1
+
+
 @pytest.mark.parametrize("metric", ["time (ns)", "count", "device_id"])
 def test_integers_of_proton_without_end(tmp_path, metric):
     sound, broken = proton_kernel("k", 1000), proton_kernel("h", 1000)
@@ -119,19 +147,3 @@ def test_times_before_zero_of_a_perfetto_trace():
 
     times = [bytes(event("k", "kernel", (0, 0), at, 1, encoded({})).ts) for at in (-5, -1005, 1005)]
     assert times == [b"-0.005", b"-1.005", b"1.005"]
-
-
-def test_only_the_whole_name_of_a_line_makes_a_range_a_frame(tmp_path):
-    line, longest = "frame: a\x1b[31m/train.py(12): <b>main</b>", "frame: " + 1001 * "a" + "(1): f"
-    others = [
-        "frame: 12",
-        "frame: a.py(x): f",
-        "frame: a.py(1): ",
-        "frame: a.py(1): f\ng",
-        longest,
-        "a frame: a.py(1): f",
-    ]
-    marks = [op(name, ts=10.0 * at, cat="user_annotation") for at, name in enumerate([line, *others])]
-    host = load_events(tmp_path, *marks, op(line, ts=500.0)).host
-    named = list(zip(host["name"].astype(str), host["category"], strict=True))
-    assert named == [(line.removeprefix("frame: "), "python"), *((each, "range") for each in others), (line, "op")]

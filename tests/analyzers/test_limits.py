@@ -57,7 +57,7 @@ def test_what_the_decoder_does_not_expect_is_damage(tmp_path):
 
 def test_a_folder_and_a_missing_file_are_refused(tmp_path):
     assert refused(tmp_path).why == "It is not a file."
-    assert refused(tmp_path / "none").why == "There is no such file."
+    assert refused(tmp_path / "none").why == "No such file or directory."
 
 
 def test_the_error_names_the_limit_and_how_to_raise_it(tmp_path, monkeypatch):

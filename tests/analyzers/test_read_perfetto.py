@@ -86,6 +86,27 @@ def test_compressed_packets_and_gzip_are_unpacked(tmp_path):
     assert (len(trace.host), len(trace.device)) == (3, 1)
 
 
+def test_compressed_packets_take_a_bounded_amount_of_memory(tmp_path, monkeypatch):
+    inside = files.as_pytorch(EVENTS).serialize()
+    monkeypatch.setenv("TRACEKIT_LIMIT_DOCUMENT", str(3 * len(inside)))
+    bomb = files.Writer()
+    for _ in range(4):
+        bomb.add_packet().compressed_packets = zlib.compress(inside)
+    with pytest.raises(InputError, match=r"more than \d,\d+ bytes.*TRACEKIT_LIMIT_DOCUMENT"):
+        load(write(tmp_path, bomb))
+
+
+@pytest.mark.parametrize("inside", [b"\x0a\xff", b"\x0a\x7f\x0a", b"text", b"nested"])
+def test_compressed_packets_that_hold_no_packets_cost_no_others(tmp_path, inside):
+    writer, nested = files.as_pytorch(EVENTS), files.Writer()
+    nested.add_packet().compressed_packets = zlib.compress(writer.serialize())
+    packed = zlib.compress(nested.serialize() if inside == b"nested" else inside)
+    writer.add_packet().compressed_packets = packed
+    trace = load(write(tmp_path, writer))
+    assert (len(trace.host), len(trace.device)) == (3, 1)
+    assert codes(trace)["skipped-events"] == 1
+
+
 def test_what_the_recorder_dropped_is_said(tmp_path):
     writer = files.as_pytorch(EVENTS)
     writer.packet(flags=0).previous_packet_dropped = 1

@@ -136,6 +136,14 @@ def test_gzip_and_damage(tmp_path, whole_tree, whole_timeline):
     assert (len(trace.device), codes(trace)["skipped-events"]) == (11, 1)
 
 
+def test_a_small_profile_that_becomes_large_is_refused(tmp_path, whole_tree, whole_timeline, monkeypatch):
+    monkeypatch.setenv("TRACEKIT_LIMIT_DOCUMENT", str(1 << 20))
+    for whole in (whole_tree, whole_timeline):
+        bomb = gzip.compress(whole + b" " * (1 << 21))
+        with pytest.raises(InputError, match=r"more than 1,048,576 bytes.*TRACEKIT_LIMIT_DOCUMENT"):
+            load(write(tmp_path, bomb))
+
+
 def test_profiles_without_kernels_and_other_json(tmp_path):
     with pytest.raises(InputError, match="None of its scopes launched a kernel"):
         load(write(tmp_path, tree(scope("step_0"))))

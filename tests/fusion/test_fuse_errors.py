@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import sys
 from collections import defaultdict
 from dataclasses import replace
@@ -190,3 +191,22 @@ def test_a_missing_folder_is_said(tmp_path):
 
 def test_nothing_to_fuse_is_said():
     assert plan_text([], SimpleNamespace(name="H100")).startswith("Nothing can be fused")
+
+
+def test_a_gpu_file_that_a_run_names_is_not_read_and_its_gpu_is_that_of_the_trace(run, tmp_path):
+    elsewhere, folder = tmp_path / "elsewhere.toml", tmp_path / "run"
+    elsewhere.write_text("password = 'hunter2'")
+    shutil.copytree(run, folder)
+    settings = json.loads((folder / "run.json").read_text())["settings"]
+    settings |= {"gpu": "my-gpu", "gpu_file": str(elsewhere)}
+    (folder / "run.json").write_text(json.dumps({"settings": settings}))
+    row = {"sms": 142, "clock_ghz": 2.5, "memory_gb": 48, "bandwidth_gbs": 864, "l2_mb": 96, "tdp_w": 350}
+    row |= {"compute_capability": [8, 9], "peaks_tflops": {"fp32": 91.6, "fp16": 362, "bf16": 362}, "name": "Mine"}
+    capture = {"version": "1", "source": "modelled", "device": "model", "gpu": "my-gpu", "device_name": "Mine"}
+    for keys in ({}, {"tracekit": {**capture, "gpu_row": row}}):
+        kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1, "args": {"stream": 7}}
+        (folder / "trace.json.gz").write_bytes(gzip.compress(json.dumps({**keys, "traceEvents": [kernel]}).encode()))
+        done = CliRunner().invoke(main, ["fuse", str(folder)])
+        assert done.exit_code == (0 if keys else 1), done.output
+        assert ("on the Mine" if keys else "names no GPU") in done.output
+        assert "password" not in done.output and str(elsewhere) not in done.output

@@ -4,6 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from safetensors.torch import save_file
+
 import tracekit
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.quantization import layers
@@ -141,6 +143,31 @@ def test_files_of_other_models_are_refused(tmp_path):
         load(torch.nn.Sequential(torch.nn.Linear(64, 8)), path)
     with pytest.raises(TracekitError, match="cannot be written"):
         save(tracekit.quantize(model(), "int4", group_size=32), tmp_path / "none" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "[" * 100_000,
+        "{}}",
+        '{"body.0": 1}',
+        '{"body.0": ["int4", "32", false]}',
+        '{"body.0": ["int4", -32, false]}',
+        '{"body.0": ["int4", 0, false]}',
+        '{"body.0": ["int4", 48, false]}',
+        '{"body.0": ["int4", 96, false]}',
+        '{"body.0": ["int5", 32, false]}',
+        '{"": ["int4", 32, false]}',
+        '{"body.0": ["int8", 9999999999999999999999, false]}',
+    ],
+)
+def test_a_damaged_description_of_layers_is_refused_and_changes_nothing(tmp_path, held):
+    path, plain = tmp_path / "model.safetensors", model()
+    save_file({"x": torch.zeros(1)}, path, metadata={"tracekit packed weights, 3": held})
+    before = [type(each) for each in plain.modules()]
+    with pytest.raises(InputError, match=r"contains no quantized model|belongs to another model"):
+        load(plain, path)
+    assert [type(each) for each in plain.modules()] == before
 
 
 def test_shared_layers_stay_shared(tmp_path):

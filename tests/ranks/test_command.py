@@ -227,6 +227,15 @@ def test_a_stated_number_of_ranks_sizes_nothing(tmp_path):
     assert [each.rank for each in job.stragglers] == [1]
 
 
+@pytest.mark.parametrize("number", [2**63, -1, 10**30])
+def test_an_impossible_number_of_ranks_is_reported(tmp_path, number):
+    for rank in range(2):
+        text = gzip.decompress((SLOW / f"rank-{rank}.json.gz").read_bytes()).decode()
+        (tmp_path / f"rank-{rank}.json").write_text(text.replace('"world_size":2', f'"world_size":{number}'))
+    job = tracekit.ranks(tmp_path)
+    assert (job.world_size, len(job.ranks)) == (2, 2)
+
+
 def test_ranks_by_number_not_by_name(tmp_path):
     for number in (0, 2, 10):
         (tmp_path / f"rank-{number}.json").touch()

@@ -6,6 +6,7 @@ from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.fuse import Graph
 from tracekit.analyzers.fuse import graph as graphs
+from tracekit.analyzers.trace import load
 from tracekit.capture import OwnModel, Recording
 from tracekit.reports.words import write_atomically
 from tracekit.run import GRAPH, Settings, read, settings_of
@@ -38,12 +39,20 @@ def graph_of_module(own: OwnModel, gpu: GPU) -> Graph:
 
 
 def gpu_of(folder: Path) -> GPU:
-    """Return the GPU that a run was measured on, modelled for or projected to."""
+    """Return the GPU that a run was measured on, modelled for or projected to.
+
+    One that a file describes is that of the trace: the file may be anywhere, and run.json is not trusted to name it.
+    """
     run = read(folder)
     settings = settings_of(folder) if run.settings else Settings(model="", gpu=run.gpu)
-    gpu = hardware.selected(settings.gpu, settings.gpu_file)
+    gpu = _described(folder) if settings.gpu_file else hardware.selected(settings.gpu, "")
     if gpu is None:
         raise InputError(
             f"{folder} names no GPU.", "Kernels are written for a GPU.", "Name one: tracekit fuse RUN --gpu h100."
         )
     return gpu
+
+
+def _described(folder: Path) -> GPU | None:
+    capture = load(folder).metadata.capture
+    return hardware.of_capture(capture) if capture and capture.gpu else None

@@ -6,7 +6,7 @@ Both get the same inputs; their outputs are compared, and they are timed in alte
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import LARGEST, Interval
 from tracekit.analyzers.results import Difference
 from tracekit.analyzers.trace import Latency
 from tracekit.apply import SEED, Subject, prepare
@@ -127,11 +127,18 @@ def output_difference(baseline: Any, output: Any, *, logits: bool) -> Difference
     with torch.inference_mode():
         before, after = baseline.detach().float(), output.detach().float()
         delta = after - before
-        relative = (delta.square().mean().sqrt() / before.square().mean().sqrt().clamp_min(1e-30)).item()
+        relative = delta.square().mean().sqrt() / before.square().mean().sqrt().clamp_min(1e-30)
         if not logits:
-            return Difference(delta.abs().max().item(), relative, None, None)
+            return Difference(_finite(delta.abs().max()), _finite(relative), None, None)
         kl = torch.nn.functional.kl_div(
             after.log_softmax(-1), before.log_softmax(-1), reduction="none", log_target=True
         ).sum(-1)
         agreement = (before.argmax(-1) == after.argmax(-1)).float().mean()
-        return Difference(delta.abs().max().item(), relative, max(kl.mean().item(), 0.0), agreement.item())
+        return Difference(
+            _finite(delta.abs().max()), _finite(relative), _finite(kl.mean().clamp_min(0)), agreement.item()
+        )
+
+
+def _finite(value: Any) -> float:
+    """Return a difference as JSON can hold it: the largest number for what is not finite."""
+    return float(value.nan_to_num(LARGEST, LARGEST).clamp_max(LARGEST).item())

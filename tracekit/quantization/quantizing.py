@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.analyzers.core import InputError, TracekitError
+import msgspec
+
+from tracekit.analyzers.core import Count, InputError, TracekitError, limits
 from tracekit.analyzers.predict import HEADS
 from tracekit.run import require
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 
 Format = Literal["int4", "int8", "nf4"]
+_Made = tuple[Format, Count, bool]
+"""Format, group and whether there is an adapter."""
 _BITS = {"int4": 4, "int8": 8}
 _TYPES = {"float32", "float16", "bfloat16"}
 SMALLEST_GROUP = 32
@@ -111,13 +115,13 @@ def save(model: "nn.Module", path: str | Path) -> None:
         raise TracekitError(f"{path} cannot be written.", f"{error}.") from error
 
 
-def _made(layer: "nn.Module") -> tuple[str, int, bool] | None:
-    """Return format, group and whether there is an adapter of a quantized layer; None for any other layer."""
+def _made(layer: "nn.Module") -> _Made | None:
+    """Return what a quantized layer is made of; None for any other layer."""
     from tracekit.quantization.layers import WeightOnlyLinear
 
     if isinstance(layer, WeightOnlyLinear):
         group = layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1]
-        return f"int{layer.bits}", group, layer.lora_a is not None
+        return ("int4" if layer.bits == 4 else "int8"), group, layer.lora_a is not None
     return ("nf4", 0, False) if type(layer).__name__ == "Linear4bit" else None
 
 
@@ -133,8 +137,12 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     if _METADATA not in metadata:
         why = "Only what this version of tracekit.quantize wrote can be read."
         raise InputError(f"{path} contains no quantized model.", why, "Quantize the model again, and save it.")
-    wanted: dict[str, tuple[str, int, bool]] = json.loads(metadata[_METADATA])
+    wanted = _wanted(metadata[_METADATA], path)
     layers = {name: _layer_named(model, name, str(path)) for name in wanted}
+    for name, (to, group, _) in wanted.items():
+        if to != "nf4" and (not group or group % SMALLEST_GROUP or _inputs(layers[name]) % group):
+            why = f"{name} has {_inputs(layers[name])} inputs, which do not form groups of {group}."
+            raise InputError(f"{path} belongs to another model.", why, _SAME)
     made: dict[nn.Module, nn.Module] = {}
     for name, (to, group, adapted) in wanted.items():
         parent, _, leaf = name.rpartition(".")
@@ -148,6 +156,16 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     except RuntimeError as error:
         raise InputError(f"{path} belongs to another model.", f"{error}"[:300], _SAME) from error
     return model
+
+
+def _wanted(text: str, path: str | Path) -> dict[str, _Made]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, _Made])
+    except limits.DAMAGE as error:
+        why = f"The description of its layers is damaged: {error}."
+        raise InputError(
+            f"{path} contains no quantized model.", why, "Quantize the model again, and save it."
+        ) from error
 
 
 def _layer_named(model: "nn.Module", name: str, path: str) -> "nn.Module":

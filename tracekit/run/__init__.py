@@ -7,7 +7,7 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.run import environment, file, files, folder, seal
     from tracekit.run.environment import Place, configuration_folder, cpu_state, place, write_place
-    from tracekit.run.file import Run, of_script, of_settings, read, settings_of, write
+    from tracekit.run.file import Run, holds_settings, of_script, of_settings, read, settings_of, write
     from tracekit.run.files import joined, to_json, verification_of
     from tracekit.run.folder import (
         ANALYSIS,
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         TRACE,
         VERIFY,
         graph_of,
-        holds_settings,
         is_page_of,
         page_of,
     )

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from tracekit.analyzers.core import InputError, reading
+from tracekit.analyzers.core import Count, InputError, decoded, limits
 from tracekit.analyzers.trace import is_secret_key, looks_secret, trace_file
 from tracekit.reports.words import write_atomically
 from tracekit.run import environment, seal
@@ -43,7 +43,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Shows that this user's tracekit wrote script, arguments and digest; "" if an argument was not kept."""
     block: bool = False
     """Whether only blocks of the script were recorded."""
-    ranks: int = 1
+    ranks: Count = 1
     """Processes of the job that it is one rank of."""
     bench: list[str] = []
     """Models of a bench, whose folder contains the runs that its predictions start from."""
@@ -54,7 +54,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workload: str = ""
     dtype: str = ""
     """That of most weights; "" if it is unknown."""
-    batch_size: int = 0
+    batch_size: Count = 0
     """0: unknown."""
     versions: dict[str, str] = {}
 
@@ -116,15 +116,17 @@ def write(run: Run, folder: Path) -> None:
 def read(folder: Path) -> Run:
     """Read a folder's run.json. Raises InputError if it is missing or invalid."""
     path = folder / RUN
-    what = f"{path} cannot be read."
     if folder.is_dir() and not path.is_file():
         trace_file(folder)
-    with reading(what, _HINT):
-        text = path.read_bytes()
+    return decoded(path, msgspec.json.Decoder(Run).decode, _HINT, limits.SETTINGS)
+
+
+def holds_settings(folder: Path) -> bool:
+    """Return whether this is the folder of a run of a model, which can be repeated."""
     try:
-        return msgspec.json.decode(text, type=Run)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(what, f"It does not describe a run: {error}.", _HINT) from error
+        return bool(read(folder).settings)
+    except InputError:
+        return False
 
 
 def settings_of(folder: Path) -> Settings:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tracekit.analyzers.core import InputError, Interval, decoded
+from tracekit.analyzers.core import Amount, InputError, Interval, decoded
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.fuse import TimedKernel
 from tracekit.analyzers.results import Verification
@@ -45,12 +45,8 @@ def _run_of(verification: Verification) -> tuple[Any, ...]:
 
 def read_verification(path: Path) -> Verification:
     """Read a verify.json. Raises InputError if it is invalid."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Verification)
-    except msgspec.DecodeError as error:
-        raise InputError(
-            f"{path} cannot be read.", str(error), "Remove it, and measure again with: tracekit verify RUN."
-        ) from error
+    hint = "Remove it, and measure again with: tracekit verify RUN."
+    return decoded(path, msgspec.json.Decoder(Verification).decode, hint)
 
 
 def verification_of(trace: str | Path) -> Verification | None:
@@ -68,7 +64,7 @@ class WrittenKernels(msgspec.Struct, frozen=True):
     gpu: str
     kernels: dict[str, TimedKernel] = {}
     """Times of the timed kernels."""
-    speedup: tuple[float, float, float] | None = None
+    speedup: tuple[Amount, Amount, Amount] | None = None
     """Predicted speed-up of the step with all kernels: low, expected, high. None: they were not written."""
 
     def __post_init__(self) -> None:

@@ -1,6 +1,5 @@
 """Names the files in a run's folder, and the report that belongs to a trace."""
 
-import json
 from pathlib import Path
 
 from tracekit.analyzers.trace import is_url
@@ -32,15 +31,6 @@ def page_of(trace: Path) -> Path:
 def is_page_of(page: Path, trace: str) -> bool:
     """Return whether a page is the report that belongs to a trace or a run's folder."""
     return page.absolute() == page_of(Path(trace)).absolute()
-
-
-def holds_settings(folder: Path) -> bool:
-    """Return whether this is the folder of a run of a model, which can be repeated."""
-    try:
-        held = json.loads((folder / RUN).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(held, dict) and "settings" in held
 
 
 def stem(name: str) -> str:

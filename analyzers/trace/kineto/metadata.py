@@ -2,12 +2,13 @@
 
 import json
 import re
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import xxhash
-from msgspec import Meta, field
+from msgspec import field
 
+from tracekit.analyzers.core import Count
 from tracekit.analyzers.trace.trace import CaptureInfo, DeviceProperties, ProcessGroup
 
 _KEY = re.compile(r'[\s,{]*+"((?:[^"\\]|\\.)*+)"\s*+:\s*+')
@@ -27,12 +28,12 @@ _BETWEEN = " \t\r\n,"
 
 
 class _Device(msgspec.Struct, frozen=True):
-    id: int = 0
+    id: Count = 0
     name: str = ""
-    sms: int = field(default=0, name="numSms")
-    major: int = field(default=0, name="computeMajor")
-    minor: int = field(default=0, name="computeMinor")
-    memory_bytes: int = field(default=0, name="totalGlobalMem")
+    sms: Count = field(default=0, name="numSms")
+    major: Count = field(default=0, name="computeMajor")
+    minor: Count = field(default=0, name="computeMinor")
+    memory_bytes: Count = field(default=0, name="totalGlobalMem")
 
     def properties(self) -> DeviceProperties:
         return DeviceProperties(self.id, self.name, self.sms, (self.major, self.minor), self.memory_bytes)
@@ -40,13 +41,13 @@ class _Device(msgspec.Struct, frozen=True):
 
 class _Group(msgspec.Struct, frozen=True):
     name: str = field(default="", name="pg_name")
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[Count, ...] = ()
 
 
 class _Distributed(msgspec.Struct, frozen=True):
-    rank: int | None = None
-    world_size: int | None = None
-    node: int | None = None
+    rank: Count | None = None
+    world_size: Count | None = None
+    node: Count | None = None
     pg_config: Any = ()
 
     def groups(self) -> tuple[ProcessGroup, ...]:
@@ -61,7 +62,7 @@ class _Distributed(msgspec.Struct, frozen=True):
 class _Known(msgspec.Struct):
     """The known keys. Each is converted separately, so that one of another type does not affect the others."""
 
-    base_ns: Annotated[int, Meta(ge=0, le=2**62)] = field(default=0, name="baseTimeNanoseconds")
+    base_ns: Count = field(default=0, name="baseTimeNanoseconds")
     devices: tuple[_Device, ...] = field(default=(), name="deviceProperties")
     distributed: _Distributed = field(default=_Distributed(), name="distributedInfo")
     host_name: str = ""

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import field
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, Int64, Number
 from tracekit.analyzers.trace.kineto.events import BROKEN
 from tracekit.analyzers.trace.source import MAX_BYTES, open_source
 
@@ -14,14 +14,14 @@ _WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 class _Arguments(msgspec.Struct, gc=False):
-    record: int = field(default=-1, name="Record function id")
-    external: int = field(default=-1, name="External id")
+    record: Int64 = field(default=-1, name="Record function id")
+    external: Int64 = field(default=-1, name="External id")
 
 
 class _Event(msgspec.Struct, gc=False):
     name: str = ""
     cat: str = ""
-    dur: float | None = None
+    dur: Number | None = None
     args: _Arguments | None = None
 
 
@@ -40,15 +40,15 @@ class RecordedCalls(msgspec.Struct, frozen=True):
 def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> RecordedCalls:
     """Return the calls of a profiler trace. Raises InputError if it is damaged or has no ids of calls."""
     with open_source(path, max_bytes) as source:
-        data, name = b"".join(source.blocks()), source.name
-    try:
-        events = msgspec.json.decode(data, type=_Trace).traceEvents
-    except BROKEN as error:
-        raise InputError(
-            f"{name} cannot be joined with an execution trace.",
-            f"It is not a complete JSON trace of torch.profiler: {error}.",
-            "Leave out --execution-trace, or record both again.",
-        ) from error
+        name = source.name
+        try:
+            events = source.decoded(msgspec.json.Decoder(_Trace).decode).traceEvents
+        except BROKEN as error:
+            raise InputError(
+                f"{name} cannot be joined with an execution trace.",
+                f"It is not a complete JSON trace of torch.profiler: {error}.",
+                "Leave out --execution-trace, or record both again.",
+            ) from error
     calls = {each.args.external: each for each in events if each.args and each.args.record >= 0}
     if not calls:
         raise InputError(
@@ -59,7 +59,7 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> RecordedCalls:
     spent: dict[int, float] = defaultdict(float)
     for each in events:
         if each.cat in _WORK and each.args and each.args.external in calls:
-            spent[_record(calls[each.args.external])] += 1e3 * (each.dur or 0.0)
+            spent[_record(calls[each.args.external])] += 1e3 * max(each.dur or 0.0, 0.0)
     return RecordedCalls({_record(each): each.name for each in calls.values()}, dict(spent))
 
 

@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracekit.analyzers.core import limits
 from tracekit.analyzers.trace.kineto.events import Event
 from tracekit.analyzers.trace.perfetto import stages
-from tracekit.analyzers.trace.perfetto.framing import each_packet
+from tracekit.analyzers.trace.perfetto.framing import Framing, each_packet
 from tracekit.analyzers.trace.perfetto.messages import Interned, arguments, decode_error, messages
 from tracekit.analyzers.trace.perfetto.slices import Mark, Slice, Tracks, encoded, event, slice_of
 
@@ -76,6 +77,8 @@ class Collected:
     """Packets of other kinds, such as counters of the GPU."""
     _sequences: dict[int, Interned] = field(default_factory=lambda: defaultdict(Interned))
     _messages: Any = field(default_factory=messages)
+    _unpacked: int = 0
+    _inside: bool = False
     _damage: type[Exception] = field(default_factory=decode_error)
 
     def add(self, packets: bytes) -> None:
@@ -155,14 +158,23 @@ class Collected:
         self.work.append(event(name, category, thread, time, one.duration, encoded(values)))
 
     def _unpack(self, packed: bytes) -> None:
-        unpacker = zlib.decompressobj()
+        """Add compressed packets. The format has none inside others."""
+        if self._inside:
+            self.undecoded += 1
+            return
+        unpacker, framing = zlib.decompressobj(), Framing()
         try:
             packets = unpacker.decompress(packed, _MOST_UNPACKED)
         except zlib.error:
             self.undecoded += 1
             return
-        self.undecoded += bool(unpacker.unconsumed_tail)
-        self.add(packets)
+        self._unpacked += len(packets)
+        limits.DOCUMENT.check(self._unpacked, "The trace")
+        self._inside = True
+        for run in framing.runs(iter([packets])):
+            self.add(run)
+        self._inside = False
+        self.undecoded += bool(unpacker.unconsumed_tail or framing.rest)
 
 
 def _dropped(stats: Any) -> int:

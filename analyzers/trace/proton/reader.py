@@ -14,8 +14,7 @@ from tracekit.analyzers.trace.trace import DEVICE, Metadata, Trace
 
 def read(source: Source, *, is_tree: bool) -> Trace:
     """Read a profile. Raises InputError if it contains no kernel."""
-    text = b"".join(source.blocks()).decode("utf-8", "replace")
-    profile = (tree if is_tree else timeline)(text.encode())
+    profile, replaced = source.decoded(lambda data: _profile(data, is_tree))
     damage = source.damage or profile.damage
     if not profile.launches:
         raise InputError(
@@ -27,13 +26,19 @@ def read(source: Source, *, is_tree: bool) -> Trace:
     rows = [
         problem("truncated", int(bool(damage)), damage),
         problem("skipped-events", profile.unreadable),
-        problem("bad-utf8", text.count("\ufffd")),
+        problem("bad-utf8", replaced),
         problem("no-host-timeline", 0 if is_tree else len(profile.launches)),
         problem("summed-launches", len(profile.launches) if is_tree else 0),
         problem("no-shapes", 1),
     ]
     metadata = Metadata(format="proton", devices=profile.devices, threads=threads)
     return Trace(metadata, host, _device(profile), problems.table(rows))
+
+
+def _profile(data: bytes, is_tree: bool) -> tuple[Profile, int]:
+    """Return the profile, and the number of characters that are not UTF-8."""
+    text = data.decode("utf-8", "replace")
+    return (tree if is_tree else timeline)(text.encode()), text.count("\ufffd")
 
 
 def _why_empty(damage: str, unreadable: int) -> str:
