@@ -34,9 +34,12 @@ from tracekit.analyzers.attribute.nesting import Nest
 from tracekit.analyzers.attribute.op_tables import Totals, kernels_table, ops_table, phases_table
 from tracekit.analyzers.attribute.range_projection import RANGES_ONLY, project, ranges_table
 from tracekit.analyzers.attribute.training import runtime_of, trains
+from tracekit.analyzers.core import progressed
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
 from tracekit.analyzers.trace import Latency, Metadata, Trace, problems, release_freed
+
+_WHAT = "analyzing, parts"
 
 
 def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
@@ -46,9 +49,10 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     """
     analysis, ops = _analyze_work(trace, gpu)
     release_freed()
+    progressed(_WHAT, 3, 4)
     host, work = trace.host, analysis.work
     idle = find_gaps(host, work, analysis.timeline.steps)
-    return replace(
+    analysis = replace(
         analysis,
         ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
         gaps=idle.gaps,
@@ -56,6 +60,8 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
         host_causes=host_causes_table(host, idle),
         host_spans=host_spans_table(host, ops, analysis.timeline.steps),
     )
+    progressed(_WHAT, 4, 4)
+    return analysis
 
 
 def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
@@ -65,13 +71,16 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     """
     host, metadata = trace.host, trace.metadata
     items = work_items(trace)
+    progressed(_WHAT, 0, 4)
     attributed = attribute(host, items)
+    progressed(_WHAT, 1, 4)
     device = run_device(metadata, items, gpu)
     counted = judge(host, attributed, device.gpu, metadata.capture)
     judged = _measured(trace, counted, items, device.gpu)
     times = timeline(host, items, attributed.steps)
     scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
     work = work_table(attributed, host["name"], judged, scale)
+    progressed(_WHAT, 2, 4)
     inside = in_steps(work)
     of_steps = work if inside.all() else work[inside].reset_index(drop=True)
     totals = Totals(of_steps, scale)

@@ -1,5 +1,5 @@
-"""What every room speaks: errors for users, tables with documented columns, intervals, limits on what is read, and the
-faces of rooms.
+"""What every room speaks: errors for users, tables with documented columns, intervals, limits on what is read,
+progress, and the faces of rooms.
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         decoded,
     )
     from tracekit.analyzers.core.packages import installing
+    from tracekit.analyzers.core.progress import counted, progressed, watching
     from tracekit.analyzers.core.schema import (
         BOUND,
         BUSY,

@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 from isal import isal_zlib
 
-from tracekit.analyzers.core import UNPACKED, InputError, limits, reading
+from tracekit.analyzers.core import UNPACKED, InputError, limits, progressed, reading
 from tracekit.analyzers.trace.remote import is_url, open_url, shown
 
 MAGIC = b"\x1f\x8b"
@@ -93,6 +93,7 @@ _BLOCK_BYTES = 1 << 22
 _GZIP_BLOCK_BYTES = 1 << 16
 _PIPE_SECONDS = 10
 _T = TypeVar("_T")
+_MEGABYTE = 10**6
 _NAME_A_FILE = "Name a file, a run's folder, a URL, or - for standard input."
 
 
@@ -106,12 +107,21 @@ class Source:
     """
 
     def __init__(self, name: str, path: Path | None, stream: BinaryIO, max_bytes: int) -> None:
-        self.name, self.path, self._end = name, path, StreamEnd()
+        self.name, self.path, self._stream, self._end = name, path, stream, StreamEnd()
         self._blocks = _decompressed(stream, max_bytes, self._end)
         self.head = next((block for block in self._blocks if not block.isspace()), b"")
 
     def blocks(self) -> Iterator[bytes]:
-        return chain([self.head], self._blocks)
+        """Yield all blocks, and tell who watches how much of the file is read."""
+        blocks = chain([self.head], self._blocks)
+        return self._watched(blocks, self.path.stat().st_size) if self.path else blocks
+
+    def _watched(self, blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
+        what = f"reading {Path(self.name).name}, MB"
+        for block in blocks:
+            progressed(what, self._stream.tell() // _MEGABYTE, size // _MEGABYTE)
+            yield block
+        progressed(what, size // _MEGABYTE, size // _MEGABYTE)
 
     def decoded(self, decode: Callable[[bytes], _T]) -> _T:
         """Return what `decode` makes of all bytes. Raises InputError if they, or their memory, exceed a limit."""

@@ -105,18 +105,6 @@ def test_a_busy_machine_is_said_of_times_of_the_cpu(monkeypatch, computing, busy
     assert not compare(sleeping(0.0), sleeping(0.0), Watch(), budget_s=0.01).warnings
 
 
-def test_progress_is_told_now_and_then(monkeypatch):
-    now, said = [0.0], []
-    monkeypatch.setattr(interleaved.time, "monotonic", lambda: now[0])
-    progress = interleaved.Progress(28, said.append)
-    for _ in range(28):
-        now[0] += 15.0
-        progress.step()
-    assert said[0] == "step 1 of 28, about 7 min left"
-    assert said[6] == "step 7 of 28, about 5 min left"
-    assert said[-1] == "step 27 of 28, about 15 s left"
-
-
 def test_noise_is_said():
     assert noise(Latency(100.0, 99.0, 101.0, 10)) == ""
     assert "±25 %" in noise(Latency(100.0, 75.0, 125.0, 10))

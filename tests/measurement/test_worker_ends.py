@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.measure import Worker
-from tracekit.measure.worker import tell
-
 MEASURES = """
 import signal, sys
 from pathlib import Path
@@ -60,17 +57,3 @@ def test_a_worker_ends_when_its_parent_does(tmp_path, number):
     parent.wait(timeout=30)
     assert waited(lambda: not is_running(worker))
     assert [path.name for path in tmp_path.iterdir()] == ["started"]
-
-
-def tell_lines(lines: list[str]) -> int:
-    for line in lines:
-        tell(line)
-    return len(lines)
-
-
-def test_progress_of_a_worker_is_said_here():
-    said: list[str] = []
-    with Worker(say=said.append) as worker:
-        assert worker.call(tell_lines, ["one", "two"]) == 2
-        assert said == ["one", "two"]
-    assert tell_lines(["nobody listens here"]) == 1

@@ -10,7 +10,7 @@ from tracekit.advise.fitting import fitting_first, memory_fit
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.outcomes import change, speedup, too_large
 from tracekit.advise.search import WORTHWHILE, Search, Steps, worthwhile
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, counted
 from tracekit.analyzers.predict import Baseline, OpList, predicted_work
 from tracekit.analyzers.results import Considered, MemoryFit, PlanStep, Recommendation, Statements, of_step, say
 
@@ -38,7 +38,7 @@ def advise(base: Baseline) -> Advice:
     """Judge every optimization for the run, and search for the best plan."""
     search = Search(base)
     fit, making_fit = memory_fit(search)
-    judgements = [(optimization, judge(optimization, search)) for optimization in OPTIMIZATIONS]
+    judgements = [(optimization, judge(optimization, search)) for optimization in counted(OPTIMIZATIONS, "predicting")]
     candidates = [optimization for optimization, option in judgements if _may_be_planned(optimization, option, base)]
     steps = search.plan(candidates, making_fit)
     if fit:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from tracekit.analyzers.core import counted
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.calibrate import device_probes
 from tracekit.calibrate.device_probes import CALLS, Call, host_us
@@ -102,7 +103,7 @@ def host_times(device: str) -> dict[str, tuple[float, float, float]]:
     torch = require("torch")
     synchronize: Call = torch.cuda.synchronize if device == "cuda" else lambda: None
     times = {}
-    for probe in _probes(device):
+    for probe in counted([*_probes(device)], "measuring the host's operations"):
         mode: AbstractContextManager[object] = nullcontext() if probe.grad else torch.inference_mode()
         with mode:
             low, median, high = host_us(probe.call, synchronize, calls=max(1, CALLS // probe.units))

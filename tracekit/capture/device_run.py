@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, counted
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.capture import emitted_ranges, models
@@ -60,7 +60,7 @@ def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, sa
 
 
 def _measure(step: Step, settings: Settings) -> Measurement:
-    for _ in range(WARM_UP_STEPS):
+    for _ in counted(range(WARM_UP_STEPS), "warming up, steps"):
         step(NoRanges())
     synchronize()
     if settings.device == "cpu":
@@ -79,7 +79,7 @@ def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
         step(emitter)
         synchronize()
         profiler.start_trace()
-        for index in range(settings.steps):
+        for index in counted(range(settings.steps), "profiling steps"):
             with emitted_ranges.step(index, emitter):
                 step(emitter)
                 synchronize()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from tracekit.analyzers.core import progressed
 from tracekit.analyzers.trace import CaptureInfo, Latency, ranges
 from tracekit.capture.stamp import stamp
 from tracekit.capture.workloads import Step
@@ -105,10 +106,19 @@ def time_step(step: Step, clock: Clock) -> StepTimes:
         last = clock.mark()
         clock.synchronize()
         samples.append(clock.microseconds(first, last))
+        progressed("timing steps", len(samples), _planned(len(samples), deadline))
         for name, begin, end in watch.spans:
             phases[name].append(clock.microseconds(begin, end))
+    progressed("timing steps", len(samples), len(samples))
     named = {PHASE_NAMES[name]: summarize(values) for name, values in phases.items()} if len(phases) > 1 else {}
     return StepTimes(summarize(samples), named)
+
+
+def _planned(done: int, deadline: float) -> int:
+    """Return how many steps are timed in all, at the rate so far."""
+    left = max(0.0, deadline - time.monotonic())
+    further = int(left * done / max(BUDGET_S - left, 1e-9))
+    return max(FEWEST_SAMPLES, min(MOST_SAMPLES, done + further))
 
 
 def summarize(samples_us: Sequence[float]) -> Latency:

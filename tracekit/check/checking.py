@@ -23,7 +23,7 @@ from tracekit.check.culprits import culprits
 from tracekit.check.options import Configuration, configuration
 from tracekit.check.run_values import ENTRIES, WORK, Recorded, recorded, unknown, unlike
 from tracekit.measure import Worker, checked, jobs
-from tracekit.run import Say, Settings, settings_of, silent
+from tracekit.run import Settings, settings_of
 
 Blocks = tuple[tuple[float, float], ...]
 
@@ -46,7 +46,6 @@ class Options:
     use_cache: bool = True
     in_turn_s: float = 0.0
     """Seconds for timing both runs again, alternately; 0 to compare the times in the traces."""
-    say: Say = silent
 
 
 def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), options: Options = Options()) -> Check:
@@ -64,7 +63,7 @@ def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), option
     notes = _refused_or_noted(before, after, settings, options)
     blocks: Blocks = ()
     if options.in_turn_s and not options.counters_only:
-        blocks = timed_in_turn(_only(against), _only(runs), wall_s=options.in_turn_s, say=options.say)
+        blocks = timed_in_turn(_only(against), _only(runs), wall_s=options.in_turn_s)
     return judge(before, after, settings, counters_only=options.counters_only, notes=notes, blocks=blocks)
 
 
@@ -223,13 +222,13 @@ def _basis_notes(basis: Basis | None, settings: Configuration) -> tuple[str, ...
 """Median latency of each block in µs, before and after."""
 
 
-def timed_in_turn(before: str | Path, after: str | Path, *, wall_s: float, say: Say = silent) -> Blocks:
+def timed_in_turn(before: str | Path, after: str | Path, *, wall_s: float) -> Blocks:
     """Build both runs from the settings in their folders, and time them in alternating blocks in another process.
 
     Raises InputError if a folder has no settings, or is that of a modelled run.
     """
     settings = [_settings(Path(folder)) for folder in (before, after)]
-    with Worker(say=say) as worker:
+    with Worker() as worker:
         blocks: Blocks = checked(worker.call(jobs.blocks_in_turn, *settings, wall_s))
     return blocks
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from tracekit.analyzers.core import TracekitError
+from tracekit.cli._progress import shown_progress
 from tracekit.cli._signals import ending_in_order
 from tracekit.version import __version__
 
@@ -51,7 +52,7 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             sys.stdout = sys.stdout or _Closed()  # Python has None for a closed one.
-            with ending_in_order():
+            with ending_in_order(), shown_progress():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

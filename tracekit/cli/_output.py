@@ -1,10 +1,8 @@
-"""Where commands write: files whose extensions say the format, folders of results, and progress on stderr."""
+"""Where commands write: files whose extensions say the format, folders of results, and lines on stderr."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from threading import Timer
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -13,10 +11,6 @@ from tracekit.run import ANALYSIS, GRAPH, REPORT, RUN, TRACE
 if TYPE_CHECKING:
     from tracekit.analyzers.results import Analysis
 
-
-SHOWN_AFTER_S = 2.0
-"""Time after which a long job shows its progress."""
-T = TypeVar("T")
 
 FORCE = click.option("--force", is_flag=True, help="Replace an existing output, even if it contains something else.")
 
@@ -118,29 +112,6 @@ def verbose() -> bool:
 def say(text: str) -> None:
     """Print one line of progress on stderr."""
     click.echo(f"tracekit: {text}", err=True)
-
-
-def counted(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """Yield the items. In a terminal, stderr shows after two seconds how many of them are done and the time left."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    task, shown = progress.add_task(what, total=total), Timer(SHOWN_AFTER_S, progress.start)
-    shown.daemon = True
-    shown.start()
-    try:
-        for item in items:
-            progress.advance(task)
-            yield item
-    finally:
-        shown.cancel()
-        shown.join()
-        progress.stop()
 
 
 def show_outputs(analysis: "Analysis", folder: Path) -> None:

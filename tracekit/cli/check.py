@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tracekit.cli._output import FORCE, Output, output, say
+from tracekit.cli._output import FORCE, Output, output
 from tracekit.cli._reading import Reading
 from tracekit.version import __version__
 
@@ -149,7 +149,6 @@ def _options(asked: dict[str, Any]) -> "Options":
         baselines=asked["baselines"],
         use_cache=not asked["no_cache"],
         in_turn_s=asked["in_turn_s"],
-        say=say,
     )
 
 

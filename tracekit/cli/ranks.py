@@ -1,11 +1,10 @@
 """`tracekit ranks`."""
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli._output import FORCE, Output, counted, form_of, output, stdout_format
+from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
 from tracekit.cli._reading import Reading
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ def command(
     if workers and cluster:
         raise click.UsageError("Either --workers or --cluster reads the traces.")
     reading: dict[str, Any] = {"workers": workers, "cluster": cluster, "use_cache": not no_cache}
-    reading["watched"] = partial(counted, what="reading ranks")
     answer = ranks_and_files(where, **reading)
     other = ranks_and_files(against, **reading).job if against else None
     if output and not folder:

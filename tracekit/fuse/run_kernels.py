@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
-from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.analyzers.core import InputError, TracekitError, counted
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.fuse import BY_HAND, Planned, Timed, TimedKernel, is_generated, plan
 from tracekit.analyzers.fuse import graph as graphs
@@ -79,13 +79,11 @@ def write_rows(
     _check_numbers(numbers, rows)
     check_writable(target / "kernel.py")
     proof.check_interpreter()
+    chosen = [each for each in enumerate(rows, 1) if (each[0] in numbers if numbers else each[1].template)]
     results = []
-    for number, planned in enumerate(rows, 1):
-        if numbers and number not in numbers:
-            continue
-        if planned.template or numbers:
-            say(f"{number}. {planned.pattern} of {planned.layer or 'the model'}")
-            results.append(_written(number, planned, gpu, trains, target))
+    for number, planned in counted(chosen, "writing kernels"):
+        say(f"{number}. {planned.pattern} of {planned.layer or 'the model'}")
+        results.append(_written(number, planned, gpu, trains, target))
     return results
 
 

@@ -3,12 +3,12 @@
 import os
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, progressed
 from tracekit.analyzers.ranks import Job, RankSummary, analyze_ranks, copies, foreign
 from tracekit.analyzers.trace import is_url, problems
 from tracekit.jobs.sources import rank_files, rank_numbers
@@ -29,7 +29,6 @@ from tracekit.reports.words import (
 from tracekit.run import folder as folders
 
 _LISTED = 3
-Watched = Callable[[Iterable[Answer], int], Iterable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,14 @@ def ranks_and_files(
     workers: int | None = None,
     cluster: str | None = None,
     use_cache: bool = True,
-    watched: Watched = lambda answers, _: answers,
 ) -> RankFiles:
-    """Return the answer of `ranks`, with the file of each rank. `watched` passes on the answers, whose number it gets,
-    and may show how many have come."""
+    """Return the answer of `ranks`, with the file of each rank."""
     files = rank_files(where)
-    answers = list(watched(_answers(files, workers, cluster, use_cache), len(files)))
+    answers: list[Answer] = []
+    progressed("reading ranks", 0, len(files))
+    for answer in _answers(files, workers, cluster, use_cache):
+        answers.append(answer)
+        progressed("reading ranks", len(answers), len(files))
     read = [(answer.summary, answer.path) for answer in answers if answer.summary is not None]
     lost = [f"{Path(answer.path).name} ({answer.why})" for answer in answers if answer.summary is None]
     copied = copies([summary for summary, _ in read])

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers.core import TracekitError
+from tracekit.analyzers.core import TracekitError, progressed
 from tracekit.capture import complete
 from tracekit.measure import batch_memory, jobs
 from tracekit.measure.batch_memory import largest_batch
@@ -66,11 +66,14 @@ def bench(grid: BenchGrid, folder: Path, say: Say = silent, *, verbose: bool = F
     about = file.Run(bench=list(grid.models), gpu=shared.gpu, device=shared.device, workload=shared.workload)
     file.write(about, folder)
     rows: list[Row] = []
+    points = len(list(grid.runs())) * len(wanted)
+    progressed("measuring points", 0, points)
     making = _Making(folder, text, text_of(grid.calibration), grid.largest_batch, grid.wall_s, done, say, verbose)
     for settings in grid.runs():
         for row in _run(settings, wanted, making):
             rows.append(row)
             _write(rows, folder)
+            progressed("measuring points", len(rows), points)
     if find_spec("pyarrow"):
         to_parquet(rows, folder / PARQUET)
     return rows
@@ -106,7 +109,7 @@ def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) 
     ]
     missing = [each for each in requests if each.row.key not in making.done]
     expected = _expectations(settings, first, making) if missing else None
-    with Worker(verbose=making.verbose, say=making.say) as worker:
+    with Worker(verbose=making.verbose) as worker:
         for request in requests:
             yield making.done.get(request.row.key) or _measured(worker, request, expected, making)
 
@@ -166,7 +169,7 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
     if not trace.is_file():
         making.say(f"profiling {row.model}, {row.workload}, batch {row.batch_size}: {row.config}")
         trace.parent.mkdir(parents=True, exist_ok=True)
-        with Worker(verbose=making.verbose, say=making.say) as worker:
+        with Worker(verbose=making.verbose) as worker:
             answer = worker.call(jobs.profile, settings, trace)
         if isinstance(answer, Failure):
             return None

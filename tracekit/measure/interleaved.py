@@ -5,45 +5,34 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, progressed
 from tracekit.analyzers.trace import Latency
 from tracekit.capture import WARM_UP_STEPS, Clock, HostClock, NoRanges, Step, summarize
-from tracekit.run import Say, silent
 
-SAY_EVERY_S = 10.0
-"""Minimum time in seconds between two reports, and before the first."""
 _STARVED = 1.5
 """Ratio of wall time to the process's CPU time above which it waited for a CPU. On an idle machine it is 1 or less."""
 
 
 @dataclass
 class Progress:
-    """Counts the steps of a measurement, and reports the time that is left."""
+    """Counts the steps of a measurement. Their number is known once the time of one is."""
 
     total: int
-    say: Say = silent
     _done: int = 0
-    _began: float = field(default_factory=lambda: time.monotonic())
-    _reported: float = field(default_factory=lambda: time.monotonic())
 
     def step(self) -> None:
         """Count one finished step."""
         self._done += 1
-        now = time.monotonic()
-        if now - self._reported >= SAY_EVERY_S and self._done < self.total:
-            self._reported = now
-            left = (now - self._began) / self._done * (self.total - self._done)
-            self.say(f"step {self._done} of {self.total}, about {_rounded(left)} left")
+        progressed("timing steps", self._done, self.total)
 
     def set_total(self, total: int) -> None:
-        """Set the number of steps, once the time of one is known."""
         self.total = total
 
-
-def _rounded(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    def end(self) -> None:
+        """Tell that no step follows."""
+        progressed("timing steps", self._done, self._done)
 
 
 class CpuShare:
@@ -100,7 +89,6 @@ def compare(
     budget_s: float = BUDGET_S,
     *,
     wall_s: float = WALL_S,
-    say: Say = silent,
 ) -> TimedPair:
     """Time two steps in alternating blocks, after warm-up. The order within a pair of blocks alternates, too.
 
@@ -108,10 +96,11 @@ def compare(
     """
     samples: tuple[list[list[float]], list[list[float]]] = ([], [])
     sides, cpu = (before, after), CpuShare()
-    plan = _plan(sides, clock, budget_s, wall_s, say)
+    plan = _plan(sides, clock, budget_s, wall_s)
     for block in range(plan.blocks):
         for side in (0, 1) if block % 2 == 0 else (1, 0):
             samples[side].append(timed_block(sides[side], clock, plan.counts[side], plan.progress))
+    plan.progress.end()
     medians = tuple((statistics.median(a), statistics.median(b)) for a, b in zip(*samples, strict=True))
     return TimedPair(
         before=summarize([us for block in samples[0] for us in block]),
@@ -130,9 +119,9 @@ class _Plan:
     progress: Progress
 
 
-def _plan(sides: tuple[Runnable, Runnable], clock: Clock, budget_s: float, wall_s: float, say: Say) -> _Plan:
+def _plan(sides: tuple[Runnable, Runnable], clock: Clock, budget_s: float, wall_s: float) -> _Plan:
     """Warm up both steps, and plan as many blocks and samples as there is time for."""
-    progress = Progress(2 * (BLOCKS + WARM_UP_STEPS + 1), say)
+    progress = Progress(2 * (BLOCKS + WARM_UP_STEPS + 1))
     first = [_seconds(side, clock, progress) for side in sides]
     slow = _too_slow(first, wall_s)
     if slow:  # Only the first step may be slow, for example because it compiles.

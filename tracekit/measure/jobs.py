@@ -12,7 +12,6 @@ from tracekit.measure.expectations import Expected
 from tracekit.measure.interleaved import compare
 from tracekit.measure.side_by_side import Ready, warm
 from tracekit.measure.trial import Start
-from tracekit.measure.worker import tell
 from tracekit.run import Settings, silent
 
 
@@ -57,7 +56,7 @@ def verify_draft(settings: Settings, name: str, expected: Expected, draft: Draft
 def blocks_in_turn(before: Settings, after: Settings, wall_s: float) -> tuple[tuple[float, float], ...]:
     """Time two runs in alternating blocks, and return the median latencies (µs) of each block."""
     sides = [warm(Subject(model=models.build_for(each), settings=each)) for each in (before, after)]
-    times = compare(sides[0].runnable, sides[1].runnable, clock_of(after.device), wall_s=wall_s, say=tell)
+    times = compare(sides[0].runnable, sides[1].runnable, clock_of(after.device), wall_s=wall_s)
     return times.blocks_us
 
 

@@ -13,7 +13,6 @@ from tracekit.apply import SEED, Subject, prepare
 from tracekit.capture import NoRanges, Step, clock_of, explained
 from tracekit.measure import device_state
 from tracekit.measure.interleaved import BUDGET_S, WALL_S, Runnable, compare
-from tracekit.measure.worker import tell
 from tracekit.run import require
 
 
@@ -100,7 +99,7 @@ def beside(
     if peak:
         peak += device_state.shared_bytes(changed, before.subject) - resident_bytes
     clock = clock_of(changed.settings.device)
-    times = compare(before.runnable, after.runnable, clock, budget_s, wall_s=wall_s, say=tell)
+    times = compare(before.runnable, after.runnable, clock, budget_s, wall_s=wall_s)
     speedup = Interval(times.speedup.low * work, times.speedup.expected * work, times.speedup.high * work)
     return Measured(speedup, work, times.before, times.after, max(0, peak), difference, times.warnings)
 

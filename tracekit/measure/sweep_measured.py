@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from tracekit.analyzers.core import InputError, Interval, TracekitError
+from tracekit.analyzers.core import InputError, Interval, TracekitError, progressed
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import MEASURED, NONE
 from tracekit.analyzers.results import Verified
@@ -48,8 +48,14 @@ def sweep(grid: Grid, device: Device, wall_s: float, say: Say = silent) -> pd.Da
     `wall_s` limits the seconds of all measurements: points that are not reached are refused for that reason.
     """
     limit = _Limit(wall_s, len(list(grid.runs())) * len(grid.apply))
-    with Worker(say=say) as worker:
-        rows = [row for length, batch in grid.runs() for row in _run(grid, device, length, batch, worker, limit, say)]
+    rows: list[Row] = []
+    points = limit.points
+    progressed("measuring points", 0, points)
+    with Worker() as worker:
+        for length, batch in grid.runs():
+            for row in _run(grid, device, length, batch, worker, limit, say):
+                rows.append(row)
+                progressed("measuring points", len(rows), points)
     return table(rows)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from tracekit.advise import EXPECTED, Combined, Scenarios, Search, in_order, parse, speedup, steps_of, too_large
 from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.core import progressed
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict import MODELLED, NONE, Baseline, baseline, largest_that_fits
 from tracekit.analyzers.trace import load
@@ -27,6 +28,8 @@ def predicted_points(grid: Grid, say: Say = silent) -> pd.DataFrame:
     """Return the table SWEEP of a grid. Raises TracekitError if the model cannot run the workload at one of its
     points."""
     rows: list[Row] = []
+    points = len(list(grid.runs())) * len(grid.gpus) * len(grid.apply)
+    progressed("modelling points", 0, points)
     with tempfile.TemporaryDirectory(prefix="tracekit-sweep-") as folder:
         for length, batch in grid.runs():
             say(f"modelling batch {batch:,}" + (f", {length:,} tokens" if length else ""))
@@ -39,7 +42,9 @@ def predicted_points(grid: Grid, say: Say = silent) -> pd.DataFrame:
                 if key not in recorded:
                     recorded[key] = fake_run.run(settings, gpu)
                 search = Search(_baseline(settings, gpu, recorded[key], Path(folder) / _FILE))
-                rows += (_point(settings, search, name) for name in grid.apply)
+                for name in grid.apply:
+                    rows.append(_point(settings, search, name))
+                    progressed("modelling points", len(rows), points)
     return table(rows)
 
 

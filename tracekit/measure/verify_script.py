@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.advise import parse
-from tracekit.analyzers.core import InputError, TracekitError, reading
+from tracekit.analyzers.core import InputError, TracekitError, counted, progressed, reading
 from tracekit.analyzers.cost import known
 from tracekit.analyzers.results import Verification, Verified
 from tracekit.apply import ScriptChanges
@@ -78,25 +78,23 @@ def measured(
 ) -> Iterator[Verification]:
     """Measure each optimization, and yield all results so far after each one."""
     say(f"running {again.command.script} again: it is unchanged, and each of its runs writes what it always writes")
-    main = checked(_called(say, verbose, script_run.main_module, again.command))
+    main = checked(_called(verbose, script_run.main_module, again.command))
     results: list[Verified] = []
-    for name, prediction in zip(names, predictions, strict=True):
+    for name, prediction in counted([*zip(names, predictions, strict=True)], "measuring optimizations"):
         say(f"measuring {name} ({len(results) + 1} of {len(names)})")
-        results.append(_verified(again, main, name, prediction, wall_s, say, verbose))
+        results.append(_verified(again, main, name, prediction, wall_s, verbose))
         summary = trial.summary(again.settings, main.began, results, None, own=True)
         about = {**summary.settings, "workload": again.run.workload or "script", "dtype": again.run.dtype}
         yield replace(summary, settings=about)
 
 
-def _verified(
-    again: ScriptRun, main: Main, name: str, prediction: Expected, wall_s: float, say: Say, verbose: bool
-) -> Verified:
+def _verified(again: ScriptRun, main: Main, name: str, prediction: Expected, wall_s: float, verbose: bool) -> Verified:
     predicted = trial.unmeasured(name, prediction)
     gpu = known(again.run.gpu) if again.command.on_cuda else None
     try:
         plain = ScriptChanges(gpu=gpu, on_cuda=again.command.on_cuda)
         changes = parse(name).change_script(plain)
-        pairs = _pairs(again.command, main, (plain, changes), wall_s, say, verbose)
+        pairs = _pairs(again.command, main, (plain, changes), wall_s, verbose)
     except TracekitError as error:
         return replace(predicted, error=str(failure_of(error)))
     before, after = (summarize([us for each in side for us in each.samples_us]) for side in zip(*pairs, strict=True))
@@ -113,22 +111,29 @@ def _verified(
 
 
 def _pairs(
-    command: Command, main: Main, sides: tuple[ScriptChanges, ScriptChanges], wall_s: float, say: Say, verbose: bool
+    command: Command, main: Main, sides: tuple[ScriptChanges, ScriptChanges], wall_s: float, verbose: bool
 ) -> list[tuple[StepTimes, StepTimes]]:
     """Run the script on both sides in turn, as often as there is time for; the order in a pair alternates, too."""
     began, pairs = time.monotonic(), list[tuple[StepTimes, StepTimes]]()
+    progressed("timing pairs of runs", 0, FEWEST_PAIRS)
     while len(pairs) < MOST_PAIRS:
         passed = time.monotonic() - began
         if len(pairs) >= FEWEST_PAIRS and passed + passed / len(pairs) > wall_s:
             break
         times: dict[int, StepTimes] = {}
         for side in (1, 0) if len(pairs) % 2 == 0 else (0, 1):
-            times[side] = checked(_called(say, verbose, script_run.timed, command, main, sides[side]))
+            times[side] = checked(_called(verbose, script_run.timed, command, main, sides[side]))
         pairs.append((times[0], times[1]))
+        progressed("timing pairs of runs", len(pairs), _planned(len(pairs), time.monotonic() - began, wall_s))
     return pairs
 
 
-def _called(say: Say, verbose: bool, function: Any, *arguments: Any) -> Any:
+def _planned(done: int, passed_s: float, wall_s: float) -> int:
+    """Return how many pairs are timed in all, at the rate so far."""
+    return max(done, FEWEST_PAIRS, min(MOST_PAIRS, int(done * wall_s / passed_s)))
+
+
+def _called(verbose: bool, function: Any, *arguments: Any) -> Any:
     """Call a function in a process of its own."""
-    with Worker(verbose=verbose, say=say) as worker:
+    with Worker(verbose=verbose) as worker:
         return worker.call(function, *arguments)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from tracekit.advise import WORTHWHILE, SpeculativeDecoding, corrections, parse
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, counted
 from tracekit.analyzers.results import Verification, Verified
 from tracekit.answer import analyze
 from tracekit.capture import complete
@@ -189,10 +189,10 @@ def _measured(
 ) -> Iterator[Verification]:
     """Measure each optimization in a worker process, and yield all results so far after each one."""
     results: list[Verified] = []
-    with Worker(verbose=verbose, say=say) as worker:
+    with Worker(verbose=verbose) as worker:
         say(f"building {settings.shown_name} on {settings.device}")
         began = checked(worker.call(jobs.start, settings))
-        for name, prediction in zip(names, predictions, strict=True):
+        for name, prediction in counted([*zip(names, predictions, strict=True)], "measuring optimizations"):
             say(f"measuring {name} ({len(results) + 1} of {len(names)})")
             if draft and _drafts(name):
                 answer = worker.call(jobs.verify_draft, settings, name, prediction, draft, wall_s)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tracekit.analyzers.core import TracekitError
-from tracekit.run import Say, require, silent
+from tracekit.analyzers.core import TracekitError, progressed, watching
+from tracekit.run import require
 
 _GRACE_S = 10
 """Seconds until a process that does not end is terminated."""
@@ -37,9 +37,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class _Progress:
-    """A line of progress, sent before the answer."""
+    """How much of some work is done, sent before the answer."""
 
-    text: str
+    what: str
+    done: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,10 @@ class Worker:
 
     A process whose device stopped working is replaced before the next call. The output of libraries (warnings on
     import, progress of tuning) is shown if `verbose`; otherwise only its last line, if the process ends early.
-    Progress that functions send with `tell` is passed to `say`.
+    Who watches the calling process sees the progress of the functions, too.
     """
 
-    def __init__(self, *, verbose: bool = False, say: Say = silent) -> None:
-        self._say = say
+    def __init__(self, *, verbose: bool = False) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._printed = None if verbose else tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (until closed)
 
@@ -88,7 +89,7 @@ class Worker:
 
     def _answer(self, process: "subprocess.Popen[bytes]") -> _Answer:
         while isinstance(message := pickle.load(process.stdout), _Progress):  # type: ignore[arg-type]
-            self._say(message.text)
+            progressed(message.what, message.done, message.total)
         answer: _Answer = message
         return answer
 
@@ -170,29 +171,20 @@ def _answered(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Answ
         return _Answer(None, failure_of(error), device_works())
 
 
-def tell(text: str) -> None:
-    """Send a line of progress to the calling process. Does nothing in a process that is not a worker."""
-    if _ANSWERS:
-        _send(_ANSWERS[0], _Progress(text))
-
-
-_ANSWERS: list[Any] = []
-"""The stream of answers, in a worker process."""
-
-
 def _serve() -> None:
     """Answer calls until the input ends. Libraries may print to stdout, so it is redirected to stderr."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     calls, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    _ANSWERS.append(answers)
     while True:
         try:
             function, arguments = pickle.load(calls)
         except EOFError:
             return
-        _send(answers, _answered(function, arguments))
+        with watching(lambda *progress: _send(answers, _Progress(*progress))):
+            answer = _answered(function, arguments)
+        _send(answers, answer)
 
 
 def _end_with_parent(parent: int) -> None:

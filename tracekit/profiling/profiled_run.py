@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analyzers.core import progressed
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import Analysis
 from tracekit.capture import (
@@ -70,10 +71,13 @@ def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analys
     check_writable(folder / TRACE)
     check_folder(settings, force, say)
     run_graph.forget(settings.folder)
+    progressed("recording, analyzing", 0, 2)
     capture(settings, say)
     write(of_settings(settings), settings.folder)
     say("analyzing")
+    progressed("recording, analyzing", 1, 2)
     analysis = write_outputs(folder)
+    progressed("recording, analyzing", 2, 2)
     gpu = hardware.selected(settings.gpu, settings.gpu_file)
     if gpu is None or settings.device == "model" or settings.split:
         return analysis

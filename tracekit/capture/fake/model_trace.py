@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.core import Link
+from tracekit.analyzers.core import Link, counted
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.predict import HostCosts, assumed, workspace_bytes
 from tracekit.analyzers.trace import CaptureInfo, Latency, RecordedOn, ranges
@@ -73,7 +73,7 @@ def write_run(modelled: Modelled, path: Path, say: Say = silent) -> CaptureInfo:
     if needed > gpu.memory_bytes:
         say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of {with_article(gpu.name)}")
     tf32, link = modelled.about.get("dtype") == "tf32", cast(Link, modelled.about.get("link", "nvlink"))
-    kernels = [kernel_of(call, gpu, tf32=tf32, link=link) for call in recording.calls]
+    kernels = [kernel_of(call, gpu, tf32=tf32, link=link) for call in counted(recording.calls, "modelling ops")]
     factors = (host.span.expected, host.span.low, host.span.high)
     timelines = [lay_out(recording, kernels, gpu, host.scaled(each), max(modelled.steps, 1)) for each in factors]
     info = _info(modelled, needed, (timelines[0], timelines[1], timelines[2]))

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from tracekit.analyzers.core import progressed
 from tracekit.analyzers.fuse import Call, Graph, Node, Tensor
 from tracekit.analyzers.trace import ranges
 from tracekit.capture.emitted_ranges import Annotation, has_forward, range_name
@@ -43,7 +44,22 @@ def numbers_in(arguments: Sequence[Any]) -> tuple[float, ...]:
 def note_results(model: torch.nn.Module, recording: Recording) -> Annotation:
     """Record which modules return anything other than one tensor, until `remove()` or the end of the `with` block."""
     named = [(range_name(path, module), module) for path, module in model.named_modules() if has_forward(module)]
-    return Annotation([module.register_forward_hook(_noting(name, recording)) for name, module in named])
+    noting = [module.register_forward_hook(_noting(name, recording)) for name, module in named]
+    return Annotation([*noting, *_counting([module for _, module in named])])
+
+
+def _counting(modules: list[torch.nn.Module]) -> list[Any]:
+    """Tell who watches how many of the modules, of which the model is the first, were called in each of its passes."""
+    called = set[torch.nn.Module]()
+
+    def count(module: torch.nn.Module, *_: Any) -> None:
+        called.add(module)
+        whole = module is modules[0]
+        progressed("recording modules", len(modules) if whole else len(called), len(modules))
+        if whole:
+            called.clear()
+
+    return [module.register_forward_hook(count) for module in modules]
 
 
 def _noting(name: str, recording: Recording) -> Callable[..., None]:

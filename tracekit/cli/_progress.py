@@ -1,0 +1,97 @@
+"""Shows the progress of long work in a terminal, on stderr; a pipe gets none of it."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.analyzers.core import watching
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+SHOWN_AFTER_S = 2.0
+"""Time after which work shows its progress."""
+_REMEMBERED_S = 3600.0
+"""Period whose speed gives the time left; a single item may take minutes."""
+
+
+@contextmanager
+def shown_progress() -> Iterator[None]:
+    """Draw a bar for each work in this block that takes longer than two seconds: n of N, and the time left."""
+    if not (sys.stderr and sys.stderr.isatty()):
+        yield
+        return
+    bars = _Bars()
+    try:
+        with watching(bars.see):
+            yield
+    finally:
+        bars.close()
+
+
+class _Work(NamedTuple):
+    began: float
+    bar: "TaskID | None" = None
+
+
+class _Bars:
+    """One bar for each work that is being done, of which each began inside the one before.
+
+    They are drawn by the thread that works, between two parts of its work: another thread would take time from steps
+    that are being measured.
+    """
+
+    def __init__(self) -> None:
+        self._works: dict[str, _Work] = {}
+        self._drawn: Progress | None = None
+
+    def see(self, what: str, done: int, total: int) -> None:
+        self._works.setdefault(what, _Work(time.monotonic()))
+        order = [*self._works]
+        for inner in order[order.index(what) + (done < total) :]:
+            self._end(inner)
+        if done < total:
+            self._draw(what, done, total)
+
+    def close(self) -> None:
+        for what in [*self._works]:
+            self._end(what)
+
+    def _draw(self, what: str, done: int, total: int) -> None:
+        began, bar = self._works[what]
+        if bar is None and time.monotonic() - began < SHOWN_AFTER_S:
+            return
+        drawn = self._drawn = self._drawn or _progress()
+        drawn.start()
+        if bar is None:
+            bar = drawn.add_task(_line(what), total=total)
+            self._works[what] = _Work(began, bar)
+        drawn.update(bar, completed=done, total=total, refresh=True)
+
+    def _end(self, what: str) -> None:
+        bar = self._works.pop(what).bar
+        if bar is None or self._drawn is None:
+            return
+        self._drawn.remove_task(bar)
+        self._drawn.refresh()
+        if not self._drawn.tasks:
+            self._drawn.stop()
+            self._drawn = None
+
+
+def _line(what: str) -> str:
+    from tracekit.reports.words import printable_lines
+
+    return " ".join(printable_lines(what).split())
+
+
+def _progress() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    what = TextColumn("{task.description}", markup=False)
+    columns = (what, BarColumn(), MofNCompleteColumn(" of "), TimeRemainingColumn(compact=True), TextColumn("left"))
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, auto_refresh=False, speed_estimate_period=_REMEMBERED_S)
