@@ -50,6 +50,18 @@ def test_measured_and_refused_stand_beside_each_other(run):
 
 
 @pytest.mark.usefixtures("same_process")
+def test_a_modelled_run_is_measured_on_the_cpu(tmp_path):
+    model = write_model(tmp_path / "llama", "llama")
+    modelled = tmp_path / "modelled"
+    command = ["profile", "--model", str(model), "--seq-len", "8", "--gpu", "t4", "-o", str(modelled)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    done = CliRunner().invoke(main, ["verify", str(modelled), "--apply", "half-precision", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    (half,) = json.loads((modelled / "verify.json").read_text())["results"]
+    assert half["measured"]["low"] > 0 and half["predicted"] is None
+
+
+@pytest.mark.usefixtures("same_process")
 def test_a_draft_model_is_measured_with_its_acceptance(run, tmp_path):
     smaller = write_model(tmp_path / "draft", "llama", {"num_hidden_layers": 1})
     other = write_model(tmp_path / "other", "llama", {"vocab_size": 90})

@@ -95,7 +95,9 @@ class _Again:
 
 def _model(folder: Path, device: Device, draft: Draft | None) -> _Again:
     stored = settings_of(folder)
-    settings = complete(replace(stored, device=_device(stored.device, device), name=""))
+    chosen = _device(stored.device, device)
+    moved = {} if chosen == stored.device else {"device": chosen, "gpu": "", "gpu_file": ""}
+    settings = complete(replace(stored, name="", **moved))
     same = settings.device == stored.device and settings.gpu == stored.gpu
     return _Again(settings, same, partial(_measured, settings, draft=draft), recommended, True)
 
