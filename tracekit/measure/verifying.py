@@ -95,9 +95,8 @@ class _Again:
 
 def _model(folder: Path, device: Device, draft: Draft | None) -> _Again:
     stored = settings_of(folder)
-    chosen = _device(stored.device, device)
-    moved = {} if chosen == stored.device else {"device": chosen, "gpu": "", "gpu_file": ""}
-    settings = complete(replace(stored, name="", **moved))
+    again = replace(stored, device=_device(stored.device, device), name="")
+    settings = complete(again if again.device == stored.device else replace(again, gpu="", gpu_file=""))
     same = settings.device == stored.device and settings.gpu == stored.gpu
     return _Again(settings, same, partial(_measured, settings, draft=draft), recommended, True)
 
