@@ -12,7 +12,7 @@ RANK = 16
 
 
 class WeightOnlyLinear(nn.Module):
-    """A linear layer whose weights are packed, with a scale for each group of inputs, and may have an adapter.
+    """A linear layer whose weights are packed, with a scale for each group of inputs.
 
     On a GPU with Triton, one kernel reads the packed weights for a GEMM of few rows. Otherwise they are unpacked
     first.
@@ -21,24 +21,17 @@ class WeightOnlyLinear(nn.Module):
     packed: torch.Tensor
     scale: torch.Tensor
 
-    def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int, rank: int = 0) -> None:
+    def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int) -> None:
         super().__init__()
         self.bits = bits
         self.register_buffer("packed", packed)
         self.register_buffer("scale", scale)
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
-        self.lora_a: nn.Parameter | None = None
-        self.lora_b: nn.Parameter | None = None
-        if rank:
-            inputs = packed.shape[1] * 32 // bits
-            options: dict[str, Any] = {"dtype": scale.dtype, "device": scale.device}
-            self.lora_a = nn.Parameter(torch.randn(rank, inputs, **options) * inputs**-0.5)
-            self.lora_b = nn.Parameter(torch.zeros(len(packed), rank, **options))
 
     @classmethod
-    def of(cls, weight: torch.Tensor, bias: Any, bits: int, group: int, rank: int = 0) -> "WeightOnlyLinear":
+    def of(cls, weight: torch.Tensor, bias: Any, bits: int, group: int) -> "WeightOnlyLinear":
         """Return the layer for weights of shape (outputs, inputs)."""
-        return cls(*pack(weight, bits, group), bias, bits, rank)
+        return cls(*pack(weight, bits, group), bias, bits)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -49,9 +42,21 @@ class WeightOnlyLinear(nn.Module):
         trains = torch.is_grad_enabled() and x.requires_grad
         multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes more host time
         out: torch.Tensor = multiply(x, self.packed, self.scale, self.bias, self.bits)
-        if self.lora_a is not None and self.lora_b is not None:
-            out = out + x @ self.lora_a.t() @ self.lora_b.t()
         return out
+
+
+def with_adapter(layer: nn.Module, weight: torch.Tensor) -> nn.Module:
+    """Add a trainable adapter of rank RANK to a layer that has these weights (outputs, inputs) in another format."""
+    outputs, inputs = weight.shape
+    options: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
+    layer.lora_a = nn.Parameter(torch.randn(RANK, inputs, **options) * inputs**-0.5)
+    layer.lora_b = nn.Parameter(torch.zeros(outputs, RANK, **options))
+    layer.register_forward_hook(_add_adapted)
+    return layer
+
+
+def _add_adapted(layer: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+    return output + inputs[0] @ layer.lora_a.t() @ layer.lora_b.t()
 
 
 class _Product(torch.autograd.Function):

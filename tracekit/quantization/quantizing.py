@@ -35,8 +35,8 @@ def quantize(
     """Replace the model's linear layers, except its head, with layers of 4-bit or 8-bit weights, and return the model.
 
     Each group of `group_size` inputs has its own scale; the number of a layer's inputs, such as 768, is one scale an
-    output. nf4 uses the layers of bitsandbytes. With trainable="lora",
-    only a low-rank adapter beside each layer trains. Layers whose inputs are not a multiple of the group are unchanged.
+    output. nf4 uses the layers of bitsandbytes, with their groups. With trainable="lora", only a low-rank adapter
+    beside each layer trains. Layers whose inputs are not a multiple of the group are unchanged.
     Raises InputError if no layer can be quantized.
     """
     _check(model, to, group_size, trainable)
@@ -66,13 +66,6 @@ def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
     if trainable not in (False, "lora"):
         why = "Packed weights do not train; adapters beside them do."
         raise InputError(f"trainable={trainable!r} is not possible.", why, "Write: trainable='lora', or leave it out.")
-    if to == "nf4" and trainable:
-        raise InputError(
-            "Adapters on nf4 are those of peft.",
-            "The layers are those of bitsandbytes, which peft knows.",
-            "Call tracekit.quantize(model, 'nf4'), then peft.inject_adapter_in_model(peft.LoraConfig(...), model); "
-            "or use int4 with trainable='lora'. To measure it: tracekit bench --workload train --apply qlora",
-        )
     if not isinstance(group_size, int) or group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP:
         why = f"It must be a multiple of {SMALLEST_GROUP}."
         raise InputError(f"A group of {group_size} is not possible.", why, "Try 64 or 128, or the number of inputs.")
@@ -121,8 +114,8 @@ def _made(layer: "nn.Module") -> _Made | None:
 
     if isinstance(layer, WeightOnlyLinear):
         group = layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1]
-        return ("int4" if layer.bits == 4 else "int8"), group, layer.lora_a is not None
-    return ("nf4", 0, False) if type(layer).__name__ == "Linear4bit" else None
+        return ("int4" if layer.bits == 4 else "int8"), group, hasattr(layer, "lora_a")
+    return ("nf4", 0, hasattr(layer, "lora_a")) if type(layer).__name__ == "Linear4bit" else None
 
 
 def load(model: "nn.Module", path: str | Path) -> "nn.Module":
@@ -143,6 +136,8 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
         if to != "nf4" and (not group or group % SMALLEST_GROUP or _inputs(layers[name]) % group):
             why = f"{name} has {_inputs(layers[name])} inputs, which do not form groups of {group}."
             raise InputError(f"{path} belongs to another model.", why, _SAME)
+    if any(adapted for *_, adapted in wanted.values()):
+        model.requires_grad_(False)
     made: dict[nn.Module, nn.Module] = {}
     for name, (to, group, adapted) in wanted.items():
         parent, _, leaf = name.rpartition(".")
@@ -195,10 +190,11 @@ def _inputs(layer: "nn.Module") -> int:
 
 
 def _quantized(layer: "nn.Module", to: str, group: int, adapted: bool) -> "nn.Module":
+    from tracekit.quantization import layers, nf4
+
+    weight = _rows(layer)
     if to == "nf4":
-        from tracekit.quantization.nf4 import nf4_linear
-
-        return nf4_linear(_rows(layer), layer.bias)
-    from tracekit.quantization.layers import RANK, WeightOnlyLinear
-
-    return WeightOnlyLinear.of(_rows(layer), layer.bias, _BITS[to], group, RANK if adapted else 0)
+        made = nf4.nf4_linear(weight, layer.bias)
+    else:
+        made = layers.WeightOnlyLinear.of(weight, layer.bias, _BITS[to], group)
+    return layers.with_adapter(made, weight) if adapted else made
