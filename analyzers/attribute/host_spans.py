@@ -1,4 +1,4 @@
-"""Lists what the host did in one step, outermost ops and driver calls, for a timeline."""
+"""Lists what the host did in the steps of a timeline, outermost ops and driver calls, for a timeline."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,9 @@ from tracekit.analyzers.results import HOST_SPANS
 
 Ints = npt.NDArray[np.int64]
 
-LIMIT = 4_000
-"""Maximum number of spans, of which the longest are kept."""
+LIMIT, OTHERS = 4_000, 1_000
+"""Maximum number of spans of the step of median length, and of each other step. The longest are kept."""
+MOST_STEPS = 8
 _THREADS = 4
 
 
@@ -21,19 +22,27 @@ def median_step(steps: pd.DataFrame) -> int:
     return int(np.argsort(steps["wall_ns"].to_numpy(), kind="stable")[len(steps) // 2]) if len(steps) else -1
 
 
+def shown_steps(steps: pd.DataFrame) -> Ints:
+    """Return the rows of the steps that a timeline shows, by time: that of median length, the shortest, the longest."""
+    order = np.argsort(steps["wall_ns"].to_numpy(), kind="stable")
+    kept = dict.fromkeys([median_step(steps), *order[:1].tolist(), *order[::-1].tolist()]) if len(steps) else {}
+    return np.sort(np.array([*kept][:MOST_STEPS], dtype=np.int64))
+
+
 def host_spans_table(host: pd.DataFrame, ops: Nest, steps: pd.DataFrame) -> pd.DataFrame:
     """Return HOST_SPANS of the busiest threads, ordered by start. `ops` is the nest of the ops."""
-    row = median_step(steps)
-    if row < 0:
+    shown = shown_steps(steps)
+    if not len(shown):
         return HOST_SPANS.empty()
-    begin = int(steps["start_ns"].iloc[row])
-    rows = _within(host, _outermost(ops), _runtime(host), begin, begin + int(steps["wall_ns"].iloc[row]))
+    rows, step = _within(host, _outermost(ops), _runtime(host), steps.iloc[shown])
     duration, thread = host["duration_ns"].to_numpy()[rows], _by_time(host, rows)
     kept = np.flatnonzero(thread < _THREADS)
-    kept = np.sort(kept[np.argsort(-duration[kept], kind="stable")[:LIMIT]])
+    limit = np.where(shown == median_step(steps), LIMIT, OTHERS)
+    kept = np.sort(kept[_longest(duration[kept], step[kept], limit)])
     longest = host.iloc[rows[kept]]
     return HOST_SPANS.frame(
         {
+            "step": steps["step"].to_numpy()[shown[step[kept]]],
             "start_ns": longest["start_ns"].to_numpy(),
             "duration_ns": duration[kept],
             "thread": thread[kept].astype(np.int32),
@@ -51,11 +60,22 @@ def _runtime(host: pd.DataFrame) -> Ints:
     return np.flatnonzero((host["category"] == "runtime").to_numpy())
 
 
-def _within(host: pd.DataFrame, ops: Rows, calls: Ints, begin: int, end: int) -> Ints:
-    rows = np.concatenate([ops, calls])
+def _within(host: pd.DataFrame, ops: Rows, calls: Ints, steps: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Return the rows that start inside one of the steps, by start, and the position of the step of each."""
+    rows = np.concatenate([ops, calls]).astype(np.int64)
     start = host["start_ns"].to_numpy()[rows]
-    inside = (start >= begin) & (start < end)
-    return rows[inside][np.argsort(start[inside], kind="stable")]
+    rows, start = rows[order := np.argsort(start, kind="stable")], start[order]
+    begin = steps["start_ns"].to_numpy()
+    step = np.searchsorted(begin, start, side="right") - 1
+    inside = (step >= 0) & (start < (begin + steps["wall_ns"].to_numpy())[step])
+    return rows[inside], step[inside]
+
+
+def _longest(duration: Ints, step: Ints, limit: Ints) -> Ints:
+    """Return the rows of the longest durations of each step, as many as its limit."""
+    order = np.lexsort((-duration, step))
+    position = np.arange(len(order)) - np.searchsorted(step[order], step[order])
+    return order[position < limit[step[order]]]
 
 
 def _by_time(host: pd.DataFrame, rows: Ints) -> Ints:

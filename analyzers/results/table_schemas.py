@@ -93,7 +93,8 @@ HOST_CAUSES = Table(
 
 HOST_SPANS = Table(
     "host_spans",
-    "What the host did in the step of median length: its longest outermost ops and driver calls.",
+    "What the host did in the steps of the timeline: their longest outermost ops and driver calls.",
+    STEP,
     START,
     DURATION,
     Column("thread", "int32", "", "rank of the thread; 0 is the busiest"),

@@ -85,6 +85,7 @@ _SCRIPTS = (
     "layer_tree",
     "icicle",
     "narrowing",
+    "timeline",
     "plots",
     "moves",
     "page",
@@ -137,6 +138,7 @@ def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: d
 
 def _charts(drawn: Charts) -> dict[str, Any]:
     roofs = drawn.specs.get("roofline", {"kinds": {}})
+    line = drawn.specs.get("timeline", {"steps": [], "shown": 0})
     return {
         "notes": drawn.notes,
         "phases": drawn.specs.get("icicle", {"phases": []})["phases"],
@@ -144,6 +146,8 @@ def _charts(drawn: Charts) -> dict[str, Any]:
         "moves": {key: each["label"] for key, each in roofs.get("moves", {}).items()},
         "symbols": drawn.symbols,
         "lanes": drawn.lanes,
+        "steps": [each["title"] for each in line["steps"]],
+        "shown_step": line["shown"],
     }
 
 

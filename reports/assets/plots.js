@@ -1,4 +1,4 @@
-// Roofline and timeline. Plotly.js and the figures are stored compressed; plotly runs under its hash in the policy.
+// Charts of Plotly.js. It and the figures are stored compressed; it runs under its hash in the policy.
 const probe = document.body.appendChild(make("i", { hidden: true }));
 const places = [...document.querySelectorAll(".plot")];
 let figures = {};
@@ -36,7 +36,7 @@ function look(layout, narrow) {
 function traces(place) {
   const spec = figures[place.dataset.figure];
   const kind = document.querySelector(`[name=${place.dataset.figure}-of]:checked`)?.value;
-  if (!spec.kinds) return spec.data;
+  if (spec.steps) return spec.steps[stepShown ?? spec.shown].data;
   return chosenMoves()?.traces ?? spec.kinds[kind];
 }
 
@@ -53,29 +53,12 @@ function repaint() {
 }
 
 function follow(place) {
+  if (place.dataset.figure === "timeline") followTimeline(place);
   if (place.dataset.figure !== "roofline") return;
   const kind = () => document.querySelector("[name=roofline-of]:checked").value;
   const table = () => (chosenMoves() ? "roofline_moves" : kind());
   place.on("plotly_click", ({ points }) => followLink(`${table()}-${points[0].customdata[0]}`));
   document.querySelectorAll("[name=roofline-of]").forEach((input) => input.addEventListener("change", () => draw(place)));
-}
-
-// The buttons of the timeline: how the range shown changes, from its middle and length.
-const views = {
-  closer: (middle, length) => [middle - length / 4, middle + length / 4],
-  wider: (middle, length) => [middle - length, middle + length],
-  earlier: (middle, length) => [middle - 0.9 * length, middle + 0.1 * length],
-  later: (middle, length) => [middle - 0.1 * length, middle + 0.9 * length],
-};
-
-for (const button of document.querySelectorAll("[data-view]")) {
-  button.addEventListener("click", () => {
-    const place = byId("plot-timeline");
-    if (!place.layout) return;
-    const view = views[button.dataset.view];
-    const [from, to] = place.layout.xaxis.range;
-    window.Plotly.relayout(place, view ? { "xaxis.range": view((from + to) / 2, to - from) } : { "xaxis.autorange": true });
-  });
 }
 
 // Plotly takes a while to start: not before a plot comes near, or goes on paper.

@@ -1,43 +1,36 @@
-"""The timeline of one step: blocks of the model, host ops and calls, streams, and idle time with its causes."""
+"""The timeline of steps: blocks of the model, host ops and calls, streams, and idle time with its causes."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import median_step
+from tracekit.analyzers.attribute import median_step, shown_steps
 from tracekit.analyzers.results import CAUSES, Analysis
 from tracekit.reports.figures.icicles import BOUND_NAMES, Figure, bound_title, cause_colour, colour, text
 from tracekit.reports.words import duration
 
-LIMIT = 5_000
-"""The most bars of work, and of idle time, that are drawn."""
+LIMIT, OTHERS = 5_000, 1_000
+"""The most bars of work, and of idle time, that are drawn of the step of median length, and of each other step."""
 _HOST_KINDS = ("op", "launch", "sync", "call")
 _LANE_PIXELS = 34
 
 
 def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
-    """Return the figure of the step of median length, and a note on what is drawn.
+    """Return the figure of the shown steps, and a note on what is drawn of the first one to see, of median length.
 
-    Returns None if the trace has no steps or no work.
+    The figure has `steps`, each with `data`, `title` and `note`, and in `shown` the position of that step. Returns None
+    if the trace has no steps or no work.
     """
     steps = analysis.timeline.steps
     if steps.empty or analysis.work.empty:
         return None
-    chosen = steps.iloc[median_step(steps)]
-    work = analysis.work[analysis.work["step"] == chosen["step"]]
-    work = work if len(work) else analysis.work
-    drawn = work.nlargest(LIMIT, "duration_ns").sort_index()
-    gaps = analysis.gaps[analysis.gaps["step"] == chosen["step"]].nlargest(LIMIT, "duration_ns").sort_index()
-    begin = min(int(chosen["start_ns"]), int(work["start_ns"].min()))
-    lanes = _lanes(drawn, gaps, analysis.host_spans)
-    traces = [
-        *(blocks(drawn, analysis.layers, begin, lanes["layers"]) if "layers" in lanes else ()),
-        *_host(analysis.host_spans, lanes, begin),
-        *_work(drawn, lanes, begin),
-        *_gaps(gaps, lanes, begin),
-    ]
+    rows = shown_steps(steps)
+    first = int(np.flatnonzero(rows == median_step(steps))[0])
+    parts = [_part(analysis, int(row), LIMIT if at == first else OTHERS) for at, row in enumerate(rows)]
+    lanes = _lanes(*(pd.concat([part[at] for part in parts]) for at in ("drawn", "gaps", "spans")))
+    drawn = [_step(analysis, part, lanes) for part in parts]
     layout = {
         "xaxis": {"title": {"text": "time in the step (ms)"}, "zeroline": False, "automargin": True},
         "yaxis": {"tickvals": list(lanes.values()), "ticktext": list(lanes), "fixedrange": True, "zeroline": False,
@@ -47,16 +40,56 @@ def timeline(analysis: Analysis) -> tuple[Figure, str] | None:
         "hoverdistance": 30,
         "height": 60 + _LANE_PIXELS * len(lanes),
     }  # fmt: skip
-    note = _note(int(chosen["step"]), len(steps), work, drawn)
-    return {"data": traces, "layout": layout}, note
+    return {"steps": drawn, "shown": first, "layout": layout}, drawn[first]["note"]
 
 
-def _note(step: int, steps: int, work: pd.DataFrame, drawn: pd.DataFrame) -> str:
-    which = f"Step {step}, of median length among {steps}." if steps > 1 else "The recorded step."
-    if len(drawn) == len(work):
-        return which
-    share = drawn["busy_ns"].sum() / max(1, work["busy_ns"].sum())
-    return f"{which} Drawn: the {len(drawn):,} longest of {len(work):,} pieces of work, {share:.1%} of the busy time."
+class _Part(TypedDict):
+    """The rows of a step, and those of its work that are drawn."""
+
+    chosen: "pd.Series[Any]"
+    work: pd.DataFrame
+    drawn: pd.DataFrame
+    gaps: pd.DataFrame
+    spans: pd.DataFrame
+
+
+def _part(analysis: Analysis, row: int, limit: int) -> _Part:
+    chosen = analysis.timeline.steps.iloc[row]
+    work, gaps, spans = (
+        table[table["step"] == chosen["step"]] for table in (analysis.work, analysis.gaps, analysis.host_spans)
+    )
+    if work.empty and len(analysis.timeline.steps) == 1:
+        work = analysis.work
+    longest = [table.nlargest(limit, "duration_ns").sort_index() for table in (work, gaps)]
+    return {"chosen": chosen, "work": work, "drawn": longest[0], "gaps": longest[1], "spans": spans}
+
+
+def _step(analysis: Analysis, part: _Part, lanes: dict[str, int]) -> dict[str, Any]:
+    chosen, drawn = part["chosen"], part["drawn"]
+    begin = min([int(chosen["start_ns"]), *drawn["start_ns"]])
+    traces = [
+        *(blocks(drawn, analysis.layers, begin, lanes["layers"]) if (drawn["layer"] >= 0).any() else ()),
+        *_host(part["spans"], lanes, begin),
+        *_work(drawn, lanes, begin),
+        *_gaps(part["gaps"], lanes, begin),
+    ]
+    title = f"Step {chosen['step']}, {duration(chosen['wall_ns'] / 1000)}"
+    return {"data": traces, "title": title, "note": _note(analysis.timeline.steps, part)}
+
+
+def _note(steps: pd.DataFrame, part: _Part) -> str:
+    work, drawn, chosen = part["work"], part["drawn"], part["chosen"]
+    is_median = chosen["step"] == steps["step"].iloc[median_step(steps)]
+    which = f"Step {chosen['step']}, " + ("of median length among " if is_median else "one of ") + f"{len(steps):,}."
+    sentences = [which if len(steps) > 1 else "The recorded step."]
+    if len(steps) > (most := len(shown_steps(steps))):
+        sentences.append(f"Shown: {most} of them, also the shortest and the {most - 2} longest.")
+    if len(drawn) < len(work):
+        share = drawn["busy_ns"].sum() / max(1, work["busy_ns"].sum())
+        sentences.append(
+            f"Drawn: the {len(drawn):,} longest of {len(work):,} pieces of work, {share:.1%} of the busy time."
+        )
+    return " ".join(sentences)
 
 
 def _lanes(work: pd.DataFrame, gaps: pd.DataFrame, spans: pd.DataFrame) -> dict[str, int]:

@@ -1,11 +1,12 @@
 """Why a device was idle."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from handmade import Handmade
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribute import Covered
+from tracekit.analyzers.attribute import Covered, shown_steps
 
 
 def only_gap(trace: Handmade):
@@ -74,7 +75,8 @@ def test_each_device_has_its_own_gaps_and_causes_sum_to_them():
     assert causes["share"].sum() == pytest.approx(1)
 
 
-def test_the_hosts_side_of_the_median_step():
+def test_the_hosts_side_of_the_steps_of_a_timeline(monkeypatch):
+    monkeypatch.setattr("tracekit.analyzers.attribute.host_spans.OTHERS", 2)
     trace = Handmade()
     for index, length in enumerate((50, 100, 400)):
         at = 1000 * index
@@ -82,9 +84,17 @@ def test_the_hosts_side_of_the_median_step():
         trace.host("op", "aten::addmm", at + 2, 20).launched("k", at + 5, at + 10, 3)
         trace.host("runtime", "cudaStreamSynchronize", at + 40, 5)
     spans = analyze(trace.trace()).host_spans
-    assert spans["start_ns"].tolist() == [1_001_000, 1_005_000, 1_040_000]
-    assert spans["kind"].tolist() == ["op", "launch", "sync"]
-    assert spans["name"].tolist() == ["aten::linear", "cudaLaunchKernel", "cudaStreamSynchronize"]
+    assert spans["step"].tolist() == [0, 0, 1, 1, 1, 2, 2]
+    median = spans[spans["step"] == 1]
+    assert median["start_ns"].tolist() == [1_001_000, 1_005_000, 1_040_000]
+    assert median["kind"].tolist() == ["op", "launch", "sync"]
+    assert median["name"].tolist() == ["aten::linear", "cudaLaunchKernel", "cudaStreamSynchronize"]
+
+
+def test_a_timeline_shows_the_median_the_shortest_and_the_longest_steps():
+    steps = pd.DataFrame({"wall_ns": [9, 1, 5, 5, 8, 5, 5, 7, 6, 5, 4, 3]})
+    assert shown_steps(steps).tolist() == [0, 1, 4, 5, 6, 7, 8, 9]
+    assert shown_steps(steps[:0]).tolist() == []
 
 
 def test_covered_time():

@@ -318,6 +318,7 @@ def _host_spans(work: pd.DataFrame) -> pd.DataFrame:
     n = len(work)
     return table_schemas.HOST_SPANS.frame(
         {
+            "step": np.zeros(2 * n + 1),
             "start_ns": np.r_[launch - 5_000, launch, launch.iloc[-1] + 3_000],
             "duration_ns": np.r_[np.full(n, 12_000), np.full(n, 2_000), 4_000],
             "thread": np.zeros(2 * n + 1),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from browser import Page, chromium
 from pages import click, enter, opened, press, shown
@@ -185,3 +186,24 @@ def test_the_timeline_zooms_by_its_buttons(drawn: Page) -> None:
     drawn.wait_for(f"{span}[0] > {near[0]}")
     click(drawn, "[data-view=all]")
     drawn.wait_for(f"Math.abs({span}[0] - {low}) < 1e-6")
+
+
+def test_wide_bars_of_the_timeline_carry_their_names(drawn: Page) -> None:
+    names = "[...document.querySelectorAll('#plot-timeline .names span')].map((each) => each.textContent)"
+    drawn.evaluate("void Plotly.relayout('plot-timeline', { 'xaxis.range': [0, 0.05] })")
+    drawn.wait_for(f"{names}.includes('aten::embedding')")
+    assert not any("&" in name or "<b>" in name for name in drawn.evaluate(names))
+    click(drawn, "[data-view=all]")
+
+
+def test_the_timeline_goes_from_step_to_step(tmp_path: Path, analysis: Analysis) -> None:
+    steps = analysis.timeline.steps
+    two = pd.concat([steps, steps.assign(step=1, wall_ns=steps["wall_ns"] * 2)], ignore_index=True)
+    shown = "byId('timeline-step').textContent"
+    with opened(tmp_path, replace(analysis, timeline=replace(analysis.timeline, steps=two)), plots=True) as page:
+        assert page.evaluate(shown).startswith("Step 1, ")
+        page.evaluate("document.querySelector('[data-step=\"-1\"]').focus()")
+        click(page, "[data-step='-1']")
+        assert page.evaluate(shown).startswith("Step 0, ")
+        assert page.evaluate("byId('note-timeline').textContent") == "Step 0, one of 2."
+        assert page.evaluate("document.querySelector('[data-step=\"-1\"]').ariaDisabled") == "true"

@@ -258,7 +258,7 @@ def test_the_roofline_places_layers_and_their_types(page: str, analysis: Analysi
 
 
 def test_the_timeline_holds_every_piece_of_the_step(page: str, analysis: Analysis) -> None:
-    lanes = figures(page)["timeline"]["data"]
+    lanes = figures(page)["timeline"]["steps"][0]["data"]
     assert total_ns(lanes, ("memory", "latency", "transfer")) == pytest.approx(analysis.timeline.busy_ns)
     idle = analysis.gaps.groupby("cause", observed=True)["duration_ns"].sum()
     assert idle.to_dict() == {"dispatch": 97 * 20_000, "sync": 20_000}
