@@ -69,6 +69,19 @@ def optimizations() -> str:
     return page(import_module("tracekit.advise.catalogue").OPTIMIZATIONS)
 
 
+def ops() -> str:
+    """The page on plug-ins, with the table of formulas that rows may name."""
+    costs = import_module("tracekit.analyzers.cost.ops.costs")
+    rows = [_formula(name, known, costs.parameters(name)) for name, known in sorted(costs.ROW_FORMULAS.items())]
+    return _filled(HERE / "plugins.md", "formulas", "\n".join(["| formula | what it counts |", "|---|---|", *rows]))
+
+
+def _formula(name: str, known, inputs) -> str:
+    named = ", ".join(each if one.default is one.empty else f"[{each}]" for each, one in inputs.items())
+    meaning = " ".join((known.__doc__ or "").split()).replace("|", "/")
+    return f"| `{name}{f'({named})' if named else ''}` | {meaning} |"
+
+
 def fusion() -> str:
     """The page on fused kernels, with its table of tiles."""
     return _filled(HERE / "fusion.md", "tiles", run_path(str(HERE / "fusion_tiles.py"))["table"]())
@@ -99,6 +112,7 @@ def _between(text: str, name: str, table: str) -> str:
 if __name__ == "__main__":
     (HERE.parent / "README.md").write_text(readme(), encoding="utf-8")
     (HERE / "diagnosis.md").write_text(diagnosis(), encoding="utf-8")
+    (HERE / "plugins.md").write_text(ops(), encoding="utf-8")
     (HERE / "fusion.md").write_text(fusion(), encoding="utf-8")
     (HERE / "optimizations.md").write_text(optimizations(), encoding="utf-8")
     (HERE / "columns.md").write_text(columns(), encoding="utf-8")

@@ -38,6 +38,10 @@ def test_the_page_of_optimizations_is_fresh(generate):
     assert (ROOT / "docs/optimizations.md").read_text() == generate.optimizations(), "run python docs/generate.py"
 
 
+def test_the_table_of_formulas_is_fresh(generate):
+    assert (ROOT / "docs/plugins.md").read_text() == generate.ops(), "run python docs/generate.py"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):

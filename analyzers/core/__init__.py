@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         decoded,
     )
     from tracekit.analyzers.core.packages import installing
+    from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
     from tracekit.analyzers.core.progress import counted, progressed, watching
     from tracekit.analyzers.core.schema import (
         BOUND,

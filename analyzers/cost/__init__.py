@@ -13,13 +13,21 @@ if TYPE_CHECKING:
     from tracekit.analyzers.cost.hardware.data_sheet import SMLimits, sm_limits
     from tracekit.analyzers.cost.hardware.gpu import LAUNCH_CALL, PRECISIONS, nearest
     from tracekit.analyzers.cost.ops import tensors
-    from tracekit.analyzers.cost.ops.arguments import Arguments
-    from tracekit.analyzers.cost.ops.batched import batched
-    from tracekit.analyzers.cost.ops.call import ELEMENT_BYTES, Access, Cost, Family
-    from tracekit.analyzers.cost.ops.costs import MalformedCall, OpCall, cost_of, cost_of_signature, parse_call
-    from tracekit.analyzers.cost.ops.fused_layers import GATES
+    from tracekit.analyzers.cost.ops.arguments import Arguments, moves
+    from tracekit.analyzers.cost.ops.call import ELEMENT_BYTES, Access, Cost, Family, batched
+    from tracekit.analyzers.cost.ops.costs import (
+        MalformedCall,
+        OpCall,
+        cost_of,
+        cost_of_signature,
+        ops_from,
+        parameters,
+        parse_call,
+    )
     from tracekit.analyzers.cost.ops.generated import generated
     from tracekit.analyzers.cost.ops.messages import Kind, Message, kind_of, message, message_by_inputs
+    from tracekit.analyzers.cost.ops.recurrent import GATES
+    from tracekit.analyzers.cost.ops.registry import costs, formula
     from tracekit.analyzers.cost.ops.tensors import Tensor
     from tracekit.analyzers.cost.ops.work import Append, Attention, Norm, Precision, Product, Recurrent, Reduce, Work
     from tracekit.analyzers.cost.time.attention import BACKWARD

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from tracekit.analyzers.trace.ranges import ROOT, recorded_dims, recorded_shapes, recorded_type
     from tracekit.analyzers.trace.reading import load
     from tracekit.analyzers.trace.remote import is_url, shown
-    from tracekit.analyzers.trace.source import MAX_BYTES, RUN_TRACE, open_source, trace_file
+    from tracekit.analyzers.trace.source import MAX_BYTES, RUN_TRACE, Source, open_source, trace_file
     from tracekit.analyzers.trace.trace import (
+        DEVICE,
         HOST,
         CaptureInfo,
         DeviceProperties,

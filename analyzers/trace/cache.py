@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import xxhash
 
+from tracekit.analyzers.core import additions
 from tracekit.analyzers.trace import reading, store
 from tracekit.analyzers.trace.source import MAX_BYTES, RUN_TRACE
 from tracekit.analyzers.trace.trace import Trace
@@ -58,7 +59,9 @@ def recall(
         return make()  # A pipe can be read only once.
     try:
         before = _state(file)
-        entry = folder() / _name(kind.__name__, options, _content_digest(file), _code_digest(_HERE), _code_digest(code))
+        entry = folder() / _name(
+            kind.__name__, options, additions(), _content_digest(file), _code_digest(_HERE), _code_digest(code)
+        )
     except OSError:
         return make()
     value = _load(entry, kind)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, TracekitError, left_out, plugged
 from tracekit.analyzers.trace import execution_trace, ncu, nsys, perfetto, problems, proton
 from tracekit.analyzers.trace.kineto import reader as kineto
 from tracekit.analyzers.trace.ncu import report_file
@@ -44,6 +44,9 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
         for reader in READERS:
             if reader.sniff(source.head):
                 return _with_trailing(reader.read(source), source)
+        for reader in plugged("tracekit.readers"):
+            if read := _by_plugin(reader, source):
+                return _with_trailing(read, source)
         if source.path and report.has_report_suffix(source.path):
             return report.read(source.path)
         raise InputError(
@@ -51,6 +54,17 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
             f"It begins with {source.head[:16]!r}.",
             f"Known formats: {', '.join(r.FORMAT for r in READERS)}, plain or gzipped.",
         )
+
+
+def _by_plugin(reader: Reader, source: Source) -> Trace | None:
+    """Return what an installed package reads; None if the format is another one, or it fails, which costs a line."""
+    try:
+        return reader.read(source) if reader.sniff(source.head) else None
+    except TracekitError:
+        raise
+    except Exception as error:
+        left_out(f"that reads {getattr(reader, 'FORMAT', reader)}", error)
+        return None
 
 
 def _with_trailing(trace: Trace, source: Source) -> Trace:

@@ -3,11 +3,12 @@
 import string
 import tomllib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, reduce
 from importlib.resources import files
 
 import msgspec
 
+from tracekit.analyzers.core import plugged
 from tracekit.analyzers.results import (
     NOT_SIMULATED,
     PROFILER,
@@ -40,7 +41,9 @@ class Piece(msgspec.Struct, frozen=True):
 @cache
 def templates() -> dict[str, str]:
     """Return the sentence for each kind of statement, with the roles of its evidence in braces."""
-    return tomllib.loads((files("tracekit.reports") / "sentences.toml").read_text("utf-8"))
+    own = tomllib.loads((files("tracekit.reports") / "sentences.toml").read_text("utf-8"))
+    added = [getattr(each, "sentences", {}) for each in plugged("tracekit.optimizations")]
+    return reduce(lambda known, sentences: {**sentences, **known}, added, own)
 
 
 def pieces(statement: Statement) -> tuple[Piece, ...]:

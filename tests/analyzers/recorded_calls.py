@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from tracekit.analyzers.cost import cost_of_signature
-from tracekit.analyzers.cost.ops.costs import Cost
+from tracekit.analyzers.cost import Cost, cost_of_signature
 
 CPP_NAMES = {
     torch.float32: "float",

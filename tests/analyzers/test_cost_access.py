@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tracekit.analyzers.cost import Access, Append, cost_of_signature
-from tracekit.analyzers.cost.ops.costs import Cost
+from tracekit.analyzers.cost import Access, Append, Cost, cost_of_signature
 
 F, H, B, L = "float", "c10::Half", "bool", "long int"
 

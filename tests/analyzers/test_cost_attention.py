@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_calls import counted_flops, meta, record, record_one
 
-from tracekit.analyzers.cost import Attention, cost_of_signature
-from tracekit.analyzers.cost.ops.attention import BACKWARD, FORWARD, Layout, allowed_positions
-from tracekit.analyzers.cost.ops.costs import Cost
+from tracekit.analyzers.cost import Attention, Cost, cost_of_signature
+from tracekit.analyzers.cost.ops.attention import Layout, allowed_positions
+from tracekit.analyzers.cost.ops.registry import FORMULAS
 
 aten = torch.ops.aten
 BF16 = torch.bfloat16
@@ -160,17 +160,17 @@ def test_memory_efficient_mask_types() -> None:
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [(n, layout) for names, layout in FORWARD + BACKWARD for n in names if n.startswith("aten::")],
+    [(name, layout) for name, layout in FORMULAS.items() if name.startswith("aten::") and isinstance(layout, Layout)],
 )
 def test_layouts_follow_torchs_schemas(name: str, layout: Layout) -> None:
     op = getattr(aten, name.removeprefix("aten::"))
     arguments = [argument.name for argument in op.default._schema.arguments]
     assert arguments[layout.query : layout.query + 3] == ["query", "key", "value"]
-    assert arguments[layout.causal] == ("custom_mask_type" if layout.mask_type else "is_causal")
-    assert all(arguments[index] in ("attn_mask", "attn_bias", "bias", "alibi_slopes") for index in layout.masks)
-    if layout.statistics is not None and layout.statistics >= 0:
+    assert arguments[max(layout.causal, layout.mask_type)] == ("is_causal" if layout.causal > 0 else "custom_mask_type")
+    assert layout.mask < 0 or arguments[layout.mask] in ("attn_mask", "attn_bias", "bias", "alibi_slopes")
+    if layout.statistics >= 0:
         assert arguments[layout.statistics] == "compute_log_sumexp"
     for index, side in ((layout.sequences_q, "_q"), (layout.sequences_k, "_k")):
         assert index < 0 or (arguments[index].startswith("cu") and arguments[index].endswith(side))
-    for index, side in zip(layout.windows, ("left", "right"), strict=True):
+    for index, side in zip((layout.left, layout.right), ("left", "right"), strict=True):
         assert index < 0 or arguments[index] == f"window_size_{side}"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.analyzers.cost import Cost, OpCall, batched, cost_of, estimate_ns, hardware
-from tracekit.analyzers.cost.ops.arguments import FORMULAS
+from tracekit.analyzers.cost.ops.registry import FORMULAS
 from tracekit.analyzers.predict import narrowed
 
 BATCH = "batch"
@@ -46,7 +46,7 @@ EXAMPLES = {
         tensor(1, 32, 2, dtype=H),
     ],
     "scaled_mm": [ROWS, MATRIX, tensor((BATCH, 8), 1), tensor(1, 32)],
-    "forward": [HEADS, HEADS, HEADS],
+    "attention": [HEADS, HEADS, HEADS],
     "convolution": [IMAGE, tensor(6, 4, 3, 3), tensor(6), *WINDOW, value(False), value((0, 0)), value(1)],
     "softmax": [SCORES, value(-1), value(False)],
     "softmax_composite": [SCORES, value(-1), value(None)],
@@ -91,11 +91,10 @@ EXAMPLES = {
     "pool_backward": [tensor(BATCH, 4, 4, 4), IMAGE],
     "masked_softmax": [SCORES, tensor((BATCH, 8), 100, dtype="bool")],
     "gated_activation": [tensor(BATCH, 8, 8), X],
-    "activation": [X, X],
-    "quantize": [tensor(BATCH, 8, 16, dtype=I8), X, tensor(BATCH, 8)],
-    "fused_add_rms_norm": [X, X, tensor(16)],
-    "onednn_mm": [tensor((BATCH, 8), 32), ROWS, tensor(32)],
-    "cutlass_scaled_mm": [tensor((BATCH, 8), 32), ROWS, MATRIX, tensor((BATCH, 8), 1), tensor(1, 32)],
+    "elementwise": [X, X, tensor(BATCH, 8)],
+    "rms_norm_into": [X, X, tensor(16)],
+    "linear_by_handle": [tensor((BATCH, 8), 32), ROWS, tensor(32)],
+    "scaled_product_into": [tensor((BATCH, 8), 32), ROWS, MATRIX, tensor((BATCH, 8), 1), tensor(1, 32)],
     "native_dropout": [X, value(0.1), value(True)],
     "glu": [X],
     "where": [tensor(8, 8, dtype="bool"), tensor(BATCH, 8, 8), tensor(BATCH, 8, 8)],
@@ -127,7 +126,8 @@ def at_batch(name, inputs, batch) -> Cost | None:
 
 
 def of_formula(formula):
-    return formula.func.__name__ if isinstance(formula, partial) else formula.__name__
+    named = formula.func if isinstance(formula, partial) else formula
+    return getattr(named, "__name__", type(named).__name__)
 
 
 def examples():
@@ -159,9 +159,9 @@ def test_batching_a_cost_is_the_cost_of_the_batch(batch, factor):
 
 
 OTHER_TYPES = {
-    *("forward", "batch_norm", "batch_norm_with_update", "native_group_norm", "layer_norm", "rms_norm"),
+    *("attention", "batch_norm", "batch_norm_with_update", "native_group_norm", "layer_norm", "rms_norm"),
     *("embedding", "embedding_backward", "gather", "nll_loss", "nll_loss_backward", "cross_entropy", "native_dropout"),
-    *("search", "scan_with_index", "argsort", "topk", "pool", "where", "quantize", "masked_softmax"),
+    *("search", "scan_with_index", "argsort", "topk", "pool", "where", "masked_softmax"),
     *("to_copy", "softmax_backward"),
 }
 """Formulas of ops that read or write integers, bools, or statistics in fp32 as well, or say what type they write."""

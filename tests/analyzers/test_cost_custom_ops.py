@@ -8,8 +8,7 @@ import pytest
 
 import tracekit
 from tracekit.analyzers.attribute import parameter_count
-from tracekit.analyzers.cost import Attention, Product, cost_of_signature
-from tracekit.analyzers.cost.ops.costs import Cost
+from tracekit.analyzers.cost import Attention, Cost, Product, cost_of_signature
 
 BF16, INT, LONG, FLOAT = "c10::BFloat16", "int", "long int", "float"
 Input = tuple[object, str, str]

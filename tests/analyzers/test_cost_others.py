@@ -8,8 +8,7 @@ import pytest
 import torch
 from recorded_calls import Recorded, counted_flops, meta, nbytes, record, record_one
 
-from tracekit.analyzers.cost import Product, cost_of_signature
-from tracekit.analyzers.cost.ops.costs import Cost
+from tracekit.analyzers.cost import Cost, Product, cost_of_signature
 
 aten = torch.ops.aten
 HALF, LONG = torch.float16, torch.int64

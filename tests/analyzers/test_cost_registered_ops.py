@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tracekit.analyzers.cost import Product, cost_of_signature
-from tracekit.analyzers.cost.ops.costs import Cost
+from tracekit.analyzers.cost import Cost, Product, cost_of_signature
 
 RECORDER = Path(__file__).with_name("registered_ops.py")
 TOKENS, HIDDEN, EXPERTS, CHOSEN, LOOKED_UP, WIDTH, TABLES, SAMPLES = 64, 256, 8, 2, 1000, 16, 4, 32

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from recorded_calls import CPP_NAMES, SCALAR_TYPES
 
 from tracekit.analyzers.cost import MalformedCall, cost_of_signature, parse_call, tensors
-from tracekit.analyzers.cost.ops.arguments import FORMULAS, DuplicateFormulaError, costs
+from tracekit.analyzers.cost.ops.registry import FORMULAS, DuplicateFormulaError, costs
 
 
 def test_values_become_python_values() -> None:

@@ -1,6 +1,6 @@
 """The optimizations that tracekit knows, one file each, and their names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tracekit.advise.combined import Combined, conflict
 from tracekit.advise.optimization import Optimization
@@ -31,8 +31,40 @@ from tracekit.advise.optimizations.sdpa import SDPA
 from tracekit.advise.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.advise.optimizations.static_cache import StaticCache
 from tracekit.advise.optimizations.weight_only import Int4WeightOnly
-from tracekit.analyzers.core import InputError, UnknownNameError
+from tracekit.analyzers.core import InputError, UnknownNameError, left_out, plugged
 from tracekit.analyzers.cost import nearest
+from tracekit.analyzers.predict import Baseline
+
+
+def plugins() -> Iterator[Optimization]:
+    """Yield the optimizations of installed packages. One that fails costs a line, and never applies."""
+    for each in plugged("tracekit.optimizations"):
+        try:
+            known = each()
+            if not isinstance(known, Optimization):
+                raise TypeError(f"{each!r} is no subclass of Optimization")
+            yield _harmless(known)
+        except Exception as error:
+            left_out("of tracekit.optimizations", error)
+
+
+def _harmless(plugin: Optimization) -> Optimization:
+    """Return the plug-in with an obstacle in place of an exception of any of its parts."""
+    obstacle = plugin.obstacle
+
+    def safe(base: Baseline) -> str | None:
+        try:
+            said = obstacle(base)
+            if said is None:
+                _ = plugin.transform(base, "expected"), plugin.reason(base), plugin.evidence(base), plugin.how(base)
+            return said
+        except Exception as error:
+            left_out(plugin.id, error)
+            return "It is a plug-in that fails."
+
+    plugin.obstacle = safe  # type: ignore[method-assign]
+    return plugin
+
 
 OPTIMIZATIONS: tuple[Optimization, ...] = (
     DataLoading(),
@@ -66,10 +98,12 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     CUDAGraphs(),
     SpeculativeDecoding(),
     PagedKV(),
+    *plugins(),
 )
 """Optimizations in the order in which they are applied together, independent of how they are named: host work, copies
 and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, weight formats,
-fusion, compilation, graph capture, and last the changes around a decoding step."""
+fusion, compilation, graph capture, the changes around a decoding step, and last those of
+installed packages."""
 
 _RANKS = {each.id: rank for rank, each in enumerate(OPTIMIZATIONS)}
 

@@ -34,6 +34,8 @@ class Optimization(ABC):
     aliases: tuple[str, ...] = ()
     """Alternative, shorter ids."""
     caveats: tuple[str, ...] = ()
+    sentences: Mapping[str, str] = {}
+    """Sentences of its reasons by their kind, if it is a plug-in; tracekit's own are in reports/sentences.toml."""
     costs: Costs | None = None
     """Its costs in memory, accuracy and effort."""
     work_factor: float = 1.0

@@ -33,6 +33,22 @@ def _most_unpacked_gib() -> float:
 
 
 GPU_FILE = "A TOML file that describes GPUs which tracekit does not know; each section is named after its GPU."
+
+
+def _use_ops(ctx: click.Context, _: click.Parameter, file: str | None) -> None:
+    if file and not ctx.resilient_parsing:
+        from tracekit.analyzers.cost import ops_from
+
+        ctx.with_resource(ops_from(file))
+
+
+OPS_FILE = click.option(
+    "--ops-file",
+    metavar="FILE",
+    expose_value=False,
+    callback=_use_ops,
+    help="A TOML file with the costs of ops that tracekit does not know (docs/plugins.md).",
+)
 LATENCY = click.option(
     "--latency-ms",
     type=click.FloatRange(min=0, min_open=True),
@@ -42,6 +58,7 @@ LATENCY = click.option(
 _OPTIONS = (
     click.option("--gpu", help="The GPU of the run, if the trace does not state it; else the GPU to project to."),
     click.option("--gpu-file", metavar="FILE", help=GPU_FILE),
+    OPS_FILE,
     click.option(
         "--counters", metavar="FILE", help="An Nsight Compute report of the same run, with measured FLOPs and bytes."
     ),

@@ -8,7 +8,7 @@ import click
 
 from tracekit.analyzers.core import InputError
 from tracekit.cli._output import folder_option, say
-from tracekit.cli._reading import GPU_FILE
+from tracekit.cli._reading import GPU_FILE, OPS_FILE
 from tracekit.reports.words import shell_word
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--gpu", help="The GPU to write for.  [default: that of the run]")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
+@OPS_FILE
 @folder_option("Output folder.  [default: RUN/kernels]")
 def command(
     run: Path,

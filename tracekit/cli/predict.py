@@ -5,7 +5,7 @@ from typing import Literal
 import click
 
 from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
-from tracekit.cli._reading import GPU_FILE, LATENCY, Reading
+from tracekit.cli._reading import GPU_FILE, LATENCY, OPS_FILE, Reading
 
 
 @click.command(cls=Reading, short_help="Predict optimizations, another GPU or another batch size.")
@@ -13,6 +13,7 @@ from tracekit.cli._reading import GPU_FILE, LATENCY, Reading
 @click.option("--apply", metavar="A+B", default="", help='Optimizations, joined with "+": half-precision+cuda-graphs.')
 @click.option("--gpu", help="The GPU to predict for; if the trace states none, the GPU of the run.")
 @click.option("--gpu-file", metavar="FILE", help=GPU_FILE)
+@OPS_FILE
 @LATENCY
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Sequences per step.")
 @click.option(

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 from tracekit.analyzers.cost.ops import tensors as dtypes
@@ -43,6 +42,10 @@ class Arguments:
         if tensor is None:
             raise MalformedCall(f"{self.name}: input {index} is not a tensor")
         return tensor
+
+    def named(self, index: int) -> Tensor | None:
+        """Return tensor `index`; None for -1, which says that the op has no such input."""
+        return self.tensor(index) if index >= 0 else None
 
     def every(self, start: int = 0, stop: int | None = None) -> list[Tensor]:
         """Return the tensors among the inputs in [start, stop)."""
@@ -117,28 +120,6 @@ def _shape(dims: object) -> Shape:
     if not isinstance(dims, tuple):
         raise MalformedCall(f"{dims!r} is not a shape")
     return dims
-
-
-Formula = Callable[[Arguments], Cost | None]
-
-FORMULAS: dict[str, Formula] = {}
-
-
-class DuplicateFormulaError(ValueError):
-    """Two formulas are registered for one op."""
-
-
-def costs(*names: str, **bound: Any) -> Callable[[Callable[..., Cost | None]], Callable[..., Cost | None]]:
-    """Register a formula for ops; `bound` are keyword arguments that it is called with."""
-
-    def register(formula: Callable[..., Cost | None]) -> Callable[..., Cost | None]:
-        for name in names:
-            if name in FORMULAS:
-                raise DuplicateFormulaError(f"{name} has a formula already")
-            FORMULAS[name] = partial(formula, **bound) if bound else formula
-        return formula
-
-    return register
 
 
 def moves(

@@ -1,9 +1,9 @@
 """An op call as recorded in a trace, and its cost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tracekit.analyzers.cost.ops.work import Precision, Work
+from tracekit.analyzers.cost.ops.work import Precision, Product, Reduce, Work, grown
 
 Family = Literal[
     "gemm",
@@ -120,3 +120,31 @@ class Cost:
     def intensity(self) -> float:
         """FLOPs per byte."""
         return self.flops / self.bytes if self.bytes else 0.0
+
+
+def batched(cost: Cost, factor: float) -> Cost:
+    """Return the cost with `factor` times as many sequences. Shared tensors, such as weights, are read and written
+    once."""
+    if cost.family == "optimizer":
+        return cost
+    work = cost.work.batched(factor) if cost.work else None
+    weight_bytes = _weight_bytes(cost, work)
+    read = cost.read_bytes - cost.weight_bytes - cost.shared_read
+    over_batch = isinstance(work, Reduce) and work.over_batch
+    return replace(
+        cost,
+        flops=grown(cost.flops, factor),
+        read_bytes=weight_bytes + cost.shared_read + grown(read, factor),
+        write_bytes=cost.shared_write + grown(cost.write_bytes - cost.shared_write, factor),
+        weight_bytes=weight_bytes,
+        work=work,
+        row=grown(cost.row, factor) if over_batch else cost.row,
+    )
+
+
+def _weight_bytes(cost: Cost, after: object) -> int:
+    """Return the bytes of weights at the new batch. More routed rows use more experts."""
+    before = cost.work
+    if isinstance(before, Product) and isinstance(after, Product) and before.routed:
+        return round(cost.weight_bytes * after.groups / before.groups)
+    return cost.weight_bytes

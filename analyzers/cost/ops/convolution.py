@@ -6,8 +6,9 @@ from math import log2, prod
 
 import msgspec
 
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Cost
+from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import DTYPES, DType, MalformedCall, Shape, Tensor, promote
 from tracekit.analyzers.cost.ops.work import ConvolutionGradients, Product
 

@@ -6,8 +6,9 @@ aten::to, contiguous and reshape have no cost: if they move data, they call clon
 from math import ceil, prod
 
 from tracekit.analyzers.cost.ops import pointwise, tensors
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Cost
+from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import MalformedCall, Tensor, broadcast, promote
 
 

@@ -1,20 +1,19 @@
-"""Mixtures of experts in vLLM and SGLang: routing, expert GEMMs, and the sum of their results.
+"""Mixtures of experts in vLLM, SGLang and AITER: routing, expert GEMMs, and the sum of their results.
 
 Schemas: vLLM, csrc/moe/torch_bindings.cpp and vllm/model_executor/layers/fused_moe/fused_moe.py.
 """
 
 from math import ceil
 
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Cost
 from tracekit.analyzers.cost.ops.gemm import fit
+from tracekit.analyzers.cost.ops.registry import formula
 from tracekit.analyzers.cost.ops.tensors import Kind, Tensor
 from tracekit.analyzers.cost.ops.work import Precision, Product, Softmax, touched
 
 
-@costs("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts")
-@costs("sglang::inplace_fused_experts", "sglang::outplace_fused_experts", "vllm::rocm_aiter_fused_moe")
-@costs("aiter::fused_moe_")
+@formula
 def fused_experts(call: Arguments) -> Cost:
     """(hidden[tokens, k], w1[experts, n1, k], w2[experts, k, n2], weights, ids[tokens, chosen], ...).
 
@@ -36,55 +35,42 @@ def fused_experts(call: Arguments) -> Cost:
     return moves("gemm", flops, reads, [hidden], hidden.dtype, weight=weights, work=work)
 
 
-@costs("vllm::moe_forward", "vllm::moe_forward_shared")
-def moe_forward(call: Arguments) -> Cost:
-    """(hidden, router_logits, layer_name): experts are not among the inputs, so bytes are a lower bound."""
-    hidden = call.tensor(0)
-    return moves("gemm", 0, [hidden, call.optional(1)], [hidden], hidden.dtype, estimated=True)
+@formula
+def topk_softmax(call: Arguments, scores: int, earlier: bool = False) -> Cost:
+    """Softmax over the experts, and the top k, whose tensors come before the scores. `earlier`: in earlier releases,
+    ids of tokens come before them, too."""
+    at = scores + (earlier and call.optional(scores + 1) is not None)
+    x = call.tensor(at)
+    best = call.every(0, at) or [x.like(x.shape[:1])]
+    return moves("softmax", 5 * x.numel, [x], best, x.dtype, row=x.shape[-1], work=Softmax())
 
 
-@costs("_moe_C::topk_softmax", "_moe_C::topk_sigmoid", at=3)
-@costs("sgl_kernel::topk_softmax", "sgl_kernel::topk_sigmoid", at=2)
-@costs("_moe_C::grouped_topk", at=0)
-def topk_softmax(call: Arguments, at: int) -> Cost:
-    """Softmax over the experts, and the top k. `at` is the position of the scores."""
-    at += call.optional(at + 1) is not None and call.name.startswith("sgl_kernel")  # before 2025, ids of tokens, too
-    scores = call.tensor(at)
-    best = call.every(0, at) or [scores.like(scores.shape[:1])]
-    return moves("softmax", 5 * scores.numel, [scores], best, scores.dtype, row=scores.shape[-1], work=Softmax())
-
-
-@costs("_moe_C::moe_align_block_size", "_moe_C::sgl_moe_align_block_size", "sgl_kernel::moe_align_block_size")
+@formula
 def align_blocks(call: Arguments) -> Cost:
     """(ids, experts, block_size, sorted_ids, expert_ids, padded, ...)."""
     ids = call.tensor(0)
     return moves("gather", 0, [ids], call.every(3, 6), ids.dtype, access="sort")
 
 
-@costs("_moe_C::moe_sum", "sgl_kernel::moe_sum", "sgl_kernel::moe_sum_reduce")
-def moe_sum(call: Arguments) -> Cost:
-    """(input[tokens, chosen, hidden], output)."""
-    x, out = call.tensor(0), call.tensor(1)
+@formula
+def moe_sum(call: Arguments, input: int, result: int) -> Cost:
+    """Sums the rows of a token, input[tokens, chosen, hidden]."""
+    x, out = call.tensor(input), call.tensor(result)
     return moves("reduction", x.numel, [x], [out], x.dtype, access="columns", row=x.shape[1] if len(x.shape) > 1 else 0)
 
 
 _MOST_BITS = 8
 
 
-@costs("_C::cutlass_moe_mm", "_C::cutlass_blockwise_scaled_grouped_mm", out=0, a=1, weights=2)
-@costs("_C::cutlass_w4a8_moe_mm", "sgl_kernel::cutlass_w4a8_moe_mm", out=0, a=1, weights=2)
-@costs("_C::cutlass_fp4_group_mm", "_C::cutlass_fp4_moe_mm", "sgl_kernel::cutlass_fp4_group_mm", out=0, a=1, weights=2)
-@costs("sgl_kernel::fp8_blockwise_scaled_grouped_mm", out=0, a=6, weights=7)
-@costs("_C::cutlass_mxfp8_grouped_mm", out=4, a=0, weights=1)
-@costs("_moe_C::moe_wna16_gemm", out=1, a=0, weights=2)
-def expert_product(call: Arguments, out: int, a: int, weights: int) -> Cost:
-    """(result[rows, n], rows[rows, k], weights[experts, ...], ...): rows are sorted by expert."""
-    result, rows, weight = call.tensor(out), call.tensor(a), call.tensor(weights)
-    columns = result.shape[-1]
-    return _routed(rows, weight, (result.numel // columns, columns, rows.shape[-1]), result)
+@formula
+def expert_product(call: Arguments, result: int, rows: int, weights: int) -> Cost:
+    """rows[rows, k], sorted by expert, by weights[experts, ...] to result[rows, n]."""
+    out, a = call.tensor(result), call.tensor(rows)
+    columns = out.shape[-1]
+    return _routed(a, call.tensor(weights), (out.numel // columns, columns, a.shape[-1]), out)
 
 
-@costs("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm")
+@formula
 def marlin_experts(call: Arguments) -> Cost:
     """(rows, ..., weights[experts, ...], ..., block size, top k, ..., type, rows, n, k, ...)."""
     rows, weight = call.tensor(0), next(each for each in call.every(2) if len(each.shape) == _EXPERTS_RANK)
@@ -122,8 +108,7 @@ def _routed(a: Tensor, weight: Tensor, sizes: tuple[int, int, int], result: Tens
     return moves("gemm", 2 * rows * columns * inner, [a, read], [result], computed, weight=read, work=work)
 
 
-@costs("aiter::ck_moe_stage1", weights=1)
-@costs("aiter::ck_moe_stage2", weights=2)
+@formula
 def sorted_experts(call: Arguments, weights: int) -> Cost:
     """(rows, weights of both GEMMs, sorted rows, experts, count, result, rows for each token, ...).
 
@@ -136,7 +121,7 @@ def sorted_experts(call: Arguments, weights: int) -> Cost:
     return _routed(rows, weight, (tokens * apart, weight.shape[1], weight.shape[2] * packed), result, apart)
 
 
-@costs("aiter::fmoe_g1u1", "aiter::fmoe_fp8_blockscale_g1u1")
+@formula
 def both_products(call: Arguments) -> Cost:
     """(result[tokens, k], rows[tokens, k], gate and up[experts, 2 n, k], down[experts, k, n], ..., chosen, ...)."""
     result, rows, up, down = (call.tensor(index) for index in range(4))
@@ -145,7 +130,7 @@ def both_products(call: Arguments) -> Cost:
     return _routed(rows, weight, (result.shape[0] * chosen, weight.shape[1], weight.shape[2]), result, chosen)
 
 
-@costs("vllm::fused_marlin_moe")
+@formula
 def fused_marlin(call: Arguments) -> Cost:
     """(hidden[tokens, k], packed weights of both GEMMs, ..., scales[experts, groups, n] of both, ..., ids, ...)."""
     hidden, weights = call.tensor(0), call.every(1, 3)
@@ -171,26 +156,14 @@ def fused_marlin(call: Arguments) -> Cost:
     return moves("gemm", flops, [hidden, read, chosen], [hidden], hidden.dtype, weight=read, work=work)
 
 
-@costs("_moe_C::moe_permute", "_moe_C::moe_unpermute", "sgl_kernel::apply_shuffle_mul_sum")
-@costs("_C::get_cutlass_moe_mm_data", "_C::get_cutlass_pplx_moe_mm_data", "sgl_kernel::prepare_moe_input")
-@costs("_moe_C::batched_moe_align_block_size", "_moe_C::moe_lora_align_block_size", "_C::mxfp8_experts_quant")
-@costs("sgl_kernel::get_cutlass_w4a8_moe_mm_data")
-def reorder(call: Arguments) -> Cost:
-    """Reads or writes each tensor once."""
-    tensors = call.every()
-    fit(len(tensors) > 0, call.name)
-    largest = max(tensors, key=lambda each: each.numel)
-    return moves("gather", 0, tensors, [], largest.dtype, access="indexed")
-
-
-@costs("_moe_C::shuffle_rows", "sgl_kernel::shuffle_rows")
-def shuffle_rows(call: Arguments) -> Cost:
-    """(input, map, output): reads as many rows as it writes."""
-    places, out = call.tensor(1), call.tensor(2)
+@formula
+def shuffle_rows(call: Arguments, map: int, result: int) -> Cost:
+    """Reads as many rows as it writes."""
+    places, out = call.tensor(map), call.tensor(result)
     return moves("gather", 0, [out, places], [out], out.dtype, access="indexed")
 
 
-@costs("sgl_kernel::moe_fused_gate")
+@formula
 def fused_gate(call: Arguments) -> Cost:
     """(scores[tokens, experts], bias, groups, chosen groups, chosen, ...): weights and ids are not among the inputs."""
     scores = call.tensor(0)

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, prod
 
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Cost
+from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import DType, MalformedCall, Shape, Tensor, broadcast, promote
 from tracekit.analyzers.cost.ops.work import Product, touched
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import msgspec
 
-from tracekit.analyzers.cost.ops.arguments import FORMULAS
 from tracekit.analyzers.cost.ops.call import Family
+from tracekit.analyzers.cost.ops.registry import FORMULAS
 
 _NAME = re.compile(r"(?:triton|cpp)_(?:(?P<kind>[a-z]{3})_)?fused_(?:(?P<ops>.+?)_)?\d+[0-9a-z]*")
 _WITHOUT_FORMULA = """

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from math import prod
 
 from tracekit.analyzers.cost.ops import pointwise, tensors
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Access, Cost
+from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import MalformedCall, Tensor, axes, broadcast
 from tracekit.analyzers.cost.ops.work import Append, Lookup
 
@@ -43,6 +44,16 @@ def embedding_bag(call: Arguments) -> Cost:
     bags = table.like((indices.shape[0] if len(indices.shape) == 2 else offsets.numel, table.shape[1]))
     return moves(
         "embedding", rows.numel, [_touched(table, rows), indices, offsets], [bags], table.dtype, work=Lookup(True)
+    )
+
+
+@costs("aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward")
+def embedding_bag_backward(call: Arguments) -> Cost:
+    """(grad[bags, dim], indices, offsets, offset2bag, ...): adds a bag's gradient to each of its rows."""
+    grad, indices = call.tensor(0), call.tensor(1)
+    rows = grad.like((indices.numel, grad.shape[-1]))
+    return moves(
+        "embedding", rows.numel, [grad, indices, rows], [rows], grad.dtype, run=grad.shape[-1], work=Lookup(True)
     )
 
 

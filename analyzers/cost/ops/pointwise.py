@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tracekit.analyzers.cost.ops import tensors
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Access, Cost
+from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import (
     BOOL,
     DType,

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from math import prod
 
 from tracekit.analyzers.cost.ops import tensors
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Access, Cost
 from tracekit.analyzers.cost.ops.pointwise import pointwise
+from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import (
     FLOAT32,
     DType,

@@ -3,8 +3,9 @@
 from math import prod
 
 from tracekit.analyzers.cost.ops import tensors
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Access, Cost
+from tracekit.analyzers.cost.ops.registry import costs, formula
 from tracekit.analyzers.cost.ops.tensors import DTYPES, FLOAT32, MalformedCall, Shape, Tensor
 
 
@@ -193,7 +194,7 @@ def cell(call: Arguments, kept: int) -> Cost:
     return moves("pointwise", 10 * gates.numel, call.every(0, 5), [written], gates.dtype)
 
 
-@costs("torchvision::nms")
+@formula
 def suppress(call: Arguments) -> Cost:
     """(boxes[n, 4], scores[n], threshold): compares all pairs and stores one bit per pair."""
     boxes = call.tensor(0)

@@ -2,9 +2,10 @@
 
 from math import prod
 
-from tracekit.analyzers.cost.ops.arguments import Arguments, costs, moves
+from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Cost
 from tracekit.analyzers.cost.ops.reduction import FORWARD_FLOPS
+from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import MalformedCall, Tensor, broadcast, promote
 from tracekit.analyzers.cost.ops.work import Loss
 
