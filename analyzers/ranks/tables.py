@@ -195,3 +195,36 @@ CRITICAL_PATH = Table(
     Column("start_ns", "float64", "ns", "start, on the job's clock"),
     Column("duration_ns", "float64", "ns", "duration"),
 )
+
+_SLOWDOWN = "replayed time if only these operations keep their durations, divided by the ideal"
+
+REPLAYED_WORKERS = Table(
+    "replayed_workers",
+    "The workers of a replayed job, slowest first.",
+    Column("rank", "int64", "", "rank of the process in the job; -1: not recorded"),
+    Column("dp_rank", "int64", "", "rank in the data-parallel group"),
+    Column("stage", "int64", "", "stage of the pipeline"),
+    Column("slowdown", "float64", "", "the smaller of the slowdowns of its data-parallel rank and of its stage"),
+    Column("compute", "float64", "", "its mean computation of a step, divided by that of its stage's workers"),
+    Column("slowest", "bool", "", "whether it is among the 3 % that are replaced together"),
+)
+
+REPLAYED_PARTS = Table(
+    "replayed_parts",
+    "What a job's slowdown is attributed to: its types of operations, stages and data-parallel ranks.",
+    Column("of", "object", "", "operation, stage or dp_rank"),
+    Column("name", "object", "", "type of the operation, or number of the stage or rank"),
+    Column("count", "int64", "", "operations"),
+    Column("ideal_ns", "float64", "ns", "duration that replaces that of each; NaN: several types"),
+    Column("slowdown", "float64", "", _SLOWDOWN),
+)
+
+REPLAYED_STEPS = Table(
+    "replayed_steps",
+    "The steps of a replayed job.",
+    STEP,
+    Column("recorded_ns", "float64", "ns", "time from the first start to the last end of an operation"),
+    Column("replayed_ns", "float64", "ns", "replayed with its own durations, without delays of launches"),
+    Column("ideal_ns", "float64", "ns", "replayed with the ideal durations"),
+    Column("slowdown", "float64", "", "replayed_ns divided by ideal_ns"),
+)

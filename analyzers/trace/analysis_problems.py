@@ -177,6 +177,49 @@ ANALYZING = (
         "Put the rank into the name of the file, such as rank-3.json.gz.",
     ),
     Kind(
+        "operations-unusable",
+        "warning",
+        "{count} operation{s} without a finite time, or with a number out of range, {were} left out.",
+        "Times are in seconds from the start of the step; ranks, stages and steps are whole numbers.",
+    ),
+    Kind(
+        "operations-unknown",
+        "warning",
+        "{count} operation{s} of unknown types {were} left out: {detail}.",
+        "What they wait for is not known, so the replay does not contain them.",
+    ),
+    Kind(
+        "operations-repeated",
+        "warning",
+        "{count} operation{s} occurred twice and {were} counted once.",
+        "The same worker, step, type and number: the file may hold a part twice.",
+    ),
+    Kind(
+        "operations-unpaired",
+        "warning",
+        "{count} operation{s} between stages {lacks|lack} the other side; the typical transfer is assumed.",
+        "Export the operations of all workers in the same steps.",
+    ),
+    Kind(
+        "operations-circular",
+        "warning",
+        "{count} step{s} whose operations would wait for each other in a circle {were} left out.",
+        "Numbers of operations (seq_id) may be mixed up between workers.",
+    ),
+    Kind(
+        "steps-partial",
+        "warning",
+        "{count} step{s} without the operations of every worker {were} left out.",
+        "Export the same steps of all workers.",
+    ),
+    Kind(
+        "replay-unlike",
+        "warning",
+        "The replay without stragglers removed takes {detail} of the recorded time.",
+        "Most of a step is outside the recorded operations, or their order is not known to tracekit: trust the order of "
+        "the workers, not the slowdown.",
+    ),
+    Kind(
         "collective-missing",
         "error",
         "{count} collective{s} {were} not called on every rank of the group; missing on {detail}.",
