@@ -1,5 +1,5 @@
 """Analyzes the ranks of a job: summarizes each, matches their collectives, aligns their clocks, and finds who waits
-for whom.
+for whom. Replays the operations of a job, and finds what it loses to stragglers.
 """
 
 from typing import TYPE_CHECKING
@@ -9,7 +9,9 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.analyzers.ranks.belonging import copies, foreign
     from tracekit.analyzers.ranks.causes import Reason
+    from tracekit.analyzers.ranks.ideal import Remedy, ReplayedJob, replay
     from tracekit.analyzers.ranks.job import analyze_ranks
+    from tracekit.analyzers.ranks.operations import is_operations, read_operations
     from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
     from tracekit.analyzers.ranks.stragglers import LEAST_COST
     from tracekit.analyzers.ranks.summary import RankSummary, summarize

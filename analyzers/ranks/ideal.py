@@ -5,15 +5,14 @@ transfer begins when the last of its workers is ready. The slowdown is the time 
 durations divided by that with the ideal ones: of the job, or of a part that alone keeps its recorded durations.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import InputError
-from tracekit.analyzers.ranks.operations import BACKWARD, COMPUTE, FORWARD, KINDS, PASSED, Operations
-from tracekit.analyzers.ranks.replay import Schedule, meetings, scheduled
+from tracekit.analyzers.ranks.operations import BACKWARD, COMPUTED, FORWARD, KINDS, Operations
+from tracekit.analyzers.ranks.schedule import Schedule, ideal_durations, meetings, own_durations, scheduled
 from tracekit.analyzers.ranks.tables import REPLAYED_PARTS, REPLAYED_STEPS, REPLAYED_WORKERS
 from tracekit.analyzers.trace import problems
 
@@ -82,7 +81,8 @@ class _Replay:
         """Return the time of each step (rows) for each replay (columns) in which only the rows `kept` keep their own
         durations."""
         return np.concatenate(
-            [self._ended(kept[at : at + _AT_ONCE]) for at in range(0, len(kept), _AT_ONCE)] or [np.zeros((0, 0))], axis=1
+            [self._ended(kept[at : at + _AT_ONCE]) for at in range(0, len(kept), _AT_ONCE)] or [np.zeros((0, 0))],
+            axis=1,
         )
 
     def _ended(self, kept: list[Rows]) -> Floats:
@@ -143,52 +143,15 @@ def _prepared(operations: Operations) -> tuple[_Replay, pd.DataFrame]:
     schedule = scheduled(operations, meeting)
     circular = np.unique(operations.table["step"].to_numpy()[schedule.contradictory])
     if len(circular):
-        operations = _of_steps(operations, np.setdiff1d(np.arange(len(operations.steps)), circular))
+        operations = operations.of_steps(np.setdiff1d(np.arange(len(operations.steps)), circular))
         meeting = meetings(operations)
         schedule = scheduled(operations, meeting)
-    own, unpaired = _durations(operations, meeting)
+    own, unpaired = own_durations(operations, meeting)
     rows = [
         problems.problem("operations-circular", len(circular)),
         problems.problem("operations-unpaired", unpaired),
     ]
-    return _Replay(operations, schedule, own, _ideal(operations, own)), problems.table(rows)
-
-
-def _of_steps(operations: Operations, chosen: npt.NDArray[np.int64]) -> Operations:
-    if not len(chosen):
-        why = "In every step, operations would wait for each other in a circle."
-        raise InputError("The operations cannot be replayed.", why, "Check the numbers (seq_id) of the operations.")
-    number = np.full(len(operations.steps), -1)
-    number[chosen] = np.arange(len(chosen))
-    step = number[operations.table["step"].to_numpy()]
-    table = operations.table.assign(step=step)[step >= 0].reset_index(drop=True)
-    return replace(operations, table=table, steps=operations.steps[chosen])
-
-
-def _durations(operations: Operations, meeting: npt.NDArray[np.int64]) -> tuple[Floats, int]:
-    """Return the durations without waiting for other workers, and the number of transfers between stages that lack the
-    other side, which take the median."""
-    table = operations.table
-    last = table["start"].groupby(meeting).transform("max").to_numpy()
-    own = np.maximum(table["end"].to_numpy() - last, 0.0)
-    alone = operations.of(*PASSED) & (np.bincount(meeting)[meeting] < 2)
-    for kind in PASSED:
-        mine = operations.of(kind)
-        own[mine & alone] = np.median(own[mine & ~alone]) if (mine & ~alone).any() else 0.0
-    return own, int(alone.sum())
-
-
-def _ideal(operations: Operations, own: Floats) -> Floats:
-    ideal = np.zeros(len(own))
-    for kind in KINDS:
-        mine = operations.of(kind)
-        if mine.any():
-            ideal[mine] = own[mine].mean() if kind in COMPUTED else np.median(own[mine])
-    return ideal
-
-
-COMPUTED = tuple(kind for kind in COMPUTE if kind != "optimizer-clip-main-grad")
-"""Clipping waits for the norm of all gradients, so it is a collective."""
+    return _Replay(operations, schedule, own, ideal_durations(operations, own)), problems.table(rows)
 
 
 def _sampled(whole: _Replay) -> _Replay:
@@ -201,7 +164,7 @@ def _sampled(whole: _Replay) -> _Replay:
         return whole
     chosen = np.unique(np.linspace(0, steps - 1, most).astype(np.int64))
     kept = np.isin(whole.operations.table["step"].to_numpy(), chosen)
-    operations = _of_steps(whole.operations, chosen)
+    operations = whole.operations.of_steps(chosen)
     return _Replay(operations, scheduled(operations, meetings(operations)), whole.own[kept], whole.ideal[kept])
 
 
@@ -259,7 +222,7 @@ def _remedies(part: _Replay, parts: pd.DataFrame, workers: pd.DataFrame) -> tupl
     of_stage = part.operations.workers["stage"].to_numpy()[worker] == stage
     everything = np.ones(len(worker), dtype=bool)
     sets = [everything, ~everything, ~slow, *([~of_stage] if len(stages) > 1 else [])]
-    now, ideal, *mended = part.steps_ns(sets).mean(axis=0)
+    now, ideal, *mended = part.steps_ns(sets).mean(axis=0).tolist()
     least = 1 + _AS_SLOW * (workers["slowdown"].iloc[0] - 1)
     named = [
         ("workers", -1, workers["slowest"] & (workers["slowdown"] >= least)),

@@ -4,7 +4,7 @@ A worker is a rank of the data-parallel group and a stage of the pipeline. The f
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +27,8 @@ _LARGEST_NUMBER = 2**31
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 CLIP, OPTIMIZER = "optimizer-clip-main-grad", "optimizer"
 COMPUTE = (FORWARD, BACKWARD, CLIP, OPTIMIZER, "gc")
-PASSED = {"forward-send": 0, "forward-recv": 1, "backward-send": 0, "backward-recv": -1}
-"""Operations between stages, with the distance from the receiving stage back to the sending one."""
+PASSED = {"forward-send": 0, "forward-recv": -1, "backward-send": 0, "backward-recv": 1}
+"""Operations between stages, with the distance from their stage to the one that sends."""
 GATHERS = ("params-all-gather",)
 REDUCTIONS = (
     "layernorm-grads-all-reduce",
@@ -36,6 +36,8 @@ REDUCTIONS = (
     "separate-grads-all-reduce",
     "grads-reduce-scatter",
 )
+COMPUTED = tuple(kind for kind in COMPUTE if kind != CLIP)
+"""Clipping waits for the norm of all gradients: it is in the order of computation, and a collective."""
 KINDS = (*COMPUTE, *PASSED, *GATHERS, *REDUCTIONS)
 
 
@@ -44,8 +46,8 @@ class Operations:
     """The operations of a job, ordered by worker, step and start, and what was wrong with the file."""
 
     table: pd.DataFrame
-    """worker, step and kind as positions in `workers`, `steps` and KINDS; start and end in ns; seq_id among those of its
-    kind in the step; mc and gmc: chunk of the worker and of the model; -1: none."""
+    """worker, step and kind as positions in `workers`, `steps` and KINDS; start and end in ns; seq_id among those of
+    its kind in the step; mc and gmc: chunk of the worker and of the model; -1: none."""
     workers: pd.DataFrame
     """dp_rank, stage and rank of each worker, and its place among those that share the first two (peer)."""
     steps: Ints
@@ -54,6 +56,17 @@ class Operations:
     def of(self, *kinds: str) -> npt.NDArray[np.bool_]:
         """Return which rows are of these kinds."""
         return np.isin(self.table["kind"].to_numpy(), [KINDS.index(kind) for kind in kinds])
+
+    def of_steps(self, chosen: Ints) -> "Operations":
+        """Return the operations of the steps at these positions. Raises InputError if there are none."""
+        if not len(chosen):
+            why = "In every step, operations would wait for each other in a circle."
+            raise InputError("The operations cannot be replayed.", why, "Check their numbers (seq_id).")
+        number = np.full(len(self.steps), -1)
+        number[chosen] = np.arange(len(chosen))
+        step = number[self.table["step"].to_numpy()]
+        table = self.table.assign(step=step)[step >= 0].reset_index(drop=True)
+        return replace(self, table=table, steps=self.steps[chosen])
 
 
 def is_operations(path: Path) -> bool:
@@ -159,7 +172,9 @@ def _numbered(rows: pd.DataFrame, places: list[str], notes: pd.DataFrame) -> Ope
     numbers = {name: rows[name].to_numpy(np.int64) if name in rows else -1 for name in ("seq_id", "mc", "gmc")}
     kind = pd.Categorical(rows["optype"], categories=KINDS).codes.astype(np.int64)
     end = start + rows["duration"].to_numpy() * 1e9
-    table = pd.DataFrame({"worker": worker.to_numpy(), "step": step, "kind": kind, "start": start, "end": end, **numbers})
+    table = pd.DataFrame(
+        {"worker": worker.to_numpy(), "step": step, "kind": kind, "start": start, "end": end, **numbers}
+    )
     table = table.sort_values(["worker", "step", "start", "end"], ignore_index=True)
     kinds = [table[name] for name in ("worker", "step", "kind")]
     counted = table.groupby(kinds).cumcount()

@@ -216,8 +216,8 @@ ANALYZING = (
         "replay-unlike",
         "warning",
         "The replay without stragglers removed takes {detail} of the recorded time.",
-        "Most of a step is outside the recorded operations, or their order is not known to tracekit: trust the order of "
-        "the workers, not the slowdown.",
+        "Most of a step is outside the recorded operations, or their order is not known to tracekit: trust the order "
+        "of the workers, not the slowdown.",
     ),
     Kind(
         "collective-missing",

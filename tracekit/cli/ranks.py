@@ -8,6 +8,8 @@ from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
 from tracekit.cli._reading import Reading
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tracekit.analyzers.ranks import Job
     from tracekit.jobs import RankFiles
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 @stdout_format("text", "json", "csv")
 @click.option(
     "--table",
-    type=click.Choice(["ranks", "by_step", "collectives", "groups", "problems"]),
+    type=click.Choice(["ranks", "by_step", "collectives", "groups", "parts", "problems"]),
     default="ranks",
     show_default=True,
     help="The table to write as csv.",
@@ -53,11 +55,12 @@ def command(
     """Find the rank that delays a distributed job, why, what it costs, and what fixing it gains.
 
     TRACES is a folder with one trace per rank (or one run folder per rank), a pattern in quotes, a URL, or the files.
-    Collectives are matched across ranks, and clocks are aligned on their ends.
+    Collectives are matched across ranks, and clocks are aligned on their ends. A Parquet file of a training job's
+    operations (dp_rank, stage, step, optype, start_ts, duration) is replayed with ideal durations instead.
 
     Example: tracekit ranks traces/ -o job/
     """
-    from tracekit.jobs import TABLE, check_file, check_outputs, ranks_and_files, write_outputs
+    from tracekit.jobs import TABLE, check_file, check_outputs, operations_file, ranks_and_files, write_outputs
 
     folder = output.path if output and output.form == "folder" else None
     form = form_of(None if folder else output, form)
@@ -68,6 +71,11 @@ def command(
         check_file(*output, where, force)
     if workers and cluster:
         raise click.UsageError("Either --workers or --cluster reads the traces.")
+    if operations := operations_file(where):
+        if against or cluster:
+            raise click.UsageError("--against and --cluster are for traces of ranks, not for operations.")
+        _replay(operations, output, form, table, where, force)
+        return
     reading: dict[str, Any] = {"workers": workers, "cluster": cluster, "use_cache": not no_cache}
     answer = ranks_and_files(where, **reading)
     other = ranks_and_files(against, **reading).job if against else None
@@ -94,6 +102,29 @@ def _write(
         text = _rendered(answer.job, other, output.form, table, colour=False)
         write_text(output.path, text, output.form, "ranks", marked(where), force)
     click.echo(f"Wrote {output.path}", err=True)
+
+
+def _replay(
+    operations: "Path", output: Output | None, form: str, table: str, where: str | list[str], force: bool
+) -> None:
+    from tracekit.analyzers.ranks import read_operations, replay
+    from tracekit.jobs import marked, write_replayed
+    from tracekit.reports.ranks import replayed
+    from tracekit.reports.words import write_atomically, write_text
+
+    job = replay(read_operations(operations))
+    if not output or output.form == "folder":
+        click.echo(replayed.rendered(job, form, table), nl=False)
+    if output and output.form == "folder":
+        written = write_replayed(job, output.path, where)
+        click.echo(f"Wrote {', '.join(written)} into {output.path}/", err=True)
+    elif output:
+        if output.form == "html":
+            write_atomically(output.path, replayed.render(job, marked(where)))
+        else:
+            text = replayed.rendered(job, output.form, table, colour=False)
+            write_text(output.path, text, output.form, "ranks", marked(where), force)
+        click.echo(f"Wrote {output.path}", err=True)
 
 
 def _rendered(job: "Job", other: "Job | None", form: str, table: str, colour: bool | None = None) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
         ranks,
         ranks_and_files,
         write_outputs,
+        write_replayed,
     )
-    from tracekit.jobs.sources import is_job
+    from tracekit.jobs.sources import is_job, operations_file
 else:
     __getattr__ = lazily(__name__, __file__)

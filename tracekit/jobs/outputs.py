@@ -9,12 +9,21 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tracekit.analyzers.core import InputError, progressed
-from tracekit.analyzers.ranks import Job, RankSummary, analyze_ranks, copies, foreign
+from tracekit.analyzers.ranks import (
+    Job,
+    RankSummary,
+    ReplayedJob,
+    analyze_ranks,
+    copies,
+    foreign,
+    read_operations,
+    replay,
+)
 from tracekit.analyzers.trace import is_url, problems
-from tracekit.jobs.sources import rank_files, rank_numbers
+from tracekit.jobs.sources import operations_file, rank_files, rank_numbers
 from tracekit.jobs.summaries import summaries, summaries_of_cluster
 from tracekit.jobs.summary_worker import Answer
-from tracekit.reports.ranks import export, page
+from tracekit.reports.ranks import export, page, replayed
 from tracekit.reports.viewer import public_copy
 from tracekit.reports.words import (
     check_not_input,
@@ -45,15 +54,17 @@ def ranks(
     workers: int | None = None,
     cluster: str | None = None,
     use_cache: bool = True,
-) -> Job:
+) -> Job | ReplayedJob:
     """Analyze the traces of a job's ranks together: which rank delays it, why, what that costs, and what fixing it
-    gains.
+    gains. A file of the operations of a job, by worker and micro-batch, is replayed with ideal durations.
 
     `where` is a folder with one trace per rank (or one run folder per rank), a pattern, a URL, or a list of these
     files. `workers` processes read the traces, by default one per core; with `cluster`, the workers of a Dask cluster
     do, which is local:N or the address of a scheduler. Summaries come from the cache, if `use_cache`. A trace that
     cannot be read is a row of `problems`. Raises TracekitError when fewer than two can.
     """
+    if operations := operations_file(where):
+        return replay(read_operations(operations))
     return ranks_and_files(where, workers=workers, cluster=cluster, use_cache=use_cache).job
 
 
@@ -153,6 +164,13 @@ def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
     if not copied:
         (folder / TRACES).unlink()
     return [PAGE, DATA, *([TABLE] if table is not None else []), *([TRACES] if copied else [])]
+
+
+def write_replayed(job: ReplayedJob, folder: Path, where: Where) -> list[str]:
+    """Write the outputs of replayed operations into the folder. Returns their names."""
+    write_atomically(folder / PAGE, replayed.render(job, marked(where)))
+    write_atomically(folder / DATA, replayed.to_json(job))
+    return [PAGE, DATA]
 
 
 def links_to_reports(answer: RankFiles, folder: Path) -> dict[int, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.core import InputError, MissingPackageError, installing
+from tracekit.analyzers.ranks import is_operations
 from tracekit.analyzers.trace import RUN_TRACE, is_url, shown
 
 _TRACE = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z|\.(?:sqlite|nsys-rep)\Z")
@@ -34,6 +35,31 @@ def rank_files(where: str | Path | Sequence[str | Path]) -> list[str]:
         else "No file or folder has this name.",
         "Name a folder with one trace per rank, or a pattern in quotes.",
     )
+
+
+def operations_file(where: str | Path | Sequence[str | Path]) -> Path | None:
+    """Return the file of operations that is meant, or that is the only one in a folder; None if there is none.
+
+    Raises InputError if a folder holds several.
+    """
+    if not isinstance(where, str | Path) or is_url(str(where)):
+        return None
+    folder = Path(where)
+    files = sorted(folder.iterdir()) if folder.is_dir() else [Path(each) for each in _local(str(where))]
+    found = [path for path in files if path.is_file() and not _is_trace(path.name) and _holds_operations(path)]
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found[:3])
+        raise InputError(
+            f"{folder} holds the operations of {len(found):,} jobs.", f"They are {names}.", "Name one file."
+        )
+    return found[0] if found else None
+
+
+def _holds_operations(path: Path) -> bool:
+    try:
+        return is_operations(path)
+    except OSError:
+        return False
 
 
 def is_job(where: str) -> bool:

@@ -2,11 +2,12 @@
 
 Operations that belong together (a send and its receive, the members of a collective) start when the last of them is
 ready. A worker computes in the recorded order; each kind of send and receive, the gathers of weights and the reductions
-of gradients are streams of their own. A computation needs what it receives, a send needs what it sends, the gathers of
-weights come before the computation that needs them, and the reductions of gradients after the last recorded before them.
+of gradients are streams of their own. A computation needs what it receives, and a send needs what it sends. Gathers of
+weights come before the next computation, reductions of gradients after the last one that had ended when they started.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from tracekit.analyzers.ranks.operations import (
     BACKWARD,
     CLIP,
     COMPUTE,
+    COMPUTED,
     FORWARD,
     GATHERS,
     KINDS,
@@ -49,12 +51,34 @@ def meetings(operations: Operations) -> Ints:
         for name in _MEETS.get(kind, ("dp_rank", "stage", "peer") if kind in PASSED else ("stage", "peer")):
             key.loc[mine, name] = places.loc[mine, name]
     stages = int(operations.workers["stage"].max()) + 1
-    for kind, back in PASSED.items():
+    for kind, sender in PASSED.items():
         mine = operations.of(kind)
-        sender = -1 if kind == "forward-recv" else 1 if kind == "backward-recv" else 0
         key.loc[mine, "stage"] = (places.loc[mine, "stage"] + sender) % stages
         key.loc[mine, "kind"] = KINDS.index(kind.replace("recv", "send"))
     return key.groupby(list(key.columns), sort=False).ngroup().to_numpy(np.int64)
+
+
+def own_durations(operations: Operations, meeting: npt.NDArray[np.int64]) -> tuple[Floats, int]:
+    """Return the durations without waiting for other workers, and the number of transfers between stages that lack the
+    other side, which take the median."""
+    table = operations.table
+    last = table["start"].groupby(meeting).transform("max").to_numpy()
+    own = np.maximum(table["end"].to_numpy() - last, 0.0)
+    alone = operations.of(*PASSED) & (np.bincount(meeting)[meeting] < 2)
+    for kind in PASSED:
+        mine = operations.of(kind)
+        own[mine & alone] = np.median(own[mine & ~alone]) if (mine & ~alone).any() else 0.0
+    return own, int(alone.sum())
+
+
+def ideal_durations(operations: Operations, own: Floats) -> Floats:
+    """Return the mean of each type of computation, and the median of each other type."""
+    ideal = np.zeros(len(own))
+    for kind in KINDS:
+        mine = operations.of(kind)
+        if mine.any():
+            ideal[mine] = own[mine].mean() if kind in COMPUTED else np.median(own[mine])
+    return ideal
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +112,7 @@ def scheduled(operations: Operations, meeting: Ints) -> Schedule:
     order = np.flatnonzero(kept)[np.lexsort((waiting[kept], level[waiting[kept]]))]
     before, waiting = before[order], waiting[order]
     at = np.searchsorted(level[waiting], np.arange(1, level.max() + 2))
-    parts = [slice(*each) for each in zip(at[:-1], at[1:], strict=True)]
+    parts = [slice(*each) for each in pairwise(at)]
     firsts = [np.flatnonzero(np.diff(waiting[part], prepend=-1)) for part in parts]
     waits = [waiting[part][first] for part, first in zip(parts, firsts, strict=True)]
     return Schedule(meeting, [before[part] for part in parts], firsts, waits, level[meeting] < 0)
