@@ -23,8 +23,9 @@ _SLOWEST = 0.03
 """Fraction of the workers that are replaced together."""
 _AS_SLOW = 0.5
 """A worker of these is named if its slowdown, less 1, is at least this fraction of the slowest worker's."""
-_AT_ONCE = 8
-_MOST_REPLAYED = 600_000_000
+_CELLS = 16_000_000
+"""Durations that are replayed at once."""
+_MOST_REPLAYED = 300_000_000
 """Most operations that are replayed to attribute the slowdown; of a larger job, evenly spaced steps are."""
 _LEAST_SHARE = 0.9
 """A replay of less than this share of the recorded time, or as much above it, is a problem."""
@@ -80,10 +81,8 @@ class _Replay:
     def steps_ns(self, kept: list[Rows]) -> Floats:
         """Return the time of each step (rows) for each replay (columns) in which only the rows `kept` keep their own
         durations."""
-        return np.concatenate(
-            [self._ended(kept[at : at + _AT_ONCE]) for at in range(0, len(kept), _AT_ONCE)] or [np.zeros((0, 0))],
-            axis=1,
-        )
+        once = max(1, _CELLS // len(self.own))
+        return np.concatenate([self._ended(kept[at : at + once]) for at in range(0, len(kept), once)], axis=1)
 
     def _ended(self, kept: list[Rows]) -> Floats:
         duration = np.where(np.stack(kept, axis=1), self.own[:, None], self.ideal[:, None])

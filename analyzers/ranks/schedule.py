@@ -39,23 +39,24 @@ _MEETS = {"embedding-grads-all-reduce": ("dp_rank",), "layernorm-grads-all-reduc
 
 def meetings(operations: Operations) -> Ints:
     """Return for each operation the number of those that start together."""
-    table = operations.table
-    places = operations.workers.iloc[table["worker"].to_numpy()].reset_index(drop=True)
-    key = pd.DataFrame({"kind": table["kind"], "step": table["step"], "seq": table["seq_id"], "chunk": -1})
-    key = key.assign(dp_rank=-1, stage=-1, peer=-1, row=-1)
-    meet = (CLIP, *PASSED, *GATHERS, *REDUCTIONS)
-    alone = ~operations.of(*meet)
-    key.loc[alone, "row"] = np.flatnonzero(alone)
-    for kind in meet:
-        mine = operations.of(kind)
-        for name in _MEETS.get(kind, ("dp_rank", "stage", "peer") if kind in PASSED else ("stage", "peer")):
-            key.loc[mine, name] = places.loc[mine, name]
-    stages = int(operations.workers["stage"].max()) + 1
-    for kind, sender in PASSED.items():
-        mine = operations.of(kind)
-        key.loc[mine, "stage"] = (places.loc[mine, "stage"] + sender) % stages
-        key.loc[mine, "kind"] = KINDS.index(kind.replace("recv", "send"))
-    return key.groupby(list(key.columns), sort=False).ngroup().to_numpy(np.int64)
+    together = operations.of(CLIP, *PASSED, *GATHERS, *REDUCTIONS)
+    table = operations.table[together]
+    places = operations.workers.iloc[table["worker"].to_numpy()]
+    kind, stages = table["kind"].to_numpy(), int(operations.workers["stage"].max()) + 1
+    key = {"kind": kind.copy(), "step": table["step"].to_numpy(), "number": table["seq_id"].to_numpy()}
+    key |= {name: places[name].to_numpy(copy=True) for name in ("dp_rank", "stage", "peer")}
+    for name in (CLIP, *GATHERS, *REDUCTIONS):
+        mine = kind == KINDS.index(name)
+        for place in {"dp_rank", "stage", "peer"} - set(_MEETS.get(name, ("stage", "peer"))):
+            key[place][mine] = -1
+    for name, sender in PASSED.items():
+        mine = kind == KINDS.index(name)
+        key["stage"][mine] = (key["stage"][mine] + sender) % stages
+        key["kind"][mine] = KINDS.index(name.replace("recv", "send"))
+    meeting = np.arange(len(together))
+    numbers = pd.DataFrame(key).groupby(list(key), sort=False).ngroup().to_numpy(np.int64)
+    meeting[together] = np.flatnonzero(together)[: numbers.max(initial=-1) + 1][numbers]
+    return np.unique(meeting, return_inverse=True)[1]
 
 
 def own_durations(operations: Operations, meeting: npt.NDArray[np.int64]) -> tuple[Floats, int]:
