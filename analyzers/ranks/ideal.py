@@ -229,7 +229,10 @@ def _remedies(part: _Replay, parts: pd.DataFrame, workers: pd.DataFrame) -> tupl
     ]
     remedies = [
         Remedy(
-            *what, tuple(np.flatnonzero(who).tolist()), (now - then) / (now - ideal) if now > ideal else 0.0, now / then
+            *what,
+            tuple(np.flatnonzero(who).tolist()),
+            (now - then) / (now - ideal) if now > ideal else 0.0,
+            now / max(then, 1.0),
         )
         for (*what, who), then in zip(named, mended, strict=False)
     ]

@@ -149,6 +149,12 @@ def test_optional_columns_may_be_missing(tmp_path):
     assert set(job.workers["rank"]) == {-1}
 
 
+def test_operations_without_time_are_no_division_by_zero(tmp_path):
+    table = pipeline(one_forward_one_backward(2, 2), seconds)
+    job = replay_of(table.assign(duration=0.0, start_ts=0.0), tmp_path)
+    assert replayed.to_dict(job)["slowdown"] == 1
+
+
 def test_a_damaged_file_is_an_error(tmp_path):
     path = tmp_path / "operations"
     pipeline(one_forward_one_backward(2, 2), seconds).to_parquet(path, index=False)
