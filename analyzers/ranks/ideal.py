@@ -227,15 +227,10 @@ def _remedies(part: _Replay, parts: pd.DataFrame, workers: pd.DataFrame) -> tupl
         ("workers", -1, workers["slowest"] & (workers["slowdown"] >= least)),
         ("stage", stage, workers["stage"] == stage),
     ]
-    remedies = [
-        Remedy(
-            *what,
-            tuple(np.flatnonzero(who).tolist()),
-            (now - then) / (now - ideal) if now > ideal else 0.0,
-            now / max(then, 1.0),
-        )
-        for (*what, who), then in zip(named, mended, strict=False)
-    ]
+    remedies = []
+    for (of, number, who), then in zip(named, mended, strict=False):
+        recovered = (now - then) / (now - ideal) if now > ideal else 0.0
+        remedies.append(Remedy(of, number, tuple(np.flatnonzero(who).tolist()), recovered, now / max(then, 1.0)))
     return tuple(sorted(remedies, key=lambda each: -each.recovered))
 
 

@@ -6,6 +6,7 @@ A worker is a rank of the data-parallel group and a stage of the pipeline. The f
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,14 +109,14 @@ def _columns(path: Path) -> Columns:
         raise InputError(f"{path.name} cannot be read as operations of a job.", why, "Export it again.") from error
 
 
-def _values(column: "object", name: str) -> npt.NDArray:
+def _values(column: Any, name: str) -> npt.NDArray:
     """Return a column as floats, or the kinds as text."""
     from pyarrow import compute, types
 
     if name != "optype":
         return np.asarray(compute.cast(column, "float64").to_numpy(), dtype=np.float64)
-    coded = column if types.is_dictionary(column.type) else compute.dictionary_encode(column)  # type: ignore[attr-defined]
-    chunks = coded.unify_dictionaries().combine_chunks()  # type: ignore[attr-defined]
+    coded = column if types.is_dictionary(column.type) else compute.dictionary_encode(column)
+    chunks = coded.unify_dictionaries().combine_chunks()
     whole = chunks.chunk(0) if hasattr(chunks, "chunk") else chunks
     names = np.array([*map(str, whole.dictionary.to_pylist()), ""], dtype=object)
     return names[compute.fill_null(whole.indices, len(names) - 1).to_numpy(zero_copy_only=False)]

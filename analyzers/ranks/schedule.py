@@ -8,6 +8,7 @@ weights come before the next computation, reductions of gradients after the last
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -195,7 +196,9 @@ class _Times:
         """Pair each of `earlier` with the first of `later` that starts when it has ended."""
         return self._nearest(earlier, later, self.end, self.start, "forward")
 
-    def _nearest(self, rows: Ints, others: Ints, at: Floats, of: Floats, direction: str) -> Pairs:
+    def _nearest(
+        self, rows: Ints, others: Ints, at: Floats, of: Floats, direction: Literal["backward", "forward"]
+    ) -> Pairs:
         noise = _NOISE_NS if direction == "backward" else -_NOISE_NS
         left = pd.DataFrame({"time": at[rows] + noise, "lane": self.lane[rows], "row": rows}).sort_values("time")
         right = pd.DataFrame({"time": of[others], "lane": self.lane[others], "other": others}).sort_values("time")

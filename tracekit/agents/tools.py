@@ -8,7 +8,7 @@ from tracekit.agents.roots import Roots
 from tracekit.analyzers.core import InputError
 from tracekit.answer import analyze, compare, predict
 from tracekit.check import Configuration, Options, check, configuration, folder_of, names_in, save
-from tracekit.jobs import ranks
+from tracekit.jobs import ranks_and_files
 from tracekit.reports.answer import brief, prediction, row_detail
 from tracekit.reports.check import export as check_export
 from tracekit.reports.compare import export as comparison_export
@@ -52,7 +52,7 @@ class Tools:
     def ranks(self, folder: str) -> Answer:
         """Find the rank that delays a distributed job, why, and what it costs, from a folder with a trace of each
         rank."""
-        return told(ranks_export.to_dict(ranks(self._roots.path(folder), workers=1)))
+        return told(ranks_export.to_dict(ranks_and_files(self._roots.path(folder), workers=1).job))
 
     def sweep(
         self,
