@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from tracekit.cli import main
 
+SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -112,9 +114,10 @@ def test_a_script_that_python_refuses_is_no_bug(text):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
-def test_a_closed_standard_output_is_an_error():
+@pytest.mark.parametrize("verb", ["gpus", f"analyze --no-cache {SAMPLE}"])
+def test_a_closed_standard_output_is_an_error(verb):
     """As in `tracekit gpus >&-`."""
-    command = ["sh", "-c", '"$0" -m tracekit gpus >&-', sys.executable]
+    command = ["sh", "-c", f'"$0" -m tracekit {verb} >&-', sys.executable]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 1
     assert "Standard output is closed." in answer.stderr and "bug" not in answer.stderr

@@ -160,7 +160,9 @@ def spaces(graph: Graph) -> list[int]:
 
 
 def _fusible(graph: Graph) -> list[int]:
-    return [i for i, node in enumerate(graph.nodes) if node.launches and node.forward < 0 and is_fusible(graph, i)]
+    """Return the forward ops that a kernel could contain. They read and write tensors, which a damaged graph lacks."""
+    forward = (i for i, node in enumerate(graph.nodes) if node.launches and node.forward < 0)
+    return [i for i in forward if graph.nodes[i].inputs and graph.nodes[i].outputs and is_fusible(graph, i)]
 
 
 def _fits(graph: Graph, node: int, producer: int, space: list[int]) -> bool:

@@ -89,7 +89,7 @@ def is_residual_layer(graph: Graph, layer: str, names: list[str]) -> bool:
         return False
     first, second = (graph.nodes[node] for node in own)
     inside = [graph.inside.get(f"{layer}.{name}", []) for name in names]
-    if not all(inside):
+    if not all(inside) or not (first.outputs and second.outputs):
         return False
     total = root[first.outputs[0]]
     attended, projected = (_made(graph, part) for part in (inside[1], inside[3]))

@@ -144,6 +144,23 @@ def test_graphs_whose_numbers_refer_to_nothing_are_refused(llama, tmp_path):
     refused(lambda d: d["layers"].clear())
 
 
+@pytest.mark.parametrize("place", [3, 4], ids=["inputs", "outputs"])
+def test_ops_without_tensors_are_in_no_group(llama, place):
+    plain = json.loads(msgspec.json.encode(llama[1]))
+    for i in range(len(plain["nodes"])):
+        document = {**plain, "nodes": [[*each] for each in plain["nodes"]]}
+        document["nodes"][i][place] = []
+        plan(graphs.decode(json.dumps(document).encode()), H100)
+
+
+def test_a_graph_that_becomes_large_is_refused(llama, tmp_path, monkeypatch):
+    data = msgspec.json.encode(llama[1])
+    monkeypatch.setenv("TRACEKIT_LIMIT_DOCUMENT", str(len(data)))
+    (tmp_path / GRAPH).write_bytes(gzip.compress(data + b" " * len(data)))
+    with pytest.raises(InputError, match=r"more than [\d,]+ bytes.*TRACEKIT_LIMIT_DOCUMENT"):
+        graphs.read(tmp_path / GRAPH)
+
+
 def test_mutated_graphs_give_a_plan_or_an_input_error(llama):
     """Numbers are swapped and replaced within their kind, so that most of them still decode."""
     plain = json.loads(msgspec.json.encode(llama[1]))
