@@ -62,6 +62,13 @@ def test_commands_in_the_docs_exist_with_their_options(page):
             assert {word for word in words if word.startswith("-")} <= known, line
 
 
+def test_the_page_of_security_names_tests_that_exist():
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "docs/security.md").read_text())
+    assert len(named) > 15
+    for path, test in named:
+        assert f"def {test or 'test_'}" in (ROOT / path).read_text(), (path, test)
+
+
 def test_every_dependency_is_explained():
     import tomllib
 

@@ -245,8 +245,10 @@ def test_history_with_a_change_of_level(tracekit, folder):
     assert page.count("<circle") == 12
     assert not re.findall(r"(?:src|href)=.?https?:", page)
     assert tracekit("check", "--history", "unknown").exit_code == 2
-    file.write_text(file.read_text() + "broken\n")
-    assert "Line 13 is not an entry of a history" in tracekit("check", "--history", "changing").output
+    sound = file.read_text()
+    for line in ("broken", '{"a":' + "[" * 100_000, before.replace('"latency_us":', '"latency_us":-')):
+        file.write_text(f"{sound}{line}\n")
+        assert "Line 13 is not an entry of a history" in tracekit("check", "--history", "changing").output
 
 
 def test_the_self_test_of_given_runs(tracekit):

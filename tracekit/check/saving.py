@@ -3,13 +3,14 @@
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from tracekit.analyzers.check import Check, HistoryPoint, RunTimes, Values
-from tracekit.analyzers.core import InputError, TracekitError, UnknownNameError, reading
+from tracekit.analyzers.core import InputError, TracekitError, UnknownNameError, limits
 from tracekit.check import baseline_file
 from tracekit.check.baseline_file import names_in, path_of
 from tracekit.check.checking import Options, folder_of
@@ -125,15 +126,17 @@ def read_history(name: str, folder: Path) -> list[HistoryPoint]:
             "Saving a baseline begins one, and checks with --record add to it.",
             f"Begin with: tracekit check RUN --save {name}.",
         )
-    with reading(f"{path} cannot be read.", "Check its permissions."):
-        lines = path.read_bytes().splitlines()
+    return limits.decoded(path, partial(_points, path), "Check its permissions.")
+
+
+def _points(path: Path, data: bytes) -> list[HistoryPoint]:
     points = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
         try:
             points.append(msgspec.json.decode(line, type=HistoryPoint))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except limits.DAMAGE as error:
             why = f"Line {number} is not an entry of a history: {error}."
             raise InputError(f"{path} cannot be read.", why, "Remove that line; the others remain valid.") from error
     return points
