@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.attribute.costing import messages
     from tracekit.analyzers.attribute.counts import source_of
+    from tracekit.analyzers.attribute.done_before import Growth, forward_again, growing_prefix
     from tracekit.analyzers.attribute.gaps import LONG_GAP_NS, Idle, find_gaps
     from tracekit.analyzers.attribute.host_kinds import LOADING, is_collective, is_compiling, is_module, synchronises
     from tracekit.analyzers.attribute.host_spans import median_step, shown_steps
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.items import innermost_segments, work_items
     from tracekit.analyzers.attribute.kernel_names import (
         changes_layout,
+        in_doubles,
         is_communication,
         is_copy_to_host,
         is_unaligned,

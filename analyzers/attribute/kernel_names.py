@@ -31,6 +31,11 @@ _MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implic
 _FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|(?:gemv|engine|winograd)\w*<float|Cijk_\w+?_SB_", re.IGNORECASE)
 _16_BITS = re.compile(r"bf16|bfloat16|half|[hf]16|h884|h1688|hmma", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
+_DOUBLES = re.compile(
+    r"<double\b|\blambda\(double\b|(?<![a-z])[dz]gem[mv]|gemv\w*<[^>]*\bdouble\b|f64f64|dmma|d884|Cijk_\w+?_DB_",
+    re.IGNORECASE,
+)
+"""A double among a kernel's arguments is a number, such as a learning rate."""
 _UNALIGNED = re.compile(r"tensorop\w*_align[12](?:\D|$)")
 _TILE = re.compile(r"(?:nvjet|gemm|_MT)\w*?(\d+)x(\d+)")
 _VECTOR = re.compile(r"gemv")
@@ -56,6 +61,16 @@ def is_helper(names: pd.Series) -> npt.NDArray[np.bool_]:
     They are transposes, layout conversions, copies, fills, split-K reductions, and the set-up of workspaces.
     """
     return (matching(names, _HELPER) & ~matching(names, _MULTIPLIES)) | matching(names, _BESIDE)
+
+
+def may_multiply(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels are GEMMs, convolutions or attention, by their names."""
+    return matching(names, _MULTIPLIES)
+
+
+def in_doubles(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels compute with 64-bit numbers, by their names."""
+    return matching(names, _DOUBLES)
 
 
 def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:

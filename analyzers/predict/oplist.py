@@ -15,6 +15,8 @@ from tracekit.analyzers.attribute import (
     Covered,
     blocked_launches,
     changes_layout,
+    forward_again,
+    in_doubles,
     is_compiling,
     is_unaligned,
     launching,
@@ -23,6 +25,7 @@ from tracekit.analyzers.attribute import (
     narrower_tile_side,
     parameter_count,
     price,
+    source_of,
     take,
     usual_ns,
     whole_steps,
@@ -122,7 +125,8 @@ def _grouped(
         multiplies_in=pd.Series(_multiplies_in(work, first)),
         unaligned=pd.Series(unaligned),
         tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
-        layout_share=pd.Series(_layout_shares(work, first)),
+        layout_share=pd.Series(_shares(work, first, changes_layout(work.name))),
+        doubles=pd.Series(_shares(work, first, in_doubles(work.name))),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
 
@@ -147,6 +151,8 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
         "compiling": _while_compiling(trace.host, head.launch.to_numpy()),
         "blocks": trace.device.blocks.to_numpy()[head.index],
         "launched_ns": launched_ns,
+        "again": _forward_again(trace.host, head.launch.to_numpy()),
+        "place": _places(trace.host, head.launch.to_numpy()),
     }
     return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
 
@@ -165,11 +171,10 @@ def _multiplies_in(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDAr
     return np.select([tf32, fp32], ["tf32", "fp32"], "").astype(object)
 
 
-def _layout_shares(work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the fraction of each op's device time in kernels that change the layout of images."""
+def _shares(work: pd.DataFrame, first: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return the fraction of each op's device time in the chosen work."""
     busy = work.busy_ns.to_numpy(dtype=float)
-    copying = np.add.reduceat(np.where(changes_layout(work.name), busy, 0.0), first)
-    return copying / np.maximum(np.add.reduceat(busy, first), 1.0)
+    return np.add.reduceat(np.where(chosen, busy, 0.0), first) / np.maximum(np.add.reduceat(busy, first), 1.0)
 
 
 def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -177,6 +182,18 @@ def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.N
     start = host.start_ns.to_numpy()
     spans = Covered(start[rows], start[rows] + host.duration_ns.to_numpy()[rows])
     return spans.at(take(start, launch))
+
+
+def _forward_again(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    return forward_again(host).at(take(host.start_ns.to_numpy(), launch))
+
+
+def _places(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """Return the file and line of the function outside torch that made each launch; "" if it is not recorded."""
+    known = launch >= 0
+    places = np.full(len(launch), "", dtype=object)
+    places[known] = source_of(host, launch[known].astype(np.int64))[1]
+    return places
 
 
 def _words(

@@ -41,6 +41,12 @@ class Recorded:
     """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
     layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
+    doubles: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the op's kernel time in kernels that compute with 64-bit numbers, by their names."""
+    again: pd.Series = field(default_factory=lambda: _nothing(bool))
+    """Whether the op is one of the forward pass that the backward pass runs again."""
+    place: pd.Series = field(default_factory=_nothing)
+    """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
     until_wait: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the host time between the op's launch and the next that precedes the wait for the device."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
@@ -64,6 +70,15 @@ class Recorded:
 
     def layout_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _of(ops, self.layout_share, 0.0)
+
+    def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
+        return _of(ops, self.doubles, 0.0)
+
+    def run_again(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        return _of(ops, self.again, False)
+
+    def places(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _of(ops, self.place, "")
 
     def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.attribute import Growth, growing_prefix
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.fuse import Timed
@@ -86,6 +87,10 @@ class Baseline:
     """Returns the graph of the step that capture kept; None: no graph was kept."""
     timed_kernels: Timed = field(default_factory=dict)
     """Written kernels of the step that were timed on its GPU."""
+    frees: int = 0
+    """Number of calls in a step by which the driver frees device memory."""
+    growth: Growth | None = None
+    """How the passes of the run grow by one token each, without a KV cache; None: they do not."""
     entry_ns: float = 0.0
     """Host time before the first launch that calls compiled code. It counts as launching."""
 
@@ -230,6 +235,8 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         overlaps=step.overlaps,
         entry_ns=min(step.entry_ns, float(ops.host_ns[0])),
         batch_by_shapes=batch_by_shapes(trace.host),
+        frees=step.frees,
+        growth=growing_prefix(trace.host, trace.device),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
         fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
         overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),

@@ -17,6 +17,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
 
 _WAITS_FOR_ALL = re.compile(r"DeviceSynchronize")
+_FREES = re.compile(r"^(?:cuda|hip)Free$|^(?:cu|hip)MemFree(?:_v2)?$|^(?:cu|hip)Mem(?:Unmap|Release)$")
 _REGION = re.compile(f"^{COMPILED_REGION}")
 
 
@@ -58,6 +59,8 @@ class TracedStep(msgspec.Struct, frozen=True):
     idle_casts: tuple[int, ...]
     """Number of elements of each tensor that was cast to fp32 although it was in fp32 already, by its recorded
     shape."""
+    frees: int = 0
+    """Number of calls by which the driver frees device memory; PyTorch's allocator makes none unless it is asked to."""
     entry_ns: int = 0
     """Host time from entering compiled code to its first launch, if that is the step's first launch."""
 
@@ -95,6 +98,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
         graphs=graph_use(host),
         decisions=decisions(host),
         idle_casts=idle_casts(host),
+        frees=int(((host.category == "runtime").to_numpy() & matching(host.name, _FREES)).sum()),
         entry_ns=entry,
     )
 

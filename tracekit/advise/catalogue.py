@@ -1,4 +1,4 @@
-"""The optimizations that tracekit knows, one file each, and their names."""
+"""The optimizations that tracekit knows, one file each or a kind of waste, and their names."""
 
 from collections.abc import Iterable, Iterator
 
@@ -31,6 +31,7 @@ from tracekit.advise.optimizations.sdpa import SDPA
 from tracekit.advise.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.advise.optimizations.static_cache import StaticCache
 from tracekit.advise.optimizations.weight_only import Int4WeightOnly
+from tracekit.advise.waste.catalogue import WASTE
 from tracekit.analyzers.core import InputError, UnknownNameError, left_out, plugged
 from tracekit.analyzers.cost import nearest
 from tracekit.analyzers.predict import Baseline
@@ -70,6 +71,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     DataLoading(),
     Preprocessing(),
     Recompiling(),
+    *WASTE,
     AvoidSyncs(),
     OffloadOverlap(),
     PinnedCopies(),
@@ -100,8 +102,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     PagedKV(),
     *plugins(),
 )
-"""Optimizations in the order in which they are applied together, independent of how they are named: host work, copies
-and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, weight formats,
+"""Optimizations in the order in which they are applied together, independent of how they are named: host work, waste,
+copies and communication around the model, dtypes, layouts, attention and its cache, the rows of a step, weight formats,
 fusion, compilation, graph capture, the changes around a decoding step, and last those of
 installed packages."""
 

@@ -7,12 +7,11 @@ import numpy as np
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.copies import is_long
-from tracekit.advise.optimizations.host_work import NOTABLE, named_causes
+from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.analyzers.predict import FIXED, Baseline, HostTail, OpList, Outcome, Rows, by_values, changed, which
 from tracekit.analyzers.results import Costs, Statements, of_step, say
 from tracekit.apply import Subject
 
-_WAITS = ("allocation",)
 _WORK_BESIDE = 0.05
 """Fraction of a step from which other host work would be hidden by the GPU's."""
 _BRANCH = "aten::is_nonzero"
@@ -21,8 +20,6 @@ _ROWS = "aten::nonzero"
 _BY_MASK = re.compile(r"^aten::(?:_?index(?:_put)?(?:_impl)?_?|_unsafe_index(?:_put)?)$")
 """Calls that turn a mask into the numbers of rows first."""
 _TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
-ALLOCATING = {"worst": 0.2, "expected": 0.0, "best": 0.0}
-"""Fraction of the allocation time that remains without empty_cache()."""
 
 
 class AvoidSyncs(Optimization):
@@ -31,12 +28,11 @@ class AvoidSyncs(Optimization):
     Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end,
     the last one disappears, too. Where Python branches on a truth value (`if done.any():`), the ops that only
     compute it disappear as well, and so do the ops that find the rows of a mask (`x[mask]`), except at the low end.
-    Shapes no longer depend on values. The time of allocating and freeing disappears, except for a fifth at the low
-    end. If each step of a script that trains, or works on the host, ends in a wait that reads nothing back
-    (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and stay: see
-    `pinned-copies`. `compile` counts a graph break at each value that is read back.
+    Shapes no longer depend on values. If each step of a script that trains, or works on the host, ends in a wait that
+    reads nothing back (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and
+    stay: see `pinned-copies`. `compile` counts a graph break at each value that is read back.
 
-    *Refused* if the host does not wait within the step, and allocates next to nothing.
+    *Refused* if the host does not wait within the step.
     """
 
     id = "avoid-syncs"
@@ -46,12 +42,8 @@ class AvoidSyncs(Optimization):
     caveats = ("Values that decide what is done next have to be read; check them every so many steps.",)
 
     def objection(self, base: Baseline) -> str | None:
-        allocates = base.outside.total(_WAITS) > NOTABLE * base.unprofiled_ns
-        return (
-            None
-            if _avoidable(base).any() or _ends_in_wait(base) or allocates
-            else "The host does not wait within a step."
-        )
+        waits = _avoidable(base).any() or _ends_in_wait(base)
+        return None if waits else "The host does not wait within a step."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
@@ -69,23 +61,19 @@ class AvoidSyncs(Optimization):
         after = super().applied(base, outcome)
         if base.tail and _ends_in_wait(base):
             host_ns = base.tail.before_ns + base.tail.after_ns
-            after = replace(after, overlaps=True, tail=HostTail(before_ns=host_ns))
-        return replace(after, outside=after.outside.scaled(ALLOCATING[outcome], _WAITS))
+            return replace(after, overlaps=True, tail=HostTail(before_ns=host_ns))
+        return after
 
     def reason(self, base: Baseline) -> Statements:
         waits = int(_avoidable(base).sum()) + _ends_in_wait(base)
-        if not waits:
-            return (say("avoid-allocation", of_step("time", "outside_ns", base.outside_ns(_WAITS))),)
         return (say("avoid-syncs", of_step("waits", "launches", waits)),)
 
     def evidence(self, base: Baseline) -> Statements:
-        return named_causes(base, ("sync", *_WAITS))
+        return named_causes(base, ("sync",))
 
     def how_to(self, base: Baseline) -> str:
         if _ends_in_wait(base) and not _avoidable(base).any():
             return "# no torch.cuda.synchronize() in the loop: time many steps together, or with torch.cuda.Event"
-        if not _avoidable(base).any():
-            return "# no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         if by_values(base.ops).any():
             return (
                 "rows = weights.topk(most).indices  # a fixed number, in place of torch.where or nonzero\n"

@@ -1,0 +1,148 @@
+"""Finds work that a run has done before: forward ops inside the backward pass, and passes over a growing prefix."""
+
+import re
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribute.intervals import Covered
+from tracekit.analyzers.attribute.kernel_names import is_helper, matching, may_multiply
+from tracekit.analyzers.attribute.nesting import Nest, nearest
+from tracekit.analyzers.trace import recorded_dims
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_ENGINE = re.compile(r"autograd::engine::evaluate_function")
+_FORWARD = {
+    "product": re.compile(r"^aten::(?:linear|addmm|conv[123]d|convolution)$"),
+    "norm": re.compile(r"^aten::(?:layer_norm|rms_norm|group_norm|batch_norm|instance_norm|native_\w+_norm)$"),
+    "attention": re.compile(r"^aten::(?:_?scaled_dot_product_(?:\w+_)?attention|_?softmax)$"),
+    "activation": re.compile(r"^aten::(?:gelu|silu|relu_?|leaky_relu|dropout|native_dropout)$"),
+}
+"""Kinds of ops that models call, and formulas of gradients do not: these call their backward ops, or `aten::mm`."""
+_LEAST_KINDS = 2
+"""Number of kinds inside one node of the backward pass from which it runs a part of the model again. The backward of a
+custom function may call ops of one kind."""
+
+
+def forward_again(host: pd.DataFrame) -> Covered:
+    """Return the time in which the backward pass runs parts of the forward pass again, as checkpointing does.
+
+    Each part lasts from the first to the last forward op inside one node of autograd.
+    """
+    op = (host["category"] == "op").to_numpy()
+    kind = np.select([matching(host["name"], each) for each in _FORWARD.values()], range(1, len(_FORWARD) + 1))
+    forward, engine = op & (kind > 0), op & matching(host["name"], _ENGINE)
+    nothing = np.zeros(0, dtype=np.int64)
+    if not engine.any() or not forward.any():
+        return Covered(nothing, nothing)
+    rows = np.flatnonzero(forward)
+    node = nearest(Nest(host, forward | engine).parents(), engine)[rows]
+    ops = pd.DataFrame({"node": node, "kind": kind[rows], "start": _start(host, rows), "end": _end(host, rows)})
+    ops = ops[(ops["node"] >= 0) & ops["kind"].isin(ops["kind"][ops["node"] < 0])]
+    parts = ops.groupby("node").agg(start=("start", "min"), end=("end", "max"), kinds=("kind", "nunique"))
+    parts = parts[parts["kinds"] >= _LEAST_KINDS]
+    return Covered(parts["start"].to_numpy(dtype=np.int64), parts["end"].to_numpy(dtype=np.int64))
+
+
+def _start(host: pd.DataFrame, rows: Ints) -> Ints:
+    return host["start_ns"].to_numpy()[rows].astype(np.int64)
+
+
+def _end(host: pd.DataFrame, rows: Ints) -> Ints:
+    return _start(host, rows) + host["duration_ns"].to_numpy()[rows]
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """Passes of a model, each over one more token than the pass before it."""
+
+    passes: int
+    tokens: float
+    """Tokens of a pass, mean of the first and the last pass."""
+
+
+_PRODUCT = re.compile(r"^aten::(?:mm|addmm)$")
+_PASSES = 4
+"""Fewest passes that can grow."""
+_TOKENS = 8
+"""Fewest tokens of a pass that are worth a cache."""
+_REGULAR = 0.8
+"""Fraction of passes that are longer than the pass before by the same number of tokens. The others begin a new text."""
+_MOST = 0.5
+"""Fraction of the products, or without shapes of the other kernels, that must grow. With a cache, only the kernels
+that read or write the cache do."""
+
+
+def growing_prefix(host: pd.DataFrame, device: pd.DataFrame) -> Growth | None:
+    """Return how the passes grow that compute all earlier tokens again, as in generation without a KV cache.
+
+    By the rows of products; without shapes, by the grids of kernels that multiply nothing. None if they do not grow.
+    """
+    products = np.flatnonzero((host["category"] == "op").to_numpy() & matching(host["name"], _PRODUCT))
+    shapes = host["shapes"].iloc[products]
+    if len(shapes) and any(shapes.cat.remove_unused_categories().cat.categories):
+        return _by_rows(host, products)
+    return _by_grids(device)
+
+
+def _by_rows(host: pd.DataFrame, products: Ints) -> Growth | None:
+    """Return the growth of products with the same weights, in the order in which the host issued them."""
+    products = products[np.argsort(host["start_ns"].to_numpy()[products], kind="stable")]
+    codes = host["shapes"].cat.codes.to_numpy()[products]
+    sizes = {code: _sizes(str(host["shapes"].cat.categories[code])) for code in np.unique(codes[codes >= 0])}
+    known = [(sizes[code][1:], sizes[code][0]) for code in codes.tolist() if sizes.get(code)]
+    calls = pd.DataFrame(known, columns=["weights", "rows"])
+    found = {key: _growth(of["rows"].to_numpy()) for key, of in calls.groupby("weights", sort=False)}
+    growing = [(growth, int((calls["weights"] == key).sum())) for key, growth in found.items() if growth]
+    if not growing or sum(count for _, count in growing) < _MOST * len(calls):
+        return None
+    return max(growing, key=lambda pair: pair[1])[0]
+
+
+def _sizes(shapes: str) -> tuple[int, int, int] | None:
+    """Return rows, columns and inner size of a product with recorded shapes; None if they are not those of one."""
+    dims = [each for each in (recorded_dims(shapes, place) for place in range(3)) if each and len(each) == 2]
+    return (dims[-2][0], dims[-1][1], dims[-1][0]) if len(dims) >= 2 and dims[-2][1] == dims[-1][0] else None
+
+
+def _growth(values: Ints, tolerance: int = 0) -> Growth | None:
+    """Return the growth of sizes in order, of which equal ones in a row belong to one pass; None if they do not grow
+    by the same amount. A grid is rounded up, by at most the tolerance."""
+    values = values[np.flatnonzero(np.diff(values, prepend=-1))]
+    if len(values) < _PASSES:
+        return None
+    more = np.diff(values)
+    usual = int(np.median(more))
+    regular = (more >= max(usual - tolerance, 1)) & (more <= usual + tolerance)
+    if usual < 1 or regular.mean() < _REGULAR:
+        return None
+    each = float(more[regular].mean())
+    tokens = float(values.min() + values.max()) / 2 / each
+    return Growth(len(values), tokens) if tokens >= _TOKENS else None
+
+
+def _by_grids(device: pd.DataFrame) -> Growth | None:
+    """Return the growth of kernels by their grids; those of one name have one place in each pass."""
+    kernels = device[(device["category"] == "kernel").to_numpy() & (device["blocks"] > 0).to_numpy()]
+    names = kernels["name"]
+    kernels = kernels[is_helper(names) | ~may_multiply(names)]
+    if len(kernels) < _PASSES:
+        return None
+    grids = {name: of.to_numpy() for name, of in kernels.groupby("name", observed=True, sort=False)["blocks"]}
+    found = [growth for values in grids.values() if (growth := _growth(values, tolerance=1))]
+    if not found:
+        return None
+    best = max(found, key=lambda growth: growth.passes)
+    growing = sum(len(values) for values in grids.values() if _grow_in_place(values, best.passes))
+    return best if growing >= _MOST * len(kernels) else None
+
+
+def _grow_in_place(grids: Ints, passes: int) -> bool:
+    """Return whether most kernels with one place in each of these passes have larger grids in later ones."""
+    if len(grids) % passes:
+        return _growth(grids, tolerance=1) is not None
+    by_pass = grids.reshape(passes, -1)
+    return bool((by_pass[-1] > by_pass[0]).mean() > _MOST)

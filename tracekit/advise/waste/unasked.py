@@ -1,0 +1,186 @@
+"""Detectors of work that nobody asked for: wide types, casts, zeros, rows and masks that nothing reads, and the
+allocator and the collector in the loop."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
+from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.cost import Cost, Product, batched
+from tracekit.analyzers.predict import Baseline, Rows, each, in_phase, where, which
+
+_MANAGED = ("allocation", "garbage-collection")
+
+
+def collected_and_freed(base: Baseline) -> Finding | None:
+    """Find the time of the allocator, if it frees memory in each step, and of Python's garbage collector."""
+    sure = tuple(cause for cause in _MANAGED if base.frees or cause == "garbage-collection")
+    if not base.outside.total(sure):
+        return None
+    likely = ("unexplained",) if base.frees else ()
+    nothing = np.zeros(len(base.ops), dtype=bool)
+    return Finding(nothing, removed(nothing), base.frees, sure=sure, likely=likely)
+
+
+_DOUBLE_SHARE = 0.05
+"""Fraction of the kernel time below which 64-bit numbers are counters and sums."""
+_HALF = Outcomes(0.7, 0.5, 0.45)
+
+
+def numbers_in_64_bits(base: Baseline) -> Finding | None:
+    """Find ops on 64-bit numbers, by their types or the names of their kernels."""
+    typed = where(base.ops, lambda cost: cost is not None and cost.precision == "fp64")
+    rows = typed | (base.recorded.double_shares(base.ops) > 1 / 2)
+    if base.ops.kernel_ns[rows].sum() < _DOUBLE_SHARE * base.busy_ns:
+        return None
+    return Finding(rows, lessened(rows, _HALF, cost=_in_32_bits), int(rows.sum()))
+
+
+def _in_32_bits(cost: Cost) -> Cost:
+    if cost.precision != "fp64":
+        return cost
+    sizes = ("read_bytes", "write_bytes", "weight_bytes", "shared_read", "shared_write")
+    return replace(cost, precision="fp32", **{name: getattr(cost, name) // 2 for name in sizes})
+
+
+_NEAR = 8
+"""Number of ops after a cast within which the way back is searched."""
+_SENSITIVE = ("norm", "softmax", "reduction", "loss")
+_SENSITIVE_OPS = re.compile(r"^aten::(?:pow|rsqrt|mean|sum|var|exp|log|softmax|_softmax|_log_softmax)")
+
+
+def casts_there_and_back(base: Baseline) -> Finding | None:
+    """Find pairs of casts, of which the second undoes the first, without an op between that needs the wider type."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    casts = np.flatnonzero(where(ops, is_cast))
+    sensitive = where(ops, lambda cost: cost is not None and cost.family in _SENSITIVE)
+    sensitive |= which(ops.name, lambda name: bool(_SENSITIVE_OPS.match(name)))
+    for one, other in zip(casts[:-1].tolist(), casts[1:].tolist(), strict=True):
+        there, back = ops.cost[one], ops.cost[other]
+        undone = (there.read_bytes, there.write_bytes) == (back.write_bytes, back.read_bytes)
+        near = 1 < other - one <= _NEAR and ops.phase[one] == ops.phase[other]
+        if undone and near and not rows[one] and not sensitive[one:other].any():
+            rows[[one, other]] = True
+    return Finding(rows, removed(rows), int(rows.sum()) // 2) if rows.any() else None
+
+
+def is_cast(cost: Cost | None) -> bool:
+    """Return whether the op writes what it reads in a type of another size."""
+    if cost is None or cost.family != "copy":
+        return False
+    return bool(cost.write_bytes) and cost.read_bytes in (2 * cost.write_bytes, cost.write_bytes // 2)
+
+
+_SWEPT = 20
+"""Bytes of a gradient relative to those of the rows that a batch uses from which it is swept for a few rows."""
+_TABLE = re.compile(r"^aten::_?embedding(?:_bag)?_dense_backward$")
+_BACKWARD = re.compile(r"Embedding(?:Bag)?Backward")
+_PASSES = re.compile(r"_foreach_|_fused_|AccumulateGrad")
+_UPDATE_COPIES = 7
+"""Copies of the parameters that a fused update reads and writes, relative to the one that a fill writes."""
+
+
+def swept_tables(base: Baseline) -> Finding | None:
+    """Find gradients of embeddings of which a batch uses few rows, and the passes of the optimizer over them."""
+    ops = base.ops
+    of_table = which(ops.call, lambda call: bool(_BACKWARD.search(call)))
+    adds = of_table & which(ops.name, lambda name: bool(_TABLE.match(name)))
+    fills = of_table & ~adds & which(ops.name, lambda name: name in ("aten::zero_", "aten::fill_", "aten::zeros"))
+    if not base.trains or not fills.any():
+        return None
+    known = bool((fills & ops.costed).any() and (adds & ops.costed).any())
+    swept = sum(cost.write_bytes for cost in ops.cost[fills & ops.costed])
+    used = sum(cost.write_bytes for cost in ops.cost[adds & ops.costed])
+    if known and (swept < _SWEPT * used or _is_output(base, ops.cost[fills & ops.costed])):
+        return None
+    filled = float(ops.kernel_ns[fills].sum())
+    if not known and filled < ops.kernel_ns[adds].sum():
+        return None
+    passes = _passes_over_all(base) & ~of_table
+    left = _of_other_weights(base, passes, swept if known else 0, filled)
+    sweep, update = lessened(fills, GONE), lessened(passes, left)
+    return Finding(
+        fills | passes,
+        lambda run, outcome: sweep(replace(run, ops=update(run, outcome)), outcome),
+        int(fills.sum()),
+    )
+
+
+def _is_output(base: Baseline, tables: np.ndarray) -> bool:
+    """Return whether a product multiplies by a matrix as large as one of these tables."""
+    sizes = {cost.write_bytes for cost in tables}
+    return any(cost.weight_bytes in sizes for cost in base.ops.cost if cost is not None and cost.weight_bytes)
+
+
+def _passes_over_all(base: Baseline) -> Rows:
+    """Return the ops of the optimizer, and those that add, scale or measure all gradients."""
+    rows = in_phase(base.ops, "optimizer")
+    return np.asarray(rows | which(base.ops.name, lambda name: bool(_PASSES.search(name))))
+
+
+def _of_other_weights(base: Baseline, passes: Rows, table: float, filled_ns: float) -> Outcomes:
+    """Return the fraction of these passes that is about other parameters: by bytes, else by the time of a fill."""
+    written = [cost.write_bytes for cost in base.ops.cost[passes & base.ops.costed]]
+    if table and written:
+        fused = any("_fused_" in name for name in base.ops.name[passes])
+        parameters = max(written) / (3 if fused else 1)
+        left = max(0.0, 1 - table / max(parameters, table))
+        return Outcomes(left, left, left)
+    total = float(base.ops.kernel_ns[passes].sum())
+    left = max(0.0, 1 - _UPDATE_COPIES * filled_ns / max(total, 1.0))
+    return Outcomes(1.0, left, 0.0)
+
+
+_ZEROED = ("aten::zero_", "aten::_foreach_zero_")
+_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_TENSORS = 4
+"""Fewest tensors that are filled one by one: a program may zero a few buffers."""
+
+
+def zeros_in_gradients(base: Baseline) -> Finding | None:
+    """Find fills of gradients, and the additions to them, if there is one addition for each gradient."""
+    ops, lists = base.ops, base.ops.name == "aten::_foreach_zero_"
+    fills = which(ops.call, _ZEROED.__contains__) & (in_phase(ops, "optimizer") | in_phase(ops, ""))
+    if not base.trains or (fills.sum() < _TENSORS and not (fills & lists).any()):
+        return None
+    adds = (ops.call == _ACCUMULATES) & which(ops.name, lambda name: name in ("aten::add_", "aten::add"))
+    again = (fills & lists).any() or adds.sum() <= fills.sum()
+    rows = fills | (adds if again else np.zeros(len(ops), dtype=bool))
+    return Finding(rows, removed(rows), int(fills.sum()))
+
+
+_READ_ROWS = 4
+"""Rows of the logits for each row that is read, from which most of them are unused."""
+_VOCABULARY = 8_192
+
+
+def logits_of_all_tokens(base: Baseline) -> Finding | None:
+    """Find the product with a vocabulary of which later ops read few rows."""
+    ops = base.ops
+    heads = np.flatnonzero(where(ops, _is_head))
+    if base.trains or not len(heads):
+        return None
+    head = ops.cost[heads[-1]].work
+    after = [cost for cost in ops.cost[heads[-1] + 1 :] if cost is not None and cost.row == head.n]
+    read = max((cost.read_bytes // (head.n * 2) for cost in after), default=0)
+    if not read or head.m < _READ_ROWS * read:
+        return None
+    rows = np.zeros(len(ops), dtype=bool)
+    rows[heads[-1]] = True
+    return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, read / head.m)), 1)
+
+
+def _is_head(cost: Cost | None) -> bool:
+    work = cost.work if cost is not None else None
+    return isinstance(work, Product) and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
+
+
+_DROPS = ("aten::native_dropout", "aten::dropout", "aten::feature_dropout", "aten::_fused_dropout")
+
+
+def dropout_in_inference(base: Baseline) -> Finding | None:
+    """Find dropout in a run without a backward pass."""
+    drops = each(lambda name, call: name in _DROPS or call in _DROPS, base.ops.name, base.ops.call, dtype=bool)
+    return Finding(drops, removed(drops), int(drops.sum())) if drops.any() and not base.trains else None
