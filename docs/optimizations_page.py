@@ -4,7 +4,7 @@ from inspect import cleandoc
 
 HEAD = """# Optimizations
 
-Generated from the classes in `tracekit/advise/optimizations/`.
+Generated from the classes in `tracekit/advise/optimizations/` and the kinds in `tracekit/advise/waste/kinds.toml`.
 
 Each section describes an optimization: its changes to the op list, when it hurts, and the sources of its numbers.
 [Predictions](predictions.md) describes how an op list becomes a latency, and [accuracy](accuracy.md) the errors of the
@@ -24,6 +24,11 @@ GROUPS = {
         *("data-loading", "preprocessing", "recompiling", "avoid-syncs", "pinned-copies", "offload-overlap"),
         *("overlap-communication", "graph-not-replaying"),
     ),
+    "Work that a better program would not do": (
+        *("memory-management", "kv-cache", "one-call-per-item", "double-precision", "recomputation", "dense-table"),
+        *("zeroed-gradients", "remade-constants", "copied-again", "casts-back", "weights-cast", "unused-logits"),
+        "training-mode",
+    ),
     "Dtypes": ("half-precision", "mixed-precision", "tf32"),
     "Attention and its cache": ("sdpa", "fused-attention-fallback", "static-cache"),
     "Rows": ("batching", "paged-kv", "speculative-decoding"),
@@ -36,6 +41,8 @@ NOTES = {
     "([causes](causes.md)). The following ones simulate the step with less of it. The high end of the interval is the "
     "step without it, the limit given by the critical path. `tracekit verify` cannot change the code around a "
     "model: the advice shows the code.\n",
+    "Work that a better program would not do": "Each kind is a detector, a sentence and the simulated "
+    "step without that work. [Diagnosis](diagnosis.md#kinds-of-waste) tells each from its look-alike.\n",
     "Weight formats": "One at a time, for inference, from 16 bits. They replace `nn.Linear`; torchao leaves "
     "GPT-2's `Conv1D` as it is, bitsandbytes replaces it. The head stays as it is.\n",
 }
@@ -63,7 +70,7 @@ def page(optimizations) -> str:
 
 
 def _section(optimization) -> str:
-    return f"### {optimization.id}\n\n{cleandoc(type(optimization).__doc__)}\n{_facts(optimization)}"
+    return f"### {optimization.id}\n\n{cleandoc(optimization.description)}\n{_facts(optimization)}"
 
 
 def _facts(optimization) -> str:

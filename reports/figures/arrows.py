@@ -1,5 +1,6 @@
 """Arrows on the roofline: parts of a step before and after a prediction."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,8 +91,9 @@ def _marks(rows: pd.DataFrame, when: str) -> dict[str, Any]:
     }
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+def _short(value: float) -> float | None:
+    """Return the value with four digits; None for a part without work before or after."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def _hover(row: Any) -> list[Any]:

@@ -57,12 +57,19 @@ class Optimization(ABC):
     fixes_mistake: bool = False
     """Whether it removes work that the script does not need. Then its expected gain decides, and it comes before
     changes of the workload."""
+    needless: bool = False
+    """Whether the whole work that it removes is of no use. Then it comes before everything that makes work faster."""
     reads_costs: bool = False
     """Whether its objection is about shapes and types of ops, which a trace may lack."""
     after: tuple[str, ...] = ()
     """Ids of fixes of mistakes that come before it in a plan, independent of their gain."""
     excludes: Mapping[str, str] = {}
     """Ids of optimizations that it cannot be combined with -> the reason. One of the two has to name the other."""
+
+    @property
+    def description(self) -> str:
+        """What it does to a run, when it is refused, and where its numbers come from."""
+        return type(self).__doc__ or ""
 
     @property
     def name(self) -> str:

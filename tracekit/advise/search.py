@@ -91,15 +91,18 @@ class Search:
     def _fixes_first(self, steps: Steps, start: Steps) -> Steps:
         """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
 
-        Mistakes are fixed first, unless another step gains far more and does not wait for the fix.
+        Mistakes are fixed first, unless another step gains far more and does not wait for the fix. Work of no use
+        comes before everything, if the step without it is a tenth faster.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
         most = max(alone.values(), default=0.0)
         awaited = {name for step in steps for name in step.after}
+        first = [step for step in steps if step.needless and alone[step] >= math.log(_LARGE)]
+        awaited.update(step.id for step in first)
         fixes = [
             step for step in steps if step.fixes_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
         ]
-        fixes.sort(key=lambda step: -alone[step])
+        fixes.sort(key=lambda step: (step not in first, -alone[step]))
         kept = start
         for step in (*fixes, *(each for each in steps if each not in fixes)):
             more = (*kept, step)

@@ -44,13 +44,17 @@ class Waste(Optimization):
     """Work that a better program would not do is left out."""
 
     fixes_mistake = True
+    needless = True
 
     def __init__(self, name: str, detect: Detector) -> None:
         self._kind, self._detect = kinds()[name], detect
         self.id, self.title = name, self._kind.title
         self.costs, self.caveats = self._kind.costs, self._kind.caveats
         self.for_training = self._kind.training
-        self.description = self._kind.what
+
+    @property
+    def description(self) -> str:
+        return self._kind.what
 
     def objection(self, base: Baseline) -> str | None:
         return None if _found(self, base) else self._kind.nothing

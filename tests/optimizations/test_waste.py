@@ -1,0 +1,190 @@
+"""Work that a better program would not do: each kind is found, and its look-alike is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import op_lists
+import pandas as pd
+import pytest
+from op_lists import elementwise
+
+from tracekit.advise import OPTIMIZATIONS, Search, find
+from tracekit.advise.waste.catalogue import WASTE
+from tracekit.advise.waste.removal import kinds
+from tracekit.analyzers.attribute import Growth
+from tracekit.analyzers.cost import Cost, estimate_ns
+from tracekit.analyzers.predict import Outside, joined
+from tracekit.analyzers.results import HOST_CAUSES, Memory
+from tracekit.reports.words import sentences
+
+ENGINE = "autograd::engine::evaluate_function: "
+
+
+def op(name, cost=None, *, call="", ns=None, phase="", layer="", category="kernel"):
+    return {"name": name, "call": call or name, "cost": cost, "ns": ns, "phase": phase, "layer": layer} | {
+        "category": category
+    }
+
+
+def copy(size=4096.0, *, ns=5_000.0, name="Memcpy HtoD (Pageable -> Device)"):
+    return op("aten::copy_", ns=ns, category="memcpy") | {"copies": name, "copied": size}
+
+
+def run(*rows, **facts):
+    """Return a run of these ops; those without a time take their modelled one."""
+    base = op_lists.base(layers=1)
+    lists = [base.ops[:1]] * len(rows)
+    ops = joined(*lists).renumbered()
+    columns = {name: np.array([row[name] for row in rows], dtype=object) for name in ("name", "call", "phase", "layer")}
+    cost = np.empty(len(rows), dtype=object)
+    cost[:] = [row["cost"] for row in rows]
+    times = [row["ns"] or (estimate_ns(row["cost"], base.gpu) if row["cost"] else 50_000.0) for row in rows]
+    category = np.array([row["category"] for row in rows], dtype=object)
+    ops = ops.assign(**columns, cost=cost, kernel_ns=np.array(times), category=category)
+    recorded = replace(
+        base.recorded,
+        copies=pd.Series([row.get("copies", "") for row in rows], dtype=object),
+        copied=pd.Series([row.get("copied", 0.0) for row in rows]),
+        doubles=pd.Series([row.get("doubles", 0.0) for row in rows]),
+        again=pd.Series([row.get("again", False) for row in rows]),
+        place=pd.Series([row.get("place", "") for row in rows], dtype=object),
+    )
+    base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)
+    return replace(base, stated_ns=base.latency_ns)
+
+
+def linear(rows=512, **more):
+    return op("aten::addmm", op_lists.product(rows, 4096, 1024, "fp32"), **more)
+
+
+def cast(elements, read, written, **more):
+    return op("aten::_to_copy", Cost(0, read * elements, written * elements, "copy", "fp32"), **more)
+
+
+def in_fp64(cost):
+    return replace(cost, precision="fp64", read_bytes=2 * cost.read_bytes, write_bytes=2 * cost.write_bytes)
+
+
+def table(rows, used, width=64):
+    call, zeros = ENGINE + "EmbeddingBackward0", Cost(0, 0, 4 * rows * width, "copy", "fp32")
+    adds = Cost(used * width, 4 * used * width, 4 * used * width, "embedding", "fp32")
+    update = Cost(9 * rows * width, 16 * rows * width, 12 * rows * width, "optimizer", "fp32")
+    return (
+        op("aten::zero_", zeros, call=call, phase="backward"),
+        op("aten::embedding_dense_backward", adds, call=call, phase="backward"),
+        op("aten::_fused_adam_", update, phase="optimizer"),
+    )
+
+
+def trained(*rows, **facts):
+    return run(linear(phase="forward"), *rows, op("aten::mm", phase="backward"), **facts)
+
+
+AGAIN = {"again": True}
+ITEM = (copy(512), linear(1), op("aten::relu", elementwise(4096, "fp32")), linear(1), op("aten::argmax", ns=3_000.0))
+MASK = (op("aten::fill_", ns=90_000.0, call="aten::ones"), op("aten::triu", ns=90_000.0))
+LOGITS = op("aten::mm", op_lists.product(1024, 50_257, 768, "fp16"))
+PICKED = op("aten::argmax", Cost(50_257, 2 * 50_257, 8, "reduction", "fp16", row=50_257))
+ALL_PICKED = op("aten::argmax", Cost(50_257, 1024 * 2 * 50_257, 8, "reduction", "fp16", row=50_257))
+ADDS = op("aten::add_", ns=40_000.0, call=ENGINE + "torch::autograd::AccumulateGrad", phase="backward")
+ZEROS = op("aten::zero_", ns=40_000.0, phase="optimizer")
+WHOLE = elementwise(1 << 20, "fp32")
+
+PLANTED = {
+    "kv-cache": run(linear(), growth=Growth(20, 256.0)),
+    "one-call-per-item": run(*ITEM * 8),
+    "double-precision": run(op("aten::addmm", in_fp64(op_lists.product(512, 512, 512, "fp32")))),
+    "recomputation": trained(*[linear(phase="backward") | AGAIN] * 2),
+    "dense-table": trained(*table(1_000_000, 4096)),
+    "zeroed-gradients": trained(*[ZEROS] * 8, *[ADDS] * 8),
+    "remade-constants": run(linear(), *MASK),
+    "copied-again": run(*[copy(1 << 20, ns=90_000.0), op("aten::add", WHOLE), linear()] * 4),
+    "casts-back": run(cast(1 << 20, 2, 4), op("aten::mul", WHOLE), cast(1 << 20, 4, 2)),
+    "weights-cast": run(*[cast(4096 * 1024, 4, 2), op("aten::addmm", op_lists.product(8, 4096, 1024, "fp16"))] * 2),
+    "unused-logits": run(LOGITS, PICKED),
+    "training-mode": run(linear(), op("aten::native_dropout", WHOLE)),
+}
+ALIKE = {
+    "kv-cache": run(linear()),
+    "one-call-per-item": run(*[linear(1), op("aten::relu", elementwise(4096, "fp32"))] * 8),
+    "double-precision": run(linear(), op("aten::fill_", ns=400.0) | {"doubles": 1.0}),
+    "recomputation": trained(*[linear(phase="backward")] * 2),
+    "dense-table": trained(*table(50_000, 4096)),
+    "zeroed-gradients": trained(*[ADDS] * 8),
+    "remade-constants": run(linear(), op("aten::bernoulli_"), op("aten::mul", WHOLE), op("aten::arange", ns=1_000.0)),
+    "copied-again": run(*[copy(1 << 20, ns=90_000.0), linear()] * 4),
+    "casts-back": run(cast(1 << 20, 2, 4), op("aten::rsqrt", WHOLE), op("aten::mul", WHOLE), cast(1 << 20, 4, 2)),
+    "weights-cast": trained(cast(4096 * 1024, 4, 2), op("aten::addmm", op_lists.product(8, 4096, 1024, "fp16"))),
+    "unused-logits": run(LOGITS, ALL_PICKED),
+    "training-mode": trained(op("aten::native_dropout", WHOLE, phase="forward")),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_it_is_found_and_the_step_is_shorter_without_it(name):
+    base, waste = PLANTED[name], find(name)
+    assert waste.obstacle(base) is None
+    without = [waste.applied(base, outcome).latency_ns for outcome in ("worst", "expected", "best")]
+    assert base.latency_ns > without[1] >= without[2] and without[0] >= without[1]
+    said = sentences((*waste.reason(base), *waste.evidence(base)))
+    assert said and "{" not in said and waste.how(base)
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_its_look_alike_is_not(name):
+    assert find(name).obstacle(ALIKE[name])
+
+
+@pytest.mark.parametrize("name", [each for each in PLANTED if each != "training-mode"])
+def test_a_plan_begins_with_waste_that_is_a_tenth_of_the_step(name):
+    base = PLANTED[name]
+    if find(name).expected_speedup(base) < 1.1:
+        pytest.skip("too small to come first")
+    assert Search(base).plan()[0].needless
+
+
+def managed(frees: int, cause: str = "allocation", other: str = "unexplained"):
+    base = op_lists.base()
+    causes = np.array([cause, other], dtype=object)
+    outside = Outside(causes, np.array([30e6, 20e6]), np.array([0.0, 0.5]))
+    rows = HOST_CAUSES.frame(
+        {"step": [0], "cause": [cause], "name": ["cudaFree"], "location": ["train.py:7"], "caller": [""]}
+        | {"gaps": [1], "idle_ns": [30_000_000]}
+    )
+    base = replace(base, outside=outside, host_causes=rows, frees=frees)
+    return replace(base, stated_ns=base.latency_ns)
+
+
+def test_freed_memory_is_waste_with_the_time_beside_it_that_nothing_explains():
+    waste, base = find("memory-management"), managed(12)
+    assert waste.applied(base, "best").latency_ns == pytest.approx(base.latency_ns - 50e6)
+    assert waste.applied(base, "worst").latency_ns == pytest.approx(base.latency_ns - 24e6)
+    assert "train.py:7" in sentences(waste.evidence(base))
+
+
+def test_an_allocator_that_grows_is_no_waste_and_a_collector_is():
+    assert find("memory-management").objection(managed(0))
+    assert find("memory-management").objection(managed(0, "garbage-collection")) is None
+
+
+def test_checkpointing_is_needed_where_memory_is_short():
+    base = PLANTED["recomputation"]
+    small = replace(base, gpu=replace(base.gpu, memory_gb=0.001), least_memory=Memory(weights=1 << 20))
+    assert find("recomputation").objection(small)
+    assert "profile_memory" in find("recomputation").notes(base)[0]
+
+
+def test_a_tied_table_is_swept_by_the_output_layer_too():
+    rows, width = 1_000_000, 64
+    head = op("aten::mm", op_lists.product(64, rows, width, "fp32"), phase="forward")
+    assert find("dense-table").objection(trained(*table(rows, 4096), head))
+
+
+def test_decoding_that_appends_to_a_cache_is_no_call_per_item():
+    assert find("one-call-per-item").objection(run(*(*ITEM, op("aten::cat", WHOLE)) * 8))
+
+
+def test_each_kind_is_an_optimization_with_words():
+    assert [each.id for each in WASTE] == [each.id for each in OPTIMIZATIONS if each.needless]
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 13
+    assert all("Not to be confused with" in kind.what for kind in kinds().values())
