@@ -93,7 +93,7 @@ def _by_rows(host: pd.DataFrame, products: Ints) -> Growth | None:
     products = products[np.argsort(host["start_ns"].to_numpy()[products], kind="stable")]
     codes = host["shapes"].cat.codes.to_numpy()[products]
     sizes = {code: _sizes(str(host["shapes"].cat.categories[code])) for code in np.unique(codes[codes >= 0])}
-    known = [(sizes[code][1:], sizes[code][0]) for code in codes.tolist() if sizes.get(code)]
+    known = [(size[1:], size[0]) for code in codes.tolist() if (size := sizes.get(code))]
     calls = pd.DataFrame(known, columns=["weights", "rows"])
     found = {key: _growth(of["rows"].to_numpy()) for key, of in calls.groupby("weights", sort=False)}
     growing = [(growth, int((calls["weights"] == key).sum())) for key, growth in found.items() if growth]

@@ -54,7 +54,7 @@ class Waste(Optimization):
 
     @property
     def description(self) -> str:
-        return self._kind.what
+        return f"{self._kind.what}\n\n*Refused* with: {self._kind.nothing}"
 
     def objection(self, base: Baseline) -> str | None:
         return None if _found(self, base) else self._kind.nothing
@@ -69,7 +69,9 @@ class Waste(Optimization):
         return found.outside(base, outcome) if found else base.outside
 
     def reason(self, base: Baseline) -> Statements:
-        found = _sure(_found(self, base))
+        found = _found(self, base)
+        if found is None:
+            return ()
         time = base.outside_ns((*found.sure, *found.likely))
         values = [
             of_step("times", "launches", found.times),
@@ -81,12 +83,15 @@ class Waste(Optimization):
         return (say(self.id, *values),)
 
     def evidence(self, base: Baseline) -> Statements:
-        found = _sure(_found(self, base))
+        found = _found(self, base)
+        if found is None:
+            return ()
         causes = named_causes(base, (*found.sure, *found.likely)) if found.sure else ()
         return (*causes, *_where(base, found), *largest(base, found.rows))
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        return _sure(_found(self, base)).notes
+        found = _found(self, base)
+        return found.notes if found else ()
 
     def how_to(self, base: Baseline) -> str:
         return self._kind.code.strip()
@@ -104,11 +109,6 @@ def _found(waste: Waste, base: Baseline) -> Finding | None:
     time = base.ops.kernel_ns[found.rows].sum() + base.ops.host_ns[found.rows].sum()
     time += base.outside.total((*found.sure, *found.likely))
     return found if time > NOTABLE * base.unprofiled_ns else None
-
-
-def _sure(found: Finding | None) -> Finding:
-    assert found is not None, "a reason is asked for only where the waste was found"
-    return found
 
 
 def _where(base: Baseline, found: Finding) -> Statements:
