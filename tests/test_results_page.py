@@ -99,3 +99,8 @@ def test_the_page_is_what_its_generator_writes():
 def test_the_page_holds_every_bench():
     for path in sorted((ROOT / "benchmarks" / "data").glob("h200_bench_*.csv")):
         assert benched.of_file(path) in PAGE
+
+
+def test_the_jobs_of_several_gpus_are_counted_with_those_that_were_not_scored():
+    counted = several_gpus.totals(several_gpus.jobs())
+    assert counted == {"scored": (48, 75), "faults": (16, 27), "healthy": (15, 21), "scalings": (8, 15)}
