@@ -68,6 +68,8 @@ def perfetto(data: bytes, _original: bytes) -> Count:
     except DecodeError:
         return Count(0)
     begins = sum(each.HasField("track_event") and each.track_event.type == _BEGIN for each in trace.packet)
+    if any(each.HasField("compressed_packets") for each in trace.packet):
+        return Count(begins)
     stages = [each for each in trace.packet if each.HasField("gpu_render_stage_event")]
     base = [each.timestamp for each in trace.packet if each.HasField("clock_snapshot")]
     named = [each.name for packet in trace.packet for each in packet.interned_data.event_categories]

@@ -8,6 +8,7 @@ import random
 import re
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,11 @@ def recompressed(chance: random.Random, data: bytes) -> bytes:
     return gzip.compress(chance.choice([*TEXT, _blanks])(chance, text), 1)
 
 
+def grown(chance: random.Random, data: bytes) -> bytes:
+    """Compress the file, with blanks or deep nesting in it."""
+    return gzip.compress(chance.choice([_blanks, deep_nesting])(chance, data), 1)
+
+
 def _blanks(chance: random.Random, data: bytes) -> bytes:
     return data[:1] + b" " * chance.choice([1 << 20, 1 << 25]) + data[1:]
 
@@ -389,6 +395,14 @@ def packets(chance: random.Random, data: bytes) -> bytes:
         if not trace.packet:
             break
     return bytes(trace.SerializeToString())
+
+
+def packed(chance: random.Random, data: bytes) -> bytes:
+    """Add compressed packets: copies of the packets, packed once or several times, or no packets."""
+    held = chance.choice([data, data, data[: chance.randrange(len(data))], b"\x0a\xff", b"junk", bytes(1 << 25)])
+    for _ in range(chance.choice([1, 2, 30])):
+        held = perfetto_trace_pb2.Trace(packet=[{"compressed_packets": zlib.compress(held, 1)}]).SerializeToString()
+    return data + held
 
 
 def _odd_field(chance: random.Random, message: Any) -> None:
