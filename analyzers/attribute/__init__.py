@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.counts import source_of
     from tracekit.analyzers.attribute.done_before import Growth, forward_again, growing_prefix
     from tracekit.analyzers.attribute.gaps import LONG_GAP_NS, Idle, find_gaps
-    from tracekit.analyzers.attribute.host_kinds import LOADING, is_collective, is_compiling, is_module, synchronises
+    from tracekit.analyzers.attribute.host_kinds import (
+        LOADING,
+        function_of,
+        is_collective,
+        is_compiling,
+        is_module,
+        synchronises,
+    )
     from tracekit.analyzers.attribute.host_spans import median_step, shown_steps
     from tracekit.analyzers.attribute.idle_causes import UNKNOWN, blocked_launches
     from tracekit.analyzers.attribute.intervals import Covered, covered_until

@@ -3,6 +3,7 @@
 step: 3
 phase: decode
 module: transformer.h.0.attn (GPT2Attention)
+frame: train.py(12): main
 """
 
 import json
@@ -28,6 +29,23 @@ def phase(name: str) -> str:
 
 def module(path: str, type_name: str) -> str:
     return f"module: {path or ROOT} ({type_name})"
+
+
+_LONGEST = 1000
+"""Longest path, and longest name of a function, in characters."""
+
+_FRAME = re.compile(rf"frame: ([^\n]{{1,{_LONGEST}}}\(\d{{1,9}}\): [^\n]{{1,{_LONGEST}}})")
+
+
+def frame(path: str, line: int, function: str) -> str:
+    """Return the name of a range around a call that can wait for the device, made on this line of the program."""
+    return f"frame: {path[-_LONGEST:]}({line}): {function[:_LONGEST]}"
+
+
+def python_frame(name: str) -> str:
+    """Return the line in the range's name, as torch.profiler writes Python frames; "" if the name is not of `frame`."""
+    match = _FRAME.fullmatch(name)
+    return match[1] if match else ""
 
 
 def parse(name: str) -> tuple[str, str, str] | None:

@@ -147,3 +147,19 @@ def test_times_before_zero_of_a_perfetto_trace():
 
     times = [bytes(event("k", "kernel", (0, 0), at, 1, encoded({})).ts) for at in (-5, -1005, 1005)]
     assert times == [b"-0.005", b"-1.005", b"1.005"]
+
+
+def test_only_the_whole_name_of_a_line_makes_a_range_a_frame(tmp_path):
+    line, longest = "frame: a\x1b[31m/train.py(12): <b>main</b>", "frame: " + 1001 * "a" + "(1): f"
+    others = [
+        "frame: 12",
+        "frame: a.py(x): f",
+        "frame: a.py(1): ",
+        "frame: a.py(1): f\ng",
+        longest,
+        "a frame: a.py(1): f",
+    ]
+    marks = [op(name, ts=10.0 * at, cat="user_annotation") for at, name in enumerate([line, *others])]
+    host = load_events(tmp_path, *marks, op(line, ts=500.0)).host
+    named = list(zip(host["name"].astype(str), host["category"], strict=True))
+    assert named == [(line.removeprefix("frame: "), "python"), *((each, "range") for each in others), (line, "op")]

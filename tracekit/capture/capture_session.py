@@ -18,6 +18,7 @@ from tracekit.capture.called_modules import Called
 from tracekit.capture.emitted_ranges import ProfilerRanges, annotate_every_module
 from tracekit.capture.fake.session import ModelledCapture
 from tracekit.capture.latency import export, new_profiler, synchronize
+from tracekit.capture.named_waits import named_waits
 from tracekit.capture.nvtx_calls import nvtx_ranges
 from tracekit.reports.words import check_writable, with_article
 from tracekit.run import (
@@ -133,6 +134,7 @@ class Capture:
         self._modules = annotate_every_module(self._emitter, self._called)
         self._entered = ExitStack()
         self._entered.enter_context(nvtx_ranges(self._emitter))
+        self._entered.enter_context(named_waits())
         self._profiler.prepare_trace()
         self._profiler.start_trace()
         return self

@@ -12,6 +12,7 @@ from tracekit.analyzers.trace import CaptureInfo
 from tracekit.capture import emitted_ranges, models
 from tracekit.capture.emitted_ranges import NoRanges, ProfilerRanges
 from tracekit.capture.latency import WARM_UP_STEPS, StepTimes, clock_of, export, new_profiler, synchronize, time_step
+from tracekit.capture.named_waits import named_waits
 from tracekit.capture.precision import Backend, backend_of, numerics, refusal_told
 from tracekit.capture.workloads import Step, prepare
 from tracekit.run import Say, Settings, environment, model_errors, require
@@ -74,7 +75,7 @@ def _measure(step: Step, settings: Settings) -> Measurement:
 def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
     """Profile the steps and return the stopped profiler. One step before them absorbs the profiler's start-up."""
     profiler, emitter = new_profiler(), ProfilerRanges()
-    with emitted_ranges.annotate(model, emitter):
+    with emitted_ranges.annotate(model, emitter), named_waits():
         profiler.prepare_trace()
         step(emitter)
         synchronize()

@@ -28,6 +28,12 @@ class Coded(Generic[Value]):
         """Map each row to a number, given one number for each value."""
         return np.asarray(numbers, dtype=dtype)[self.codes] if len(numbers) else np.empty(0, dtype)
 
+    def replaced(self, rows: np.ndarray, values: Sequence[Value]) -> "Coded[Value]":
+        """Replace the value of each of the rows, given another for each value."""
+        both = coded([*self.values, *values])
+        codes = np.where(rows, both.codes[len(self.values) :][self.codes], both.codes[: len(self.values)][self.codes])
+        return Coded(codes, both.values)
+
     def categorical(self) -> "pd.Categorical":
         import pandas as pd
 

@@ -8,6 +8,7 @@ from math import prod
 import msgspec
 import numpy as np
 
+from tracekit.analyzers.trace import ranges
 from tracekit.analyzers.trace.kineto.columns import (
     LAST_US,
     Columns,
@@ -46,6 +47,7 @@ _METRICS, _METRICS_KEYS, _KERNEL_KEYS = "metrics: ", (b'"kernel_id"', b'"queue"'
 """Prefix of the names of events that an XPU's profiler records around kernels with their counters, and the arguments
 that they have and lack (pytorch/kineto, XpuptiScopeProfilerHandlers). A kernel may have any name."""
 _NOT_ON_HOST = {*DEVICE_KINDS, "unknown"}
+_RANGE, _PYTHON = HOST_KINDS.index("range"), HOST_KINDS.index("python")
 _LAST_INTEGER = re.compile(r"(?<![\d-])-?\d{1,9}\Z")
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -78,6 +80,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
     groups = sort(events)
     host, host_dropped = _timed(modules_and_frames(groups.modules) + groups.host, _host_columns)
     device, device_dropped = _timed([e for e in groups.device if not _is_metrics(e)], _device_columns)
+    _lines_as_frames(host)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
     lost_marks = [e for e in groups.marks if e.ph == "B" and kind_of(e.cat) in _NOT_ON_HOST]
     impossible = _leave_out_impossible(device)
@@ -93,6 +96,16 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
         peak_memory=peak_memory(groups.memory),
         python_calls=len(groups.modules),
     )
+
+
+def _lines_as_frames(host: Columns) -> None:
+    """Make Python frames of the ranges in which a capture names the line that waits."""
+    names, is_range = host["name"], host["category"] == _RANGE
+    frames = [ranges.python_frame(name) for name in names.values]
+    is_frame = is_range & names.map_codes([bool(frame) for frame in frames], "bool")
+    if is_frame.any():
+        host["category"] = np.where(is_frame, np.int8(_PYTHON), host["category"])
+        host["name"] = names.replaced(is_frame, frames)
 
 
 def _is_metrics(event: Event) -> bool:

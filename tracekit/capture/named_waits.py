@@ -1,0 +1,121 @@
+"""Records which line of the program waits for the device: a range around each call of torch that can wait."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from pathlib import Path
+from types import FrameType, MethodType
+from typing import Any
+from unittest.mock import patch
+
+from tracekit.analyzers.attribute import function_of
+from tracekit.analyzers.trace import ranges
+from tracekit.run import require
+
+_READS = ("item", "tolist", "cpu", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__")
+"""Methods of tensors that wait for the values of one."""
+_INSTALLED = ("site-packages", "dist-packages")
+_TRACEKIT = Path(__file__).parents[1]
+
+
+@contextmanager
+def named_waits() -> Iterator[None]:
+    """Record a range named after its caller around each call in the block that reads a tensor or synchronizes."""
+    torch, waits = require("torch"), _Waits()
+    require("torch._dynamo.decorators").skip_code(_Method.__get__.__code__)
+    tensor, cuda = torch.Tensor, torch.cuda
+    methods = {name: _Method(getattr(tensor, name), waits) for name in _READS}
+    with ExitStack() as stack:
+        for name, method in (methods | {"to": _Method(tensor.to, waits, _moves_to_host)}).items():
+            stack.enter_context(patch.object(tensor, name, method))
+        stack.enter_context(patch.object(cuda, "synchronize", waits.around(cuda.synchronize)))
+        yield
+
+
+def _moves_to_host(tensor: Any, *args: Any, **options: Any) -> bool:
+    """Return whether `Tensor.to` with these arguments copies to the host."""
+    target = args[0] if args else options.get("device", options.get("other"))
+    target = getattr(target, "device", target)
+    return getattr(target, "type", target) == "cpu" and tensor.device.type != "cpu"
+
+
+class _Method:
+    """Stand-in for a method of tensors. It equals the method, so that code that looks torch's functions up finds it."""
+
+    def __init__(self, method: Any, to: "_Waits", waits: Callable[..., bool] | None = None) -> None:
+        self._method, self._named = method, to.around(method, waits)
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        return self if tensor is None else MethodType(self._named, tensor)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._method(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._method, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or bool(self._method == other)
+
+    def __hash__(self) -> int:
+        return hash(self._method)
+
+
+class _Waits(threading.local):
+    """The ranges that are open on this thread, and the files whose names are known."""
+
+    def __init__(self) -> None:
+        self._open, self._paths, self._roots = False, dict[str, str](), _roots()
+        self._outside_graphs, autograd = require("torch._dynamo").disable, require("torch.autograd")
+        self._enter, self._exit = autograd._record_function_with_args_enter, autograd._record_function_with_args_exit
+
+    def around(self, call: Callable[..., Any], waits: Callable[..., bool] | None = None) -> Callable[..., Any]:
+        """Return the call inside a range that names the line that made it; without one if it does not wait."""
+
+        @wraps(call)
+        def named(*args: Any, **options: Any) -> Any:
+            silent = self._open or (waits and not waits(*args, **options))
+            name = "" if silent else self._caller(sys._getframe(1))
+            if not name:
+                return call(*args, **options)
+            self._open, opened = True, self._enter(name)
+            try:
+                return call(*args, **options)
+            finally:
+                self._exit(opened)
+                self._open = False
+
+        return self._outside_graphs(named)
+
+    def _caller(self, frame: FrameType | None) -> str:
+        """Return the name of the range: the nearest line outside torch, training frameworks and tracekit."""
+        while frame:
+            code = frame.f_code
+            path = self._paths.get(code.co_filename)
+            if path is None:
+                path = self._paths[code.co_filename] = _public_path(code.co_filename, self._roots)
+            if path:
+                return ranges.frame(path, frame.f_lineno, code.co_name)
+            frame = frame.f_back
+        return ""
+
+
+def _roots() -> tuple[Path, ...]:
+    """Return the folders that paths are relative to: the working directory, then those of imports, longest first."""
+    imports = sorted(
+        {Path(each).absolute() for each in sys.path if each}, key=lambda each: len(each.parts), reverse=True
+    )
+    return tuple(each for each in (Path.cwd(), *imports) if each != each.parent)
+
+
+def _public_path(file: str, roots: tuple[Path, ...]) -> str:
+    """Return the path without the folders of this machine; "" in a file of a framework or of tracekit."""
+    whole = Path(file).absolute()
+    if file.startswith("<") or whole.is_relative_to(_TRACEKIT):
+        return ""
+    installed = [folder for folder in whole.parents if folder.name in _INSTALLED]
+    root = next((each for each in (*installed, *roots) if whole.is_relative_to(each)), whole.parent)
+    path = whole.relative_to(root).as_posix()
+    return "" if function_of(f"{path}(1): f").framework else path
