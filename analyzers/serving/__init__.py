@@ -1,12 +1,16 @@
-"""Simulates a serving engine with continuous batching and a paged KV cache."""
+"""A twin of a serving engine: passes of a model on GPUs, simulated over a stream of requests."""
 
 from typing import TYPE_CHECKING
 
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.analyzers.serving.engine import PAGE, Engine, Run, StepTimes, simulate
-    from tracekit.analyzers.serving.metrics import SERVE_PLAN, over_time, summary
-    from tracekit.analyzers.serving.request_stream import Request, requests
+    from tracekit.analyzers.serving.engine import Run, Served, simulate
+    from tracekit.analyzers.serving.engines import DTYPES, Engine, Format, all_engines
+    from tracekit.analyzers.serving.metrics import PARTS, SERVE_PLAN, Measures, measures, not_served, over_time, row
+    from tracekit.analyzers.serving.model import Model, bundled_models, model_of
+    from tracekit.analyzers.serving.passes import Chunk, Deployment, PassTimes
+    from tracekit.analyzers.serving.request_stream import Request, Stream, stream
+    from tracekit.analyzers.serving.search import ladder, pareto, runs, settings, with_format
 else:
     __getattr__ = lazily(__name__, __file__)

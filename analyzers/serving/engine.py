@@ -1,113 +1,48 @@
-"""Simulates an engine with continuous batching and a paged KV cache, pass by pass.
+"""Simulates an engine pass by pass: which requests decode, which prompts are processed, what is in the cache.
 
-Each pass generates a token for every running request whose prompt is in the cache, and prefills waiting requests. With
-chunked prefill, one pass does both, with a limit on its tokens, and prompts are split. Otherwise a pass either prefills
-whole prompts or decodes; prefill has priority. If no page is free, the latest request is preempted: it returns its
-pages and is prefilled again.
+Passes between two events (a request arrives, delivers its first token, is done or no longer fits) are one stretch, whose
+mean pass has the mean number of tokens in the cache: the time of a pass is linear in it. Requests that decode advance
+together, so each is kept with the step at which it ends, and a pass costs the same for one request as for a thousand.
 """
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
-from tracekit.analyzers.serving.request_stream import Request
+from tracekit.analyzers.serving.passes import Chunk, PassTimes
+from tracekit.analyzers.serving.request_stream import Request, Stream
 
-Point = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """Seconds per decoding pass by (requests, tokens in the cache of each), and per prefill by its tokens."""
-
-    decode_s: Mapping[Point, float]
-    prefill_s: Mapping[int, float]
-    overhead_s: float = 0.0
-    """Time per pass outside the model: scheduling, page tables, sampling."""
-
-    def decode(self, requests: int, context: float) -> float:
-        """Return the time in seconds in which each request generates one token."""
-        contexts = sorted({length for _, length in self.decode_s})
-        by_context = [self._at_context(requests, length) for length in contexts]
-        return _interpolated([float(each) for each in contexts], by_context, context)
-
-    def prefill(self, tokens: int) -> float:
-        """Return the time in seconds to prefill a prompt with this many tokens."""
-        sizes = sorted(self.prefill_s)
-        return _interpolated([float(each) for each in sizes], [self.prefill_s[each] for each in sizes], tokens)
-
-    def mixed(self, requests: int, context: float, prompt_tokens: int) -> float:
-        """Return the time in seconds of a pass over prompt tokens and one token of each request.
-
-        Weights are read and kernels are launched once for both. A prompt adds its time beyond a pass over one token.
-        """
-        if not requests:
-            return self.overhead_s + self.prefill(prompt_tokens)
-        more = self.prefill(prompt_tokens) - self.prefill(1) if prompt_tokens else 0.0
-        return self.overhead_s + self.decode(requests, context) + max(0.0, more)
-
-    def _at_context(self, requests: int, context: int) -> float:
-        batches = sorted(batch for batch, length in self.decode_s if length == context)
-        times = [self.decode_s[batch, context] for batch in batches]
-        return _interpolated([float(each) for each in batches], times, requests)
-
-
-def _interpolated(places: list[float], values: list[float], at: float) -> float:
-    """Return the linear interpolation between the two nearest places; beyond the last, the extrapolation."""
-    if len(places) == 1:
-        return values[0]
-    if at <= places[0]:
-        return values[0]
-    after = min(bisect_right(places, at), len(places) - 1)
-    low, high = places[after - 1], places[after]
-    share = (at - low) / (high - low)
-    return max(0.0, values[after - 1] + share * (values[after] - values[after - 1]))
-
-
-PAGE = 16
-"""Tokens per page of the KV cache."""
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Limits of a pass."""
-
-    times: StepTimes
-    pages: int
-    """Number of pages in the KV cache."""
-    most_requests: int = 256
-    most_tokens: int = 2048
-    """Maximum number of tokens per pass. Without chunked prefill, a longer prompt has a separate pass."""
-    chunked: bool = False
+_LONGEST_STRETCH = 256
 
 
 @dataclass
 class Served:
-    """A request with its state and its generated tokens."""
+    """A request with its state."""
 
     request: Request
+    arrival_s: float
+    made: int = 0
+    """Number of generated tokens, as of the step `since`."""
     read: int = 0
-    """Number of tokens in the cache."""
-    tokens: list[float] = field(default_factory=list)
-    """Time in seconds at which each token was generated."""
+    """Number of tokens in the cache, as of the step `since`."""
+    since: int = 0
+    first_s: float = float("nan")
+    last_s: float = float("nan")
 
     @property
     def to_read(self) -> int:
-        """Number of tokens to prefill before the next token: the prompt, and after a preemption also the generated
-        tokens."""
-        return self.request.prompt_tokens + len(self.tokens) - self.read
+        """Number of tokens to process before the next one: the prompt, and after a preemption what was generated."""
+        return self.request.prompt_tokens + self.made - self.read
 
     @property
-    def decodes(self) -> bool:
-        return bool(self.tokens) and self.to_read == 1
+    def waited_s(self) -> float:
+        """Time from the arrival to the first token."""
+        return self.first_s - self.arrival_s
 
     @property
-    def done(self) -> bool:
-        return len(self.tokens) >= self.request.output_tokens
-
-    @property
-    def pages(self) -> int:
-        return -(-self.read // PAGE)
+    def between_s(self) -> float:
+        """Mean time between two tokens."""
+        return (self.last_s - self.first_s) / (self.made - 1) if self.made > 1 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -117,87 +52,194 @@ class Moment:
     time_s: float
     running: int
     waiting: int
-    used_pages: int
+    used: float
+    """Part of the room of the cache that is taken."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
     served: list[Served]
-    refused: int
-    """Number of requests whose tokens do not fit an empty cache."""
-    moments: list[Moment]
-    put_off: int
+    refused: int = 0
+    """Number of requests that do not fit an empty cache."""
+    put_off: int = 0
     """Number of preemptions, in which a request returned its pages."""
+    moments: list[Moment] = field(default_factory=list)
+    between: list[tuple[float, int]] = field(default_factory=list)
+    """Times in seconds between two tokens of a request, and the number of such pairs."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds by part of the passes."""
 
 
-def simulate(requests: Sequence[Request], engine: Engine) -> Run:
-    """Serve all requests, and return the time of each token."""
-    fitting = [each for each in requests if _whole(each) <= engine.pages]
-    coming, waiting = deque(Served(each) for each in fitting), deque[Served]()
-    running: list[Served] = []
-    served, moments, put_off, now = list(coming), list[Moment](), 0, 0.0
-    while coming or waiting or running:
-        while coming and coming[0].request.arrival_s <= now:
-            waiting.append(coming.popleft())
-        if not waiting and not running:
-            now = coming[0].request.arrival_s
-            continue
-        put_off += _make_room(running, waiting, engine)
-        reading = _admit(running, waiting, engine)
-        decoding = [each for each in running if each.decodes] if engine.chunked or not reading else []
-        now += _pass_time(engine, decoding, sum(reading.values()))
-        _advance(decoding, running, reading, now)
-        running[:] = [each for each in running if not each.done]
-        moments.append(Moment(now, len(running), len(waiting), sum(each.pages for each in running)))
-    return Run(served, len(requests) - len(fitting), moments, put_off)
+def simulate(times: PassTimes, stream: Stream) -> Run:
+    """Serve all requests of a stream."""
+    return _Simulation(times, stream).result()
 
 
-def _whole(request: Request) -> int:
-    return -(-(request.prompt_tokens + request.output_tokens) // PAGE)
+class _Simulation:
+    def __init__(self, times: PassTimes, stream: Stream):
+        of = times.of
+        self.times, self.engine = times, of.engine
+        self.extra, self.room, self.hit = of.tokens_of_a_request, of.tokens_that_fit, of.prefix_hit
+        self.slots = of.engine.most_requests
+        if not of.engine.paged and stream.requests:
+            self.slots = max(1, min(self.slots, int(self.room // (stream.longest + self.extra))))
+        fitting = [each for each in stream.requests if self._whole(each) <= self.room]
+        self.run = Run([Served(each, each.arrival_s) for each in fitting], len(stream.requests) - len(fitting))
+        self.users, self.now, self.steps, self.passes = stream.users, 0.0, 0, 0
+        self.later = deque(self.run.served[stream.users :] if stream.users else ())
+        self.coming = deque(self.run.served[: stream.users] if stream.users else self.run.served)
+        self.waiting, self.reading = deque[Served](), list[Served]()
+        self.decoding = dict[int, Served]()
+        """By order of joining."""
+        self.events = list[tuple[int, int, Served]]()
+        """Steps at which a request delivers its first token or is done."""
+        self.joined = self.idle = 0
+        self.held = self.promised = 0.0
+        """Tokens in the cache, and tokens that requests in flight may still add."""
 
+    def _whole(self, request: Request) -> float:
+        return request.prompt_tokens + request.output_tokens + self.extra
 
-def _make_room(running: list[Served], waiting: deque[Served], engine: Engine) -> int:
-    """Preempt the latest requests until each of the others can generate one more token."""
-    put_off = 0
-    while len(running) > 1 and sum(-(-(each.read + 1) // PAGE) for each in running) > engine.pages:
-        last = running.pop()
-        last.read = 0
-        waiting.appendleft(last)
-        put_off += 1
-    return put_off
+    def result(self) -> Run:
+        while self.coming or self.waiting or self.reading or self.decoding:
+            self._receive()
+            self._make_room()
+            self._admit()
+            chunks = self._chunks()
+            if chunks:
+                self._mixed_pass(chunks)
+            else:
+                self._stretch()
+            self._deliver()
+            count = len(self.decoding) + len(self.reading)
+            self.run.moments.append(Moment(self.now, count, len(self.waiting), self.held / self.room))
+        return self.run
 
+    def _receive(self) -> None:
+        """Take in what has arrived. Some engines look only once in several passes."""
+        busy = self.waiting or self.reading or self.decoding
+        if not busy:
+            self.now = max(self.now, self.coming[0].arrival_s)
+        if not busy or self.passes >= self.engine.polled:
+            self.passes = 0
+            while self.coming and self.coming[0].arrival_s <= self.now:
+                self.waiting.append(self.coming.popleft())
 
-def _admit(running: list[Served], waiting: deque[Served], engine: Engine) -> dict[int, int]:
-    """Return the prompts of this pass, by their index in `running`, and the number of tokens to prefill for each."""
-    budget = engine.most_tokens - (sum(each.decodes for each in running) if engine.chunked else 0)
-    free = engine.pages - sum(-(-(each.read + 1) // PAGE) for each in running)
-    reading: dict[int, int] = {}
-    for place, each in enumerate(running):
-        if not each.decodes and budget > 0:
-            reading[place] = min(each.to_read, budget)
-            budget -= reading[place]
-    while waiting and len(running) < engine.most_requests:
-        size, needed = waiting[0].to_read, -(-(waiting[0].to_read + 1) // PAGE)
-        fits = budget > 0 if engine.chunked else size <= budget or not reading
-        if needed > free or not fits:
-            break
-        reading[len(running)] = min(size, budget) if engine.chunked else size
-        budget, free = budget - reading[len(running)], free - needed
-        running.append(waiting.popleft())
-    return reading
+    def _make_room(self) -> None:
+        """Preempt the latest requests until each of the others can generate one more token."""
+        while len(self.decoding) > 1 and self.held + len(self.decoding) > self.room:
+            last = self.decoding.pop(max(self.decoding))
+            past = self.steps - last.since
+            last.made, read = last.made + past, last.read + past
+            self.held -= read + self.extra
+            self.promised -= self._promise(last)
+            last.read, last.since = 0, -1
+            self.waiting.appendleft(last)
+            self.run.put_off += 1
 
+    def _promise(self, each: Served) -> float:
+        return self.engine.reserve * (each.request.output_tokens - each.made)
 
-def _pass_time(engine: Engine, decoding: list[Served], prompt_tokens: int) -> float:
-    context = sum(each.read for each in decoding) / len(decoding) if decoding else 0.0
-    return engine.times.mixed(len(decoding), context, prompt_tokens)
+    def _admit(self) -> None:
+        """Let requests in while their prompts, and the part of their output that the engine reserves, fit."""
+        while self.waiting and len(self.reading) + len(self.decoding) < self.slots:
+            if self.decoding and not self.engine.in_flight:
+                return
+            first, busy = self.waiting[0], bool(self.reading or self.decoding)
+            unread = sum(each.to_read for each in self.reading)
+            needed = first.to_read + 1 + self.extra + self._promise(first)
+            if busy and self.held + self.promised + unread + needed > self.room:
+                return
+            self.reading.append(self.waiting.popleft())
+            self.held += self.extra
+            self.promised += self._promise(first)
+            if not first.made:
+                first.read = int(self.hit * (first.request.prompt_tokens - 1))
+                self.held += first.read
 
+    def _chunks(self) -> list[tuple[Served, Chunk]]:
+        """Return the prompts of the next pass, in the order of arrival."""
+        budget, found = self.engine.most_tokens - (len(self.decoding) if self.engine.mixed else 0), []
+        for each in self.reading:
+            size = min(each.to_read, budget) if self.engine.chunked else each.to_read
+            if budget <= 0 or (size > budget and found):
+                break
+            found.append((each, Chunk(size, each.read)))
+            budget -= size
+        return found
 
-def _advance(decoding: list[Served], running: list[Served], reading: dict[int, int], now: float) -> None:
-    for each in decoding:
-        each.read += 1
-        each.tokens.append(now)
-    for place, size in reading.items():
-        each = running[place]
-        each.read += size
-        if each.to_read == 0:
-            each.tokens.append(now)
+    def _mixed_pass(self, chunks: list[tuple[Served, Chunk]]) -> None:
+        decoding = len(self.decoding) if self.engine.mixed else 0
+        read = sum(chunk.before for _, chunk in chunks)
+        context = (self.held - read - self.extra * (decoding + len(self.reading))) / decoding if decoding else 0.0
+        self._spend(decoding, max(0.0, context), 1, [chunk for _, chunk in chunks])
+        for each, chunk in chunks:
+            each.read += chunk.tokens
+            self.held += chunk.tokens
+            if not each.to_read:
+                self.reading.remove(each)
+                self._join(each)
+
+    def _join(self, each: Served) -> None:
+        """Start decoding. The pass over the prompt has made the first token."""
+        each.made += 1
+        each.since = self.steps
+        self.joined += 1
+        self.decoding[self.joined] = each
+        output = each.request.output_tokens
+        if each.first_s != each.first_s:
+            deliver = min(self.engine.streamed, output) - each.made
+            heappush(self.events, (self.steps + max(0, deliver), self.joined, each))
+        heappush(self.events, (self.steps + output - each.made, self.joined, each))
+
+    def _stretch(self) -> None:
+        """Let all requests decode until the next event."""
+        count = len(self.decoding) + self.idle
+        context = self.held / count - self.extra
+        steps = min(_LONGEST_STRETCH, max(1, self.events[0][0] - self.steps))
+        if self.held + count * steps > self.room:
+            steps = max(1, int((self.room - self.held) // count))
+        if self.coming:
+            once = self.times.seconds(count, context)
+            until = max(int((self.coming[0].arrival_s - self.now) / once) + 1, self.engine.polled - self.passes)
+            steps = min(steps, max(1, until))
+        self._spend(count, context, steps, [])
+
+    def _spend(self, count: int, context: float, steps: int, chunks: list[Chunk]) -> None:
+        parts = self.times.split(count, context + (steps - 1) / 2, chunks)
+        for name, seconds in parts.items():
+            self.run.parts[name] = self.run.parts.get(name, 0.0) + seconds * steps
+        once = sum(parts.values())
+        self.now += once * steps
+        self.passes += steps
+        if count:
+            self.steps += steps
+            self.held += count * steps
+            self.promised -= self.engine.reserve * count * steps
+            self.run.between.append((once, count * steps))
+
+    def _deliver(self) -> None:
+        """Note the first and last tokens that are due, and let users of a closed stream send their next request."""
+        while self.events and self.events[0][0] <= self.steps:
+            _, place, each = heappop(self.events)
+            if self.decoding.get(place) is not each:
+                continue
+            made = each.made + self.steps - each.since
+            if each.first_s != each.first_s:
+                each.first_s = self.now
+            if made >= each.request.output_tokens:
+                self._end(place, each, made)
+
+    def _end(self, place: int, each: Served, made: int) -> None:
+        each.read, each.made, each.last_s = each.read + made - each.made, made, self.now
+        del self.decoding[place]
+        if self.engine.in_flight:
+            self.held -= each.read + self.extra
+        else:
+            self.idle += 1
+            if not self.decoding:
+                self.held, self.idle = 0.0, 0
+        if self.later:
+            following = self.later.popleft()
+            following.arrival_s = self.now
+            self.coming.append(following)

@@ -1,156 +1,197 @@
-"""Predicts how a stream of requests is served: passes are modelled, the engine is simulated."""
+"""Answers how an engine serves a stream of requests with a model on GPUs."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU, hardware
-from tracekit.analyzers.predict import NONE
-from tracekit.analyzers.serving import PAGE, SERVE_PLAN, Engine, Request, Run, StepTimes, over_time, simulate, summary
-from tracekit.capture import find, load_config, longest_sequence
-from tracekit.measure import Grid, grid, predicted_points
-from tracekit.run import Say, Settings, silent
+from tracekit.analyzers.serving import (
+    SERVE_PLAN,
+    Deployment,
+    Format,
+    Measures,
+    PassTimes,
+    Stream,
+    all_engines,
+    ladder,
+    measures,
+    not_served,
+    over_time,
+    pareto,
+    row,
+    runs,
+    settings,
+    simulate,
+    stream,
+    with_format,
+)
+from tracekit.run import Say, silent
+from tracekit.serving.models import served_model
 
-CHUNKED = "chunked-prefill"
-_BATCHES = (1, 8, 64)
-_SPARE = 0.9
-"""Fraction of the GPU's memory that engines use."""
+_LEAST_TOKENS = 4096
+"""Tokens of a cache below which a deployment is not proposed."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A model, a GPU, the requests, and the engines to compare."""
+    """A model, GPUs, an engine, and its requests."""
 
-    settings: Settings
+    model: str
     gpu: str
-    requests: Sequence[Request]
-    engines: Sequence[str]
-    """Optimizations joined with +, including `chunked-prefill`; "none" is the plain engine."""
-    most_requests: int = 256
-    most_tokens: int = 2048
-    overhead_s: float = 0.0
-    """Time per pass outside the model."""
+    requests: str
+    engine: str = "vllm"
+    dtype: str = "bf16"
+    tensor: int = 1
+    expert: int = 1
+    data: int = 1
+    most_requests: int | None = None
+    most_tokens: int | None = None
+    graphs: bool = True
+    prefix_hit: float = 0.0
+    acceptance: tuple[float, float] | None = None
+    slo: Mapping[str, float] = field(default_factory=dict)
+    price: float | None = None
+    """Price of a GPU for an hour."""
+    search: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A deployment and what it gives; `problem` says why it serves nothing."""
+
+    name: str
+    deployment: Deployment
+    found: Measures | None
+    row: dict[str, object]
+
+    @property
+    def problem(self) -> str:
+        return str(self.row["problem"])
 
 
 @dataclass(frozen=True)
 class ServePlan:
-    """Results of each engine, in total and over time."""
+    """The answer to a question."""
 
-    table: pd.DataFrame
-    over_time: dict[str, pd.DataFrame]
+    question: Question
     gpu: GPU
+    asked: Setting
+    over_time: pd.DataFrame
+    ladder: tuple[Setting, ...]
+    changes: tuple[Setting, ...]
+    """Settings that differ in one thing."""
+    searched: tuple[Setting, ...]
+    best: tuple[bool, ...]
+    """Whether no other searched setting is better in both rate and time between tokens."""
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """SERVE_PLAN, with a row for each setting."""
+        rows = [each.row for each in (self.asked, *self.ladder, *self.changes, *self.searched)]
+        return SERVE_PLAN.frame({column.name: [each[column.name] for each in rows] for column in SERVE_PLAN.columns})
 
 
 def serve_plan(question: Question, say: Say = silent) -> ServePlan:
-    """Return the table SERVE_PLAN with one row per engine. Raises TracekitError if the model cannot decode."""
+    """Raises TracekitError for an unknown name, requests that cannot be served, or a model that does not fit."""
     gpu = hardware.find(question.gpu)
-    if not question.engines:
-        raise InputError("No engine is named.", "There is nothing to compare.", "Leave out --apply, or name some.")
-    positions = longest_sequence(load_config(find(question.settings.model)))
-    _check(question, positions)
-    changes = list(dict.fromkeys(_change(name) for name in question.engines))
-    decode = predicted_points(_grid(question, "decode", _batches(question), _contexts(question), changes), say)
-    prefill = predicted_points(_grid(question, "prefill", [1], _prompts(question, positions), changes), say)
-    rows, runs = list[dict[str, Any]](), dict[str, pd.DataFrame]()
-    for name in question.engines:
-        of_decode, of_prefill = (_where_it_applies(table, _change(name)) for table in (decode, prefill))
-        refused = of_decode["refused"]
-        engine = None if refused.ne("").all() else _engine(question, name, of_decode, of_prefill, gpu)
-        if engine is None or not engine.pages:
-            rows.append(_not_served(name, refused.max() or "The weights leave no memory for a KV cache."))
-            continue
-        say(f"serving {len(question.requests):,} requests: {name}")
-        run = simulate(question.requests, engine)
-        rows.append(summary(name, run, engine, PAGE))
-        runs[name] = _with_share(run, engine)
-    table = SERVE_PLAN.frame({column.name: [row[column.name] for row in rows] for column in SERVE_PLAN.columns})
-    return ServePlan(table, runs, gpu)
+    requests, of = stream(question.requests, question.seed), _deployment(question, gpu)
+    _check(requests, of)
+    asked, run = _simulated(_name(of), of, requests, question)
+    say("comparing batching, cache and speculation")
+    steps = ladder(of, question.prefix_hit or 0.5, sum(question.acceptance or (0.7, 0.7)) / 2)
+    rungs = tuple(_simulated(name, each, requests, question)[0] for name, each in steps)
+    changes = tuple(_simulated(name, each, requests, question)[0] for name, each in _changes(of))
+    searched: tuple[Setting, ...] = ()
+    if question.search:
+        say("searching settings")
+        searched = tuple(_simulated(name, each, requests, question)[0] for name, each in settings(of))
+    best = pareto([_place(each) for each in searched])
+    return ServePlan(question, gpu, asked, over_time(run), rungs, changes, searched, tuple(best))
 
 
-def _check(question: Question, positions: int) -> None:
-    """Raise InputError if the model cannot hold one of the requests."""
-    longest = max(each.prompt_tokens + each.output_tokens for each in question.requests)
-    if longest > positions:
-        what = f"A request has {longest:,} tokens, prompt and output together."
-        why = f"{question.settings.shown_name} has {positions:,} positions."
-        raise InputError(what, why, "Give shorter requests, or another model.")
+def _place(setting: Setting) -> tuple[float, float]:
+    """Return tokens per second of a GPU, and the time between tokens."""
+    if setting.found is None:
+        return 0.0, float("inf")
+    return setting.found.tokens_per_s.expected / setting.deployment.tensor, setting.found.tpot_ms.expected
 
 
-def _where_it_applies(sweep: pd.DataFrame, change: str) -> pd.DataFrame:
-    """Return the points with a change; points to which the change does not apply are unchanged."""
-    without = sweep[sweep["apply"] == NONE].reset_index(drop=True)
-    changed = sweep[sweep["apply"] == change].reset_index(drop=True)
-    applies = changed["refused"] == ""
-    return changed.where(applies, without.assign(refused=changed["refused"]))
-
-
-def _change(name: str) -> str:
-    """Return the part of the engine's name that changes a pass."""
-    return "+".join(part for part in name.split("+") if part not in (CHUNKED, NONE)) or NONE
-
-
-def _grid(
-    question: Question, workload: Any, batches: Sequence[int], lengths: Sequence[int], changes: Sequence[str]
-) -> Grid:
-    settings = replace(question.settings, workload=workload)
-    return grid(settings, [question.gpu], batches, lengths, changes)
-
-
-def _batches(question: Question) -> list[int]:
-    most = min(question.most_requests, len(question.requests))
-    return sorted({*(size for size in _BATCHES if size < most), most})
-
-
-def _contexts(question: Question) -> list[int]:
-    longest = max(each.prompt_tokens + each.output_tokens for each in question.requests) - 1
-    return sorted({min(16, longest), max(1, longest // 4), longest})[-2:]
-
-
-def _prompts(question: Question, positions: int) -> list[int]:
-    """Return the lengths of modelled prompts. A pass over more tokens than the model has positions is extrapolated."""
-    longest = max(each.prompt_tokens for each in question.requests)
-    most = max(longest, min(question.most_tokens, sum(each.prompt_tokens for each in question.requests)))
-    most = min(most, positions)
-    return sorted({1, max(2, most // 4), most})
-
-
-def _engine(question: Question, name: str, decode: pd.DataFrame, prefill: pd.DataFrame, gpu: GPU) -> Engine:
-    """Return the engine. `rate` is in tokens per second, so a pass may count as several tokens."""
-    passes = {
-        (int(batch), int(length)): batch / rate
-        for batch, length, rate in zip(decode["batch_size"], decode["seq_len"], decode["rate"], strict=True)
-    }
-    prompts = {int(length): time / 1e9 for length, time in zip(prefill["seq_len"], prefill["latency_ns"], strict=True)}
-    return Engine(
-        times=StepTimes(passes, prompts, question.overhead_s),
-        pages=_pages(decode, gpu),
-        most_requests=question.most_requests,
-        most_tokens=question.most_tokens,
-        chunked=CHUNKED in name.split("+"),
+def _deployment(question: Question, gpu: GPU) -> Deployment:
+    engine = all_engines()[question.engine]
+    engine = replace(
+        engine,
+        most_requests=question.most_requests or engine.most_requests,
+        most_tokens=question.most_tokens or engine.most_tokens,
+        graphs=engine.graphs if question.graphs else (),
     )
+    of = Deployment(
+        served_model(question.model),
+        gpu,
+        engine,
+        Format(question.dtype, engine.cache[question.dtype]),
+        question.tensor,
+        question.expert,
+        question.data,
+        question.prefix_hit,
+    )
+    if question.tensor % question.expert or question.tensor % question.data:
+        why = f"{question.tensor} GPUs are not a multiple of both."
+        raise InputError("The GPUs cannot be divided so.", why, "Give --ep and --dp that divide --tp.")
+    drafted = 3 if question.acceptance else 0
+    return replace(of, drafted=drafted, acceptance=sum(question.acceptance) / 2 if question.acceptance else 0.0)
 
 
-def _pages(decode: pd.DataFrame, gpu: GPU) -> int:
-    """Return the number of pages that fit. Memory per token is the slope between the modelled points."""
-    tokens = (decode["batch_size"] * decode["seq_len"]).to_numpy(dtype=float)
-    held = decode["memory_bytes"].to_numpy(dtype=float)
-    low, high = int(tokens.argmin()), int(tokens.argmax())
-    if not math.isfinite(held[low]) or tokens[high] == tokens[low]:
-        return 0
-    per_token = max(1.0, (held[high] - held[low]) / (tokens[high] - tokens[low]))
-    fixed = held[low] - per_token * tokens[low]
-    return max(0, int((_SPARE * gpu.memory_bytes - fixed) / per_token) // PAGE)
+def _check(requests: Stream, of: Deployment) -> None:
+    """Raise InputError if the model does not hold one of the requests, or the GPUs do not hold the model."""
+    if requests.longest > of.model.positions:
+        what = f"A request has {requests.longest:,} tokens, prompt and output together."
+        why = f"{of.model.name} has {of.model.positions:,} positions."
+        raise InputError(what, why, "Give shorter requests, or another model.")
+    if of.tokens_that_fit < 1:
+        need = of.weight_bytes * of.tensor / 1e9
+        what = f"{of.model.name} in {of.format.dtype} does not fit on {of.tensor} {of.gpu.name}."
+        why = f"Its weights take {need:,.0f} GB, and an engine leaves room for a cache beside them."
+        raise InputError(what, why, _that_fits(of))
+    shortest = min(each.prompt_tokens + each.output_tokens for each in requests.requests)
+    if shortest + of.tokens_of_a_request > of.tokens_that_fit:
+        what = f"The KV cache holds {int(of.tokens_that_fit):,} tokens."
+        raise InputError(what, f"Each request has {shortest:,} or more.", _that_fits(of))
 
 
-def _not_served(name: str, why: str) -> dict[str, Any]:
-    numbers = {column.name: float("nan") if column.dtype == "float64" else -1 for column in SERVE_PLAN.columns}
-    return numbers | {"engine": name, "problem": why}
+def _that_fits(of: Deployment) -> str:
+    """Return the nearest deployment that fits, as a sentence."""
+    for tensor in (of.tensor, 2, 4, 8, 16):
+        for dtype in (of.format.dtype, "fp8", "int4"):
+            near = with_format(replace(of, tensor=tensor, expert=1, data=1), dtype)
+            if tensor >= of.tensor and near.tokens_that_fit > _LEAST_TOKENS:
+                return f"The nearest that fits is --tp {tensor} --dtype {dtype}."
+    return "No more than 16 of these GPUs hold it."
 
 
-def _with_share(run: Run, engine: Engine) -> pd.DataFrame:
-    table = over_time(run)
-    return table.assign(kv=table["used_pages"] / engine.pages)
+def _simulated(name: str, of: Deployment, requests: Stream, question: Question) -> tuple[Setting, Any]:
+    if of.tokens_that_fit < 1:
+        return Setting(name, of, None, not_served(name, of.tensor, "The weights leave no memory for a KV cache.")), None
+    run = simulate(PassTimes(of), requests)
+    if not run.served:
+        return Setting(name, of, None, not_served(name, of.tensor, "The KV cache holds none of the requests.")), run
+    found = measures(run, of, requests, question.slo)
+    return Setting(name, of, found, row(name, of, run, found, question.price)), run
+
+
+def _name(of: Deployment) -> str:
+    return f"{of.engine.title}, {of.format.dtype}, tp {of.tensor}"
+
+
+def _changes(of: Deployment) -> Iterable[tuple[str, Deployment]]:
+    """Yield deployments that differ in the number of GPUs, or in the format."""
+    for tensor in (of.tensor * 2, of.tensor * 4):
+        if tensor <= 8 and tensor <= of.model.layers[0].attention.heads:
+            yield f"tp {tensor}", replace(of, tensor=tensor)
+    for dtype in ("fp8", "nvfp4", "int4"):
+        smaller = with_format(of, dtype)
+        if runs(dtype, of.gpu) and smaller.weight_bytes < of.weight_bytes:
+            yield dtype, smaller

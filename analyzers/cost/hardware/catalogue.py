@@ -22,6 +22,9 @@ ALIASES = {
     "p100": "p100-sxm",
     "h800": "h800-sxm",
     "a6000": "rtx-a6000",
+    "h200-sxm": "h200",
+    "b200-sxm": "b200",
+    "b300-sxm": "b300",
 }
 """The most common variant of each family; an A100 without a memory size is the 80 GB one."""
 
@@ -63,7 +66,7 @@ def find(name: str) -> GPU:
 
 def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
     """Find a GPU as `find` does, but search the `extra` GPUs first."""
-    wanted = name.strip().lower()
+    wanted = name.strip().lower().replace("_", "-")
     wanted = ALIASES.get(wanted, wanted)
     own = {gpu.id: gpu for gpu in extra}
 

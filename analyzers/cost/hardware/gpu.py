@@ -7,8 +7,9 @@ from typing import Any
 
 from tracekit.analyzers.core import Interval, UnknownNameError
 
-PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 _RUNS_AS = {
+    "fp4": "fp8",
     "int4": "int8",
     "int8": "fp16",
     "fp8": "fp16",
@@ -17,6 +18,7 @@ _RUNS_AS = {
     "tf32": "fp32",
 }
 _SUSTAINED_AS = {
+    "fp4": "fp8",
     "int4": "int8",
     "int8": "fp8",
     "fp8": "fp16",

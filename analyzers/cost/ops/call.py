@@ -63,6 +63,7 @@ ELEMENT_BYTES: dict[Precision, float] = {
     "bf16": 2,
     "fp8": 1,
     "int8": 1,
+    "fp4": 0.5,
     "int4": 0.5,
 }
 

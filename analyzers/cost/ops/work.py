@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 import msgspec
 
-Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
 
 Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
 """Backends of fused attention."""

@@ -1,0 +1,305 @@
+"""Time of one pass of an engine: products over all its tokens, attention over what each request has in the cache,
+experts that are touched, sums between GPUs, and the host.
+
+Products have the times of the kernel time model, at the sizes of `_GRID` and interpolated between. The rest are streams
+and rates of the data sheet with the constants of engines.toml.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Message, Precision, Product, collective_ns, estimate_ns
+from tracekit.analyzers.serving.engines import Engine, Format
+from tracekit.analyzers.serving.model import Attention, FeedForward, Layers, Matrix, Model, weights
+
+_GRID = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384])
+_VECTOR = 64
+_ACTIVATION = 2
+"""Bytes of an activation outside of products."""
+_STACKED = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3))
+"""Compute capabilities of GPUs with HBM."""
+_REPORTED = 0.995
+_STATE_BYTES = 4
+_INDEX_BYTES = 1
+_DRAFT = 0.05
+"""Time of drafting a token, relative to a pass: a head of one layer."""
+_STATE_FLOPS = 8
+"""FLOPs for each value of a recurrent layer's state and each token."""
+
+
+class Chunk(NamedTuple):
+    """Tokens of a prompt in a pass, and its tokens that are in the cache already."""
+
+    tokens: int
+    before: int
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model on GPUs, with the formats of its weights and cache."""
+
+    model: Model
+    gpu: GPU
+    engine: Engine
+    format: Format
+    tensor: int = 1
+    """GPUs that divide every layer."""
+    expert: int = 1
+    """Of these, the groups among which whole experts are divided."""
+    data: int = 1
+    """Copies of the attention, each with a part of the requests (data-parallel attention)."""
+    prefix_hit: float = 0.0
+    """Part of each prompt that is in the cache already."""
+    drafted: int = 0
+    """Tokens that are drafted for each pass (speculative decoding)."""
+    acceptance: float = 0.0
+    """Chance that a drafted token is accepted when all before it are."""
+
+    @property
+    def tokens_of_a_pass(self) -> float:
+        """Return how many tokens a pass makes for each request that decodes."""
+        kept = self.acceptance
+        return (1 - kept ** (self.drafted + 1)) / (1 - kept) if self.drafted else 1.0
+
+    @property
+    def attention_tensor(self) -> int:
+        return max(1, self.tensor // self.data)
+
+    @property
+    def cache_bytes(self) -> float:
+        """Bytes of the cache on each GPU for a token of a layer that sees all tokens."""
+        return self._cached(False)
+
+    @property
+    def request_bytes(self) -> float:
+        """Bytes on each GPU of states and windows, which do not grow with a request."""
+        return self._cached(True)
+
+    def _cached(self, of_request: bool) -> float:
+        total = 0.0
+        for count, attention, _ in self.model.layers:
+            of_token = self.token_bytes(attention)
+            windowed = bool(attention.window) and not attention.indexed
+            if of_request:
+                state = _STATE_BYTES * attention.state / min(self.attention_tensor, attention.heads)
+                total += count * (state + (attention.window * of_token if windowed else 0))
+            elif not windowed:
+                total += count * (of_token + _INDEX_BYTES * attention.indexed)
+        return total
+
+    def token_bytes(self, attention: Attention) -> float:
+        """Return the bytes that a token of a layer takes in a GPU's cache. A latent is on every GPU."""
+        parts = 1 if attention.latent else min(self.attention_tensor, attention.kv_heads)
+        return attention.cached * self.format.cache_bytes / parts
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of the weights on each GPU."""
+        model, total = self.model, 0.0
+        for count, attention, feed_forward in model.layers:
+            total += count * weights(attention.matrices) * self.format.weight_bytes(model, False) / self.attention_tensor
+            total += count * weights(feed_forward.matrices) * self.format.weight_bytes(model, False) / self.tensor
+            routed = weights(feed_forward.expert) * feed_forward.experts
+            total += count * routed * self.format.weight_bytes(model, True) / self.tensor
+        return total + (1 if model.tied else 2) * model.vocabulary * model.hidden * _ACTIVATION / self.tensor
+
+    @property
+    def tokens_that_fit(self) -> float:
+        """Tokens of the cache over all copies of the attention."""
+        return self.data * self.cache_room / self.cache_bytes if self.cache_bytes else 1e9
+
+    @property
+    def tokens_of_a_request(self) -> float:
+        """States and windows of a request, as tokens."""
+        return self.request_bytes / self.cache_bytes if self.cache_bytes else 0.0
+
+    @property
+    def cache_room(self) -> float:
+        """Bytes of the cache on each GPU; negative if the weights do not fit."""
+        share, held = self.engine.memory, self.engine.number("workspace_gb") * 1e9
+        return visible_bytes(self.gpu) * share - self.weight_bytes - held
+
+
+def visible_bytes(gpu: GPU) -> float:
+    """Return the bytes that a driver reports: gigabytes of stacked memory are binary; error correction takes a part of
+    other memories."""
+    stacked = gpu.compute_capability in _STACKED or gpu.vendor != "nvidia"
+    return gpu.memory_gb * (_REPORTED * 2**30 if stacked else 1e9)
+
+
+@dataclass
+class PassTimes:
+    """Seconds of passes of a deployment."""
+
+    of: Deployment
+
+    def seconds(self, decoding: int, context: float, chunks: Sequence[Chunk] = ()) -> float:
+        """Return the seconds of a pass in which `decoding` requests with `context` tokens each on average generate a
+        token, and chunks of prompts are processed."""
+        return float(sum(self.split(decoding, context, chunks).values()))
+
+    def split(self, decoding: int, context: float, chunks: Sequence[Chunk] = ()) -> dict[str, float]:
+        """Return the seconds of a pass by part."""
+        engine = self.of.engine
+        graph = engine.graph_size(decoding) if not chunks else 0
+        rows = max(graph, decoding) * (1 + self.of.drafted)
+        tokens = rows + sum(each.tokens for each in chunks)
+        local = ceil(tokens / self.of.data)
+        parts = {name: float(np.interp(tokens, _GRID, times)) for name, times in self._tables.items()}
+        if local > _GRID[-1]:
+            parts = {name: value * local / _GRID[-1] for name, value in parts.items()}
+        parts["sampling"] = self._sampling(rows + len(chunks))
+        parts["cache"] = self._decode_attention(decoding, context)
+        parts["prompts"] = self._prompt_attention(chunks)
+        device = sum(parts.values())
+        launches = self.of.model.depth * engine.number("launches") * self.of.gpu.host_op_us.expected * 1e-6
+        parts["host"] = 0.0 if graph else max(0.0, launches - device)
+        parts["host"] += 1e-6 * (engine.number("pass_us") + engine.number("request_us") * decoding)
+        parts["host"] += 1e-6 * engine.number("prompt_us") * len(chunks)
+        if self.of.drafted and decoding:
+            parts["drafts"] = self.of.drafted * _DRAFT * sum(parts.values())
+            made = self.of.tokens_of_a_pass if not chunks else 1.0
+            parts = {name: seconds / made for name, seconds in parts.items()}
+        return parts
+
+    @cached_property
+    def _tables(self) -> dict[str, np.ndarray]:
+        """Return the seconds of what depends on the tokens of a pass alone, at each size of the grid."""
+        rows = [self._over_tokens(int(tokens)) for tokens in _GRID]
+        return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+    def _over_tokens(self, tokens: int) -> dict[str, float]:
+        parts = dict.fromkeys(("products", "experts", "sums", "glue"), 0.0)
+        local = ceil(tokens / self.of.data)
+        for layers in self.of.model.layers:
+            attention, feed_forward = layers.attention, layers.feed_forward
+            products = sum(self._product(local, each, self.of.attention_tensor) for each in attention.matrices)
+            products += sum(self._product(tokens, each, self.of.tensor) for each in feed_forward.matrices)
+            parts["products"] += layers.count * products
+            parts["experts"] += layers.count * self._experts(tokens, feed_forward)
+            parts["sums"] += layers.count * self._sums(tokens)
+            parts["glue"] += layers.count * self._glue(tokens, layers)
+        return parts
+
+    def _product(self, rows: int, matrix: Matrix, parts: int) -> float:
+        """Return the seconds of a product, with the engine's kernels."""
+        n, k = _divided(matrix, parts)
+        precision, stored = self.of.format.product(self.of.model, False, self.of.gpu)
+        cost = _product_cost(1, rows, n, k, precision, stored)
+        return estimate_ns(cost, self.of.gpu) * 1e-9 / self._efficiency(cost, precision)
+
+    def _efficiency(self, cost: Cost, precision: Precision) -> float:
+        """Return the rate of the engine's kernels relative to the kernel time model, bound by arithmetic or not."""
+        gpu, engine = self.of.gpu, self.of.engine
+        bound = cost.flops / gpu.sustained_flops(precision) / (cost.bytes / gpu.bandwidth)
+        share = 1 / (1 + bound**-2)
+        return engine.number(f"stream_{_width(precision)}") ** (1 - share) * engine.number(f"rate_{_width(precision)}") ** share
+
+    def _experts(self, tokens: int, feed_forward: FeedForward) -> float:
+        """Return the seconds of routed experts: a pass touches E (1 - (1 - k / E)^tokens) of E."""
+        if not feed_forward.experts:
+            return 0.0
+        engine, expert = self.of.engine, min(self.of.expert, feed_forward.experts)
+        most, rows = feed_forward.experts, tokens * feed_forward.chosen
+        touched = most * (1 - (1 - feed_forward.chosen / most) ** tokens) / expert
+        groups = max(1, round(touched))
+        each = max(1, round(rows / expert / groups))
+        precision, stored = self.of.format.product(self.of.model, True, self.of.gpu)
+        seconds = 0.0
+        for matrix in feed_forward.expert:
+            n, k = _divided(matrix, self.of.tensor / expert)
+            cost = _product_cost(groups, each, n, k, precision, stored)
+            seconds += estimate_ns(cost, self.of.gpu) * 1e-9 / self._efficiency(cost, precision) * engine.number("experts")
+        return seconds + 1e-6 * engine.number("routing_us")
+
+    def _sums(self, tokens: int) -> float:
+        """Return the seconds of two sums over the GPUs: kernels of the engine's own for few bytes, NCCL's for many."""
+        of, size = self.of, tokens * self.of.model.hidden * _ACTIVATION
+        if of.tensor == 1:
+            return 0.0
+        message = Message("all-reduce", size, of.tensor)
+        seconds = collective_ns(message, of.gpu) * 1e-9
+        if of.gpu.nvlink_gbs:
+            carried = 2 * (of.tensor - 1) / of.tensor * size / (of.gpu.nvlink_gbs / 2 * 1e9)
+            start = of.engine.number("sum_us") + of.engine.number("sum_hop_us") * of.tensor
+            seconds = min(seconds, start * 1e-6 + carried / of.engine.number("sum_rate"))
+        return 2 * seconds
+
+    def _glue(self, tokens: int, layers: Layers) -> float:
+        """Return the seconds of norms, rotary embeddings, activations, quantization and what they move."""
+        of, attention, feed_forward = self.of, layers.attention, layers.feed_forward
+        qkv = attention.heads * (attention.key_dim + attention.value_dim) / of.attention_tensor
+        inner = sum(each.k for each in feed_forward.matrices if each.cut == "k") / of.tensor
+        if feed_forward.experts:
+            inner += feed_forward.chosen * (feed_forward.expert[-1].k / of.tensor + of.model.hidden / of.expert)
+        moved = tokens * _ACTIVATION * (8 * of.model.hidden + 2 * qkv + 3 * inner)
+        rate = of.gpu.bandwidth * of.gpu.copy_efficiency
+        return 1e-6 * of.engine.number("layer_us") + of.engine.number("glue") * moved / rate
+
+    def _sampling(self, rows: int) -> float:
+        model = self.of.model
+        size = _product_cost(1, max(1, rows), max(1, model.vocabulary // self.of.tensor), model.hidden, "bf16", None)
+        return estimate_ns(size, self.of.gpu) * 1e-9
+
+    def _decode_attention(self, decoding: int, context: float) -> float:
+        """Return the seconds of attention of one query for each request: its keys and values are streamed."""
+        if not decoding:
+            return 0.0
+        of, local = self.of, decoding / self.of.data
+        rate = of.gpu.bandwidth * of.gpu.copy_efficiency * of.engine.number("cache_rate")
+        flops = of.gpu.sustained_flops("bf16") * of.engine.number("latent_rate")
+        seconds = 0.0
+        for count, attention, _ in of.model.layers:
+            heads = max(1, attention.heads // of.attention_tensor)
+            if attention.state:
+                moved = 2 * local * heads * attention.key_dim * attention.value_dim * _STATE_BYTES
+                seconds += count * (moved / rate + of.engine.number("attention_us") * 1e-6)
+                continue
+            keys = min(context, attention.window) if attention.window else context
+            moved = local * (keys * of.token_bytes(attention) + context * attention.indexed * _INDEX_BYTES)
+            work = 4 * local * keys * heads * (attention.latent or 0)
+            seconds += count * (max(moved / rate, work / flops) + of.engine.number("attention_us") * 1e-6)
+        return seconds
+
+    def _prompt_attention(self, chunks: Sequence[Chunk]) -> float:
+        of, seconds = self.of, 0.0
+        rate = of.gpu.sustained_flops("bf16") * of.engine.number("prompt_rate")
+        for count, attention, _ in of.model.layers if chunks else ():
+            heads = max(1, attention.heads // of.attention_tensor)
+            if attention.state:
+                flops = _STATE_FLOPS * heads * attention.key_dim * attention.value_dim * sum(c.tokens for c in chunks)
+            else:
+                size = 2 * heads * (attention.key_dim + attention.value_dim)
+                flops = size * sum(_pairs(each, attention.window) for each in chunks)
+            seconds += count * (flops / of.data / rate + 1e-6 * of.engine.number("attention_us"))
+        return seconds
+
+
+def _pairs(chunk: Chunk, window: int) -> float:
+    """Return how many keys the tokens of a chunk see in total."""
+    mean = chunk.before + (chunk.tokens + 1) / 2
+    return chunk.tokens * (min(mean, window) if window else mean)
+
+
+def _divided(matrix: Matrix, parts: float) -> tuple[int, int]:
+    """Return the sides of a GPU's part of a matrix. Engines pad parts to whole vectors."""
+    n, k = (side / (parts if matrix.cut == name else 1) for name, side in (("n", matrix.n), ("k", matrix.k)))
+    return ceil(n / _VECTOR) * _VECTOR, ceil(k / _VECTOR) * _VECTOR
+
+
+def _width(precision: Precision) -> str:
+    return {"bf16": "16", "fp16": "16", "fp8": "8", "fp4": "4"}[precision]
+
+
+def _product_cost(groups: int, m: int, n: int, k: int, precision: Precision, stored: float | None) -> Cost:
+    """Return the cost of a product whose weights take `stored` bytes each, or as many as its operands."""
+    element = ELEMENT_BYTES[precision]
+    held = round(groups * n * k * (element if stored is None else stored))
+    read = held + round(groups * m * k * element)
+    shape = Product(groups, m, n, k, weight="b")
+    return Cost(2 * groups * m * n * k, read, groups * m * n * _ACTIVATION, "gemm", precision, held, shape)

@@ -1,0 +1,62 @@
+"""Finds the numbers of a model that is served: bundled, or in a folder with a config.json."""
+
+import json
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from tracekit.analyzers.core import InputError, UnknownNameError, reading
+from tracekit.analyzers.serving import Model, bundled_models, model_of
+from tracekit.capture import bundled
+
+_FORMATS = ("-nvfp4", "-fp8", "-fp4", "-awq", "-gptq-int4", "-int4", "-mxfp4", "-instruct", "-it", "-hf", "-chat")
+"""Ends of names that do not change the architecture."""
+_LARGEST = 4 << 20
+_HINT = "Give a folder with a config.json, as save_pretrained writes it."
+
+
+def served_model(name: str) -> Model:
+    """Return the model of a name or folder. Raises InputError for a config that is not one of a decoder, and
+    UnknownNameError with the nearest names."""
+    if Path(name).is_dir():
+        return model_of(_config(Path(name) / "config.json"), Path(name).resolve().name)
+    known = _known()
+    for candidate in _spellings(name):
+        if candidate in known:
+            shown, values = known[candidate]
+            return model_of(values, shown)
+    near = get_close_matches(_spellings(name)[-1], known, n=3, cutoff=0.5)
+    hint = f"Nearest: {', '.join(near)}. " if near else ""
+    raise UnknownNameError(f"No model is called {name!r}.", "It is not bundled, and there is no such folder.", hint + _HINT)
+
+
+def _known() -> dict[str, tuple[str, dict[str, Any]]]:
+    found = {name: (values["name"], values) for name, values in bundled_models().items()}
+    for spec in bundled():
+        if spec.hyper_parameters:
+            found |= {name: (spec.name, spec.hyper_parameters) for name in spec.names if name not in found}
+    return found | {name.split("/")[-1]: value for name, value in found.items() if name.split("/")[-1] not in found}
+
+
+def _spellings(name: str) -> list[str]:
+    """Return the name, the name without its organisation, and both without formats at their ends."""
+    spelled = [name.lower(), name.lower().split("/")[-1]]
+    for each in spelled:
+        shorter = next((each.removesuffix(end) for end in _FORMATS if each.endswith(end)), "")
+        if shorter and shorter not in spelled:
+            spelled.append(shorter)
+    return spelled
+
+
+def _config(path: Path) -> dict[str, Any]:
+    with reading(f"{path} cannot be read.", _HINT):
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"{path} is no config of a model.", "It is too large.", _HINT)
+        text = path.read_bytes()
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON.", f"{type(error).__name__}.", _HINT) from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path} is no config of a model.", "It is not an object.", _HINT)
+    return values
