@@ -26,6 +26,7 @@ _DECLARING = (
     "compare.comparison",
     "predict.op_columns",
     "ranks.tables",
+    "serving.metrics",
 )
 
 

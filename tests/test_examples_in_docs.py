@@ -14,7 +14,6 @@ PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "d
 ELSEWHERE = {
     r"^tracekit verify |^tracekit bench (?!.*--gpu)": "measures for minutes; test_verify_command.py, test_bench.py",
     r"^tracekit bench .*--attention eager": "models 60 points; the README's grid is tried",
-    r"^tracekit serve-plan ": "models for a minute; tests/analyzers/test_serving_plan.py",
     r"^tracekit open ": "opens a browser, or waits for one; tests/test_open_command.py",
     r"^tracekit mcp --root": "serves until its input ends; tests/programs",
     r"^torchrun|--fsdp --world-size 2 |ranks runs/(mine|job)": "starts a process for each rank; tests/capture",

@@ -50,7 +50,6 @@ NEED_TORCH = {
     "calibrate": ["calibrate"],
     "profile": ["profile", "--model", "gpt2", "--gpu", "t4"],
     "run": ["run", "script.py"],
-    "serve-plan": ["serve-plan", "--model", "gpt2", "--gpu", "t4", "--requests", "poisson:1,8,2"],
     "verify": ["verify", "run"],
 }
 RECORDED = str(ROOT / "examples/execution_traces/cuda_llama_prefill")
@@ -71,6 +70,7 @@ NEED_NO_TORCH = {
     "compare": ["compare", "trace.json", "trace.json"],
     "gpus": ["gpus"],
     "memory": ["memory", "snapshot.pickle"],
+    "serve-plan": ["serve-plan", "--model", "gpt2", "--gpu", "t4", "--requests", "poisson:1,8,2"],
     "open": ["open", "--no-browser", "trace.json"],
     "predict": ["predict", "trace.json", "--gpu", "t4"],
     "ranks": ["ranks", "trace.json", "second.json", "--workers", "1"],

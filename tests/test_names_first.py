@@ -26,7 +26,6 @@ WRONG = [
     ("bench --model gpt2 --apply nf44 --gpu t4", "nf4"),
     ("serve-plan --requests poisson:8,512,128 --model gpt2 --gpu h1000", "h100"),
     ("serve-plan --requests poisson:8,512,128 --model gpt22 --gpu h100", "gpt2"),
-    ("serve-plan --requests poisson:8,512,128 --model gpt2 --gpu h100 --apply chunked-prefill+nf44", "nf4"),
     ("predict gone --apply graps", "cuda-graphs"),
     ("profil --model gpt2", "profile"),
 ]

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
+    from tracekit.analyzers.serving.deployment import Deployment
     from tracekit.analyzers.serving.engine import Run, Served, simulate
     from tracekit.analyzers.serving.engines import DTYPES, Engine, Format, all_engines
     from tracekit.analyzers.serving.metrics import PARTS, SERVE_PLAN, Measures, measures, not_served, over_time, row
     from tracekit.analyzers.serving.model import Model, bundled_models, model_of
-    from tracekit.analyzers.serving.passes import Chunk, Deployment, PassTimes
+    from tracekit.analyzers.serving.passes import Chunk, PassTimes
+    from tracekit.analyzers.serving.plan import Question, ServePlan, Setting, planned
     from tracekit.analyzers.serving.request_stream import Request, Stream, stream
     from tracekit.analyzers.serving.search import ladder, pareto, runs, settings, with_format
 else:

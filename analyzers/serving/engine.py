@@ -1,6 +1,6 @@
 """Simulates an engine pass by pass: which requests decode, which prompts are processed, what is in the cache.
 
-Passes between two events (a request arrives, delivers its first token, is done or no longer fits) are one stretch, whose
+Passes between two events (a request arrives, delivers a first token, is done, no longer fits) are one stretch, whose
 mean pass has the mean number of tokens in the cache: the time of a pass is linear in it. Requests that decode advance
 together, so each is kept with the step at which it ends, and a pass costs the same for one request as for a thousand.
 """
@@ -68,6 +68,10 @@ class Run:
     """Times in seconds between two tokens of a request, and the number of such pairs."""
     parts: dict[str, float] = field(default_factory=dict)
     """Seconds by part of the passes."""
+    decoding_s: float = 0.0
+    """Time of the passes without prompts."""
+    decoded: int = 0
+    """Number of the passes without prompts."""
 
 
 def simulate(times: PassTimes, stream: Stream) -> Run:
@@ -80,6 +84,7 @@ class _Simulation:
         of = times.of
         self.times, self.engine = times, of.engine
         self.extra, self.room, self.hit = of.tokens_of_a_request, of.tokens_that_fit, of.prefix_hit
+        self.streamed = 1 if stream.at_once else of.engine.streamed
         self.slots = of.engine.most_requests
         if not of.engine.paged and stream.requests:
             self.slots = max(1, min(self.slots, int(self.room // (stream.longest + self.extra))))
@@ -159,7 +164,8 @@ class _Simulation:
 
     def _chunks(self) -> list[tuple[Served, Chunk]]:
         """Return the prompts of the next pass, in the order of arrival."""
-        budget, found = self.engine.most_tokens - (len(self.decoding) if self.engine.mixed else 0), []
+        found = list[tuple[Served, Chunk]]()
+        budget = self.engine.most_tokens - (len(self.decoding) if self.engine.mixed else 0)
         for each in self.reading:
             size = min(each.to_read, budget) if self.engine.chunked else each.to_read
             if budget <= 0 or (size > budget and found):
@@ -188,7 +194,7 @@ class _Simulation:
         self.decoding[self.joined] = each
         output = each.request.output_tokens
         if each.first_s != each.first_s:
-            deliver = min(self.engine.streamed, output) - each.made
+            deliver = min(self.streamed, output) - each.made
             heappush(self.events, (self.steps + max(0, deliver), self.joined, each))
         heappush(self.events, (self.steps + output - each.made, self.joined, each))
 
@@ -203,7 +209,10 @@ class _Simulation:
             once = self.times.seconds(count, context)
             until = max(int((self.coming[0].arrival_s - self.now) / once) + 1, self.engine.polled - self.passes)
             steps = min(steps, max(1, until))
+        before = self.now
         self._spend(count, context, steps, [])
+        self.run.decoding_s += self.now - before
+        self.run.decoded += steps
 
     def _spend(self, count: int, context: float, steps: int, chunks: list[Chunk]) -> None:
         parts = self.times.split(count, context + (steps - 1) / 2, chunks)

@@ -1,4 +1,4 @@
-"""Serving engines as declarations (engines.toml): what they do in a pass, and the constants of their kernels and host."""
+"""Serving engines as declarations (engines.toml): what they do in a pass, and the constants of kernels and host."""
 
 import tomllib
 from bisect import bisect_left

@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.core import Column, Interval, Table
-from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.serving.deployment import Deployment
 from tracekit.analyzers.serving.engine import Run, Served
 from tracekit.analyzers.serving.engines import Width
-from tracekit.analyzers.serving.passes import Deployment
 from tracekit.analyzers.serving.request_stream import Stream
 
 SERVE_PLAN = Table(
@@ -18,14 +17,21 @@ SERVE_PLAN = Table(
     "A way to serve a stream of requests, simulated. Columns with _low and _high hold the ends of an interval.",
     Column("setting", "object", "", "engine, formats and GPUs"),
     Column("gpus", "int64", "", "GPUs that hold one copy of the model"),
-    Column("tokens_per_s", "float64", "", "generated tokens divided by the time from the first arrival to the last token"),
+    Column(
+        "tokens_per_s", "float64", "", "generated tokens divided by the time from the first arrival to the last token"
+    ),
     Column("tokens_per_s_low", "float64", "", "its lower end"),
     Column("tokens_per_s_high", "float64", "", "its upper end"),
     Column("ttft_ms", "float64", "ms", "time from a request's arrival to its first token, mean of the requests"),
     Column("ttft_ms_low", "float64", "ms", "its lower end"),
     Column("ttft_ms_high", "float64", "ms", "its upper end"),
     Column("ttft_p99_ms", "float64", "ms", "time to the first token, 99th percentile of the requests"),
-    Column("tpot_ms", "float64", "ms", "time per output token after the first, mean of the requests"),
+    Column(
+        "tpot_ms",
+        "float64",
+        "ms",
+        "time per output token after the first, mean of the requests; of a batch, of the passes without prompts",
+    ),
     Column("tpot_ms_low", "float64", "ms", "its lower end"),
     Column("tpot_ms_high", "float64", "ms", "its upper end"),
     Column("tbt_p99_ms", "float64", "ms", "time between two tokens of a request, 99th percentile of the tokens"),
@@ -80,13 +86,15 @@ class Measures:
 def measures(run: Run, of: Deployment, stream: Stream, slo: Mapping[str, float]) -> Measures:
     """Return the results of a run that has served at least one request."""
     engine, served = of.engine, run.served
-    start = engine.number("arrival_ms")
+    start = 0.0 if stream.at_once else engine.number("arrival_ms")
     first = np.array([each.waited_s for each in served]) * 1e3 + start
     between = np.array([each.between_s for each in served]) * 1e3
     between = between[~np.isnan(between)]
     tokens, took = sum(each.made for each in served), _took(served)
     widths = engine.widths(of.model.experts_only, stream.at_once)
     ttft, tpot = float(first.mean()), float(between.mean()) if len(between) else float("nan")
+    if stream.at_once and run.decoded:
+        tpot = 1e3 * run.decoding_s / run.decoded
     prefill = max(each.first_s for each in served) * 1e3
     decoding = _share_of_decoding(served)
     kept = _kept(first / 1e3, np.array([each.between_s for each in served]), slo)
@@ -199,5 +207,3 @@ def _over_time(run: Run) -> float:
         return run.moments[0].used if run.moments else 0.0
     times, used = (np.array([getattr(each, name) for each in run.moments]) for name in ("time_s", "used"))
     return float((np.diff(times) * used[:-1]).sum() / max(times[-1] - times[0], 1e-12))
-
-

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 from tracekit.analyzers.core import InputError
 
-
 MODELS = Path(__file__).parent / "models.toml"
 
 
@@ -63,7 +62,7 @@ class FeedForward:
 class Layers(NamedTuple):
     """A number of equal layers."""
 
-    count: int
+    copies: int
     attention: Attention
     feed_forward: FeedForward
 
@@ -83,18 +82,18 @@ class Model:
 
     @property
     def depth(self) -> int:
-        return sum(each.count for each in self.layers)
+        return sum(each.copies for each in self.layers)
 
     @property
     def parameters(self) -> int:
-        per_layer = sum(each.count * (weights(_all(each)) + weights(_experts(each))) for each in self.layers)
+        per_layer = sum(each.copies * (weights(_all(each)) + weights(_experts(each))) for each in self.layers)
         return per_layer + (1 if self.tied else 2) * self.vocabulary * self.hidden
 
     @property
     def active_parameters(self) -> int:
         """Parameters that one token is multiplied with."""
-        chosen = sum(each.count * weights(each.feed_forward.expert) * each.feed_forward.chosen for each in self.layers)
-        return chosen + sum(each.count * weights(_all(each)) for each in self.layers) + self.vocabulary * self.hidden
+        chosen = sum(each.copies * weights(each.feed_forward.expert) * each.feed_forward.chosen for each in self.layers)
+        return chosen + sum(each.copies * weights(_all(each)) for each in self.layers) + self.vocabulary * self.hidden
 
 
 def weights(matrices: tuple[Matrix, ...]) -> int:

@@ -13,19 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Message, Precision, Product, collective_ns, estimate_ns
-from tracekit.analyzers.serving.engines import Engine, Format
-from tracekit.analyzers.serving.model import Attention, FeedForward, Layers, Matrix, Model, weights
+from tracekit.analyzers.cost import ELEMENT_BYTES, Cost, Message, Precision, Product, collective_ns, estimate_ns
+from tracekit.analyzers.serving.deployment import ACTIVATION_BYTES, INDEX_BYTES, STATE_BYTES, Deployment
+from tracekit.analyzers.serving.model import FeedForward, Layers, Matrix
 
-_GRID = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384])
+_GRID = np.array(
+    [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384]
+)
 _VECTOR = 64
-_ACTIVATION = 2
-"""Bytes of an activation outside of products."""
-_STACKED = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3))
-"""Compute capabilities of GPUs with HBM."""
-_REPORTED = 0.995
-_STATE_BYTES = 4
-_INDEX_BYTES = 1
 _DRAFT = 0.05
 """Time of drafting a token, relative to a pass: a head of one layer."""
 _STATE_FLOPS = 8
@@ -37,99 +32,6 @@ class Chunk(NamedTuple):
 
     tokens: int
     before: int
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """A model on GPUs, with the formats of its weights and cache."""
-
-    model: Model
-    gpu: GPU
-    engine: Engine
-    format: Format
-    tensor: int = 1
-    """GPUs that divide every layer."""
-    expert: int = 1
-    """Of these, the groups among which whole experts are divided."""
-    data: int = 1
-    """Copies of the attention, each with a part of the requests (data-parallel attention)."""
-    prefix_hit: float = 0.0
-    """Part of each prompt that is in the cache already."""
-    drafted: int = 0
-    """Tokens that are drafted for each pass (speculative decoding)."""
-    acceptance: float = 0.0
-    """Chance that a drafted token is accepted when all before it are."""
-
-    @property
-    def tokens_of_a_pass(self) -> float:
-        """Return how many tokens a pass makes for each request that decodes."""
-        kept = self.acceptance
-        return (1 - kept ** (self.drafted + 1)) / (1 - kept) if self.drafted else 1.0
-
-    @property
-    def attention_tensor(self) -> int:
-        return max(1, self.tensor // self.data)
-
-    @property
-    def cache_bytes(self) -> float:
-        """Bytes of the cache on each GPU for a token of a layer that sees all tokens."""
-        return self._cached(False)
-
-    @property
-    def request_bytes(self) -> float:
-        """Bytes on each GPU of states and windows, which do not grow with a request."""
-        return self._cached(True)
-
-    def _cached(self, of_request: bool) -> float:
-        total = 0.0
-        for count, attention, _ in self.model.layers:
-            of_token = self.token_bytes(attention)
-            windowed = bool(attention.window) and not attention.indexed
-            if of_request:
-                state = _STATE_BYTES * attention.state / min(self.attention_tensor, attention.heads)
-                total += count * (state + (attention.window * of_token if windowed else 0))
-            elif not windowed:
-                total += count * (of_token + _INDEX_BYTES * attention.indexed)
-        return total
-
-    def token_bytes(self, attention: Attention) -> float:
-        """Return the bytes that a token of a layer takes in a GPU's cache. A latent is on every GPU."""
-        parts = 1 if attention.latent else min(self.attention_tensor, attention.kv_heads)
-        return attention.cached * self.format.cache_bytes / parts
-
-    @property
-    def weight_bytes(self) -> float:
-        """Bytes of the weights on each GPU."""
-        model, total = self.model, 0.0
-        for count, attention, feed_forward in model.layers:
-            total += count * weights(attention.matrices) * self.format.weight_bytes(model, False) / self.attention_tensor
-            total += count * weights(feed_forward.matrices) * self.format.weight_bytes(model, False) / self.tensor
-            routed = weights(feed_forward.expert) * feed_forward.experts
-            total += count * routed * self.format.weight_bytes(model, True) / self.tensor
-        return total + (1 if model.tied else 2) * model.vocabulary * model.hidden * _ACTIVATION / self.tensor
-
-    @property
-    def tokens_that_fit(self) -> float:
-        """Tokens of the cache over all copies of the attention."""
-        return self.data * self.cache_room / self.cache_bytes if self.cache_bytes else 1e9
-
-    @property
-    def tokens_of_a_request(self) -> float:
-        """States and windows of a request, as tokens."""
-        return self.request_bytes / self.cache_bytes if self.cache_bytes else 0.0
-
-    @property
-    def cache_room(self) -> float:
-        """Bytes of the cache on each GPU; negative if the weights do not fit."""
-        share, held = self.engine.memory, self.engine.number("workspace_gb") * 1e9
-        return visible_bytes(self.gpu) * share - self.weight_bytes - held
-
-
-def visible_bytes(gpu: GPU) -> float:
-    """Return the bytes that a driver reports: gigabytes of stacked memory are binary; error correction takes a part of
-    other memories."""
-    stacked = gpu.compute_capability in _STACKED or gpu.vendor != "nvidia"
-    return gpu.memory_gb * (_REPORTED * 2**30 if stacked else 1e9)
 
 
 @dataclass
@@ -157,8 +59,9 @@ class PassTimes:
         parts["cache"] = self._decode_attention(decoding, context)
         parts["prompts"] = self._prompt_attention(chunks)
         device = sum(parts.values())
-        launches = self.of.model.depth * engine.number("launches") * self.of.gpu.host_op_us.expected * 1e-6
-        parts["host"] = 0.0 if graph else max(0.0, launches - device)
+        launches = self.of.model.depth * engine.number("launches") * 1e-6
+        gaps = launches * engine.number("gap_us")
+        parts["host"] = 0.0 if graph else max(gaps, launches * self.of.gpu.host_op_us.expected - device)
         parts["host"] += 1e-6 * (engine.number("pass_us") + engine.number("request_us") * decoding)
         parts["host"] += 1e-6 * engine.number("prompt_us") * len(chunks)
         if self.of.drafted and decoding:
@@ -180,10 +83,10 @@ class PassTimes:
             attention, feed_forward = layers.attention, layers.feed_forward
             products = sum(self._product(local, each, self.of.attention_tensor) for each in attention.matrices)
             products += sum(self._product(tokens, each, self.of.tensor) for each in feed_forward.matrices)
-            parts["products"] += layers.count * products
-            parts["experts"] += layers.count * self._experts(tokens, feed_forward)
-            parts["sums"] += layers.count * self._sums(tokens)
-            parts["glue"] += layers.count * self._glue(tokens, layers)
+            parts["products"] += layers.copies * products
+            parts["experts"] += layers.copies * self._experts(tokens, feed_forward)
+            parts["sums"] += layers.copies * self._sums(tokens)
+            parts["glue"] += layers.copies * self._glue(tokens, layers)
         return parts
 
     def _product(self, rows: int, matrix: Matrix, parts: int) -> float:
@@ -198,7 +101,10 @@ class PassTimes:
         gpu, engine = self.of.gpu, self.of.engine
         bound = cost.flops / gpu.sustained_flops(precision) / (cost.bytes / gpu.bandwidth)
         share = 1 / (1 + bound**-2)
-        return engine.number(f"stream_{_width(precision)}") ** (1 - share) * engine.number(f"rate_{_width(precision)}") ** share
+        return (
+            engine.number(f"stream_{_width(precision)}") ** (1 - share)
+            * engine.number(f"rate_{_width(precision)}") ** share
+        )
 
     def _experts(self, tokens: int, feed_forward: FeedForward) -> float:
         """Return the seconds of routed experts: a pass touches E (1 - (1 - k / E)^tokens) of E."""
@@ -214,12 +120,14 @@ class PassTimes:
         for matrix in feed_forward.expert:
             n, k = _divided(matrix, self.of.tensor / expert)
             cost = _product_cost(groups, each, n, k, precision, stored)
-            seconds += estimate_ns(cost, self.of.gpu) * 1e-9 / self._efficiency(cost, precision) * engine.number("experts")
+            seconds += (
+                estimate_ns(cost, self.of.gpu) * 1e-9 / self._efficiency(cost, precision) * engine.number("experts")
+            )
         return seconds + 1e-6 * engine.number("routing_us")
 
     def _sums(self, tokens: int) -> float:
         """Return the seconds of two sums over the GPUs: kernels of the engine's own for few bytes, NCCL's for many."""
-        of, size = self.of, tokens * self.of.model.hidden * _ACTIVATION
+        of, size = self.of, tokens * self.of.model.hidden * ACTIVATION_BYTES
         if of.tensor == 1:
             return 0.0
         message = Message("all-reduce", size, of.tensor)
@@ -236,8 +144,9 @@ class PassTimes:
         qkv = attention.heads * (attention.key_dim + attention.value_dim) / of.attention_tensor
         inner = sum(each.k for each in feed_forward.matrices if each.cut == "k") / of.tensor
         if feed_forward.experts:
-            inner += feed_forward.chosen * (feed_forward.expert[-1].k / of.tensor + of.model.hidden / of.expert)
-        moved = tokens * _ACTIVATION * (8 * of.model.hidden + 2 * qkv + 3 * inner)
+            routed = feed_forward.chosen * (feed_forward.expert[-1].k / of.tensor + of.model.hidden / of.expert)
+            inner += routed * of.engine.number("routed_glue")
+        moved = tokens * ACTIVATION_BYTES * (8 * of.model.hidden + 2 * qkv + 3 * inner)
         rate = of.gpu.bandwidth * of.gpu.copy_efficiency
         return 1e-6 * of.engine.number("layer_us") + of.engine.number("glue") * moved / rate
 
@@ -257,25 +166,29 @@ class PassTimes:
         for count, attention, _ in of.model.layers:
             heads = max(1, attention.heads // of.attention_tensor)
             if attention.state:
-                moved = 2 * local * heads * attention.key_dim * attention.value_dim * _STATE_BYTES
+                moved = 2 * local * heads * attention.key_dim * attention.value_dim * STATE_BYTES
                 seconds += count * (moved / rate + of.engine.number("attention_us") * 1e-6)
                 continue
             keys = min(context, attention.window) if attention.window else context
-            moved = local * (keys * of.token_bytes(attention) + context * attention.indexed * _INDEX_BYTES)
+            moved = local * (keys * of.token_bytes(attention) + context * attention.indexed * INDEX_BYTES)
             work = 4 * local * keys * heads * (attention.latent or 0)
             seconds += count * (max(moved / rate, work / flops) + of.engine.number("attention_us") * 1e-6)
         return seconds
 
     def _prompt_attention(self, chunks: Sequence[Chunk]) -> float:
-        of, seconds = self.of, 0.0
+        of, seconds, flops = self.of, 0.0, 0.0
         rate = of.gpu.sustained_flops("bf16") * of.engine.number("prompt_rate")
         for count, attention, _ in of.model.layers if chunks else ():
             heads = max(1, attention.heads // of.attention_tensor)
             if attention.state:
                 flops = _STATE_FLOPS * heads * attention.key_dim * attention.value_dim * sum(c.tokens for c in chunks)
             else:
-                size = 2 * heads * (attention.key_dim + attention.value_dim)
-                flops = size * sum(_pairs(each, attention.window) for each in chunks)
+                flops = (
+                    2
+                    * heads
+                    * (attention.key_dim + attention.value_dim)
+                    * sum(_pairs(each, attention.window) for each in chunks)
+                )
             seconds += count * (flops / of.data / rate + 1e-6 * of.engine.number("attention_us"))
         return seconds
 
@@ -302,4 +215,4 @@ def _product_cost(groups: int, m: int, n: int, k: int, precision: Precision, sto
     held = round(groups * n * k * (element if stored is None else stored))
     read = held + round(groups * m * k * element)
     shape = Product(groups, m, n, k, weight="b")
-    return Cost(2 * groups * m * n * k, read, groups * m * n * _ACTIVATION, "gemm", precision, held, shape)
+    return Cost(2 * groups * m * n * k, read, groups * m * n * ACTIVATION_BYTES, "gemm", precision, held, shape)

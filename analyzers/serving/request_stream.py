@@ -3,7 +3,6 @@
 import csv
 import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,18 +102,25 @@ def _read(path: Path, at_once: bool) -> list[Request]:
             rows = list(csv.DictReader(file))[: _MOST + 1]
         except (UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"{path} is not a table of requests.", f"{error}.", _HINT) from error
-    arrival: Callable[[dict[str, str]], float] = lambda row: 0.0 if at_once else float(row[COLUMNS[0]])
+
+    def arrival(row: dict[str, str]) -> float:
+        return 0.0 if at_once else float(row[COLUMNS[0]])
+
     try:
-        names = rows[0] if rows else {}
-        prompt, output = (next(name for name in some if name in names) for some in (_PROMPT, _OUTPUT)) if rows else ("", "")
+        prompt, output = _column(rows, _PROMPT), _column(rows, _OUTPUT)
         made = [Request(arrival(row), int(row[prompt]), int(row[output])) for row in rows]
-    except (StopIteration, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         why = f"It needs the columns {', '.join(COLUMNS[at_once:])}, with numbers."
         raise InputError(f"{path} is not a table of requests.", why, _HINT) from error
     if len(made) > _MOST or any(_impossible(each) for each in made):
         why = f"It has more than {_MOST:,} rows, a time that is negative, or a request without tokens."
         raise InputError(f"{path} cannot be served.", why, _HINT)
     return made
+
+
+def _column(rows: list[dict[str, str]], names: tuple[str, ...]) -> str:
+    """Return the first of the names that the rows have, or the usual one."""
+    return next((name for name in names if rows and name in rows[0]), names[0])
 
 
 def _impossible(request: Request) -> bool:

@@ -5,16 +5,15 @@ from dataclasses import replace
 from itertools import product
 
 from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.serving.deployment import Deployment
 from tracekit.analyzers.serving.engines import DTYPES, Format
-from tracekit.analyzers.serving.passes import Deployment
 
 _TOKENS = (2048, 4096, 8192, 16384)
 _TENSORS = (1, 2, 4, 8)
 _FP8 = (8, 9)
-_DRAFTED = 3
 
 
-def ladder(of: Deployment, prefix_hit: float, acceptance: float) -> Iterator[tuple[str, Deployment]]:
+def ladder(of: Deployment, prefix_hit: float, drafted: int, acceptance: float) -> Iterator[tuple[str, Deployment]]:
     """Yield a deployment for each step from a batch that waits for its longest request, each with those before it."""
     engine = replace(of.engine, paged=False, in_flight=False, mixed=False, chunked=False, reserve=0.0)
     plain = replace(of, engine=engine, prefix_hit=0.0, drafted=0)
@@ -26,8 +25,8 @@ def ladder(of: Deployment, prefix_hit: float, acceptance: float) -> Iterator[tup
     shared = replace(paged, prefix_hit=prefix_hit)
     yield f"prefix sharing, {prefix_hit:.0%} of each prompt", shared
     yield (
-        f"speculative, {_DRAFTED} drafted, {acceptance:.0%} accepted",
-        replace(shared, drafted=_DRAFTED, acceptance=acceptance),
+        f"speculative, {drafted} drafted, {acceptance:.0%} accepted",
+        replace(shared, drafted=drafted, acceptance=acceptance),
     )
 
 

@@ -13,7 +13,7 @@ from tracekit.analyzers.cost.hardware.catalogue import measured
 from tracekit.analyzers.cost.hardware.data_sheet import by_data_sheet
 
 FITTED = ["t4", "v100-pcie", "a100-40gb-pcie", "a100-80gb-pcie", "a100-80gb-sxm", "l4", "l40s", "h100-sxm", "h200"]
-NOT_MEASURED = ["a10", "rtx-4090", "gh200", "mi300x"]
+NOT_MEASURED = ["a10", "a40", "l40", "rtx-6000-ada", "rtx-4090", "gh200", "mi300x"]
 """GPUs of which something is known beside the data sheet, but no rate of a product."""
 ASKED_FOR = [
     "p100-pcie",

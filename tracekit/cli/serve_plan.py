@@ -1,115 +1,112 @@
 """`tracekit serve-plan`."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tracekit.cli._names import check_names
-from tracekit.cli._output import FORCE, folder_option, say
-from tracekit.run import DTYPES, WEIGHTS
+from tracekit.cli._output import FORCE, folder_option, say, stdout_format
 
-PAGE, TABLE = "serve_plan.html", "serve_plan.csv"
+PAGE, TABLE, ANSWER = "serve_plan.html", "serve_plan.csv", "serve_plan.json"
+_LARGEST = 4096
 
 
-@click.command("serve-plan", short_help="Predict how a GPU serves a stream of requests.")
-@click.option("--model", required=True, help="A model that decodes, as for `profile`.")
+@click.command("serve-plan", short_help="Predict how an engine serves a stream of requests.")
+@click.option(
+    "--model", required=True, metavar="NAME|FOLDER", help="A known architecture, or a folder with config.json."
+)
 @click.option("--gpu", required=True, help="A GPU that `tracekit gpus` lists.")
 @click.option(
     "--requests",
-    "stream",
     required=True,
-    metavar="FILE|poisson:RATE,PROMPT,OUTPUT",
-    help="A CSV file (arrival_s, prompt_tokens, output_tokens), or 200 requests drawn: RATE a second, mean tokens.",
+    metavar="STREAM",
+    help="closed:USERS,PROMPT,OUTPUT, batch:FILE, poisson:RATE,PROMPT,OUTPUT, or a CSV file with arrival_s, "
+    "prompt_tokens and output_tokens.",
 )
 @click.option(
-    "--apply",
-    default="none,chunked-prefill,cuda-graphs,cuda-graphs+chunked-prefill",
+    "--engine",
+    type=click.Choice(["vllm", "sglang", "trtllm", "transformers"]),
+    default="vllm",
     show_default=True,
-    help="Engines, separated by commas: chunked-prefill, and optimizations as `predict --apply` takes them.",
 )
 @click.option(
-    "--acceptance",
-    metavar="LOW-HIGH",
-    help="Also decode speculatively, at both ends of this share of drafted tokens that are accepted: 0.6-0.8.",
-)
-@click.option(
-    "--most-requests", type=click.IntRange(min=1), default=256, show_default=True, help="Most requests in flight."
-)
-@click.option(
-    "--most-tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Most tokens in one pass."
-)
-@click.option(
-    "--overhead-ms",
-    type=click.FloatRange(min=0),
-    default=0.0,
+    "--dtype",
+    type=click.Choice(["bf16", "fp8", "nvfp4", "int4"]),
+    default="bf16",
     show_default=True,
-    help="Measured time of an engine's pass outside the model: scheduling, page tables, sampling.",
+    help="Of weights.",
 )
-@click.option("--dtype", type=click.Choice(DTYPES), default="auto", show_default=True)
-@click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
+@click.option("--tp", "tensor", type=click.IntRange(1, 64), default=1, show_default=True, help="GPUs for each layer.")
+@click.option("--ep", "expert", type=click.IntRange(1, 64), default=1, help="Of these, groups with whole experts.")
+@click.option("--dp", "data", type=click.IntRange(1, 64), default=1, help="Of these, copies of the attention.")
+@click.option(
+    "--most-requests", type=click.IntRange(1, _LARGEST), help="Most requests in flight; default: the engine's."
+)
+@click.option("--most-tokens", type=click.IntRange(1, 10**6), help="Most tokens in a pass; default: the engine's.")
+@click.option("--graphs/--no-graphs", default=True, show_default=True, help="CUDA graphs, where the engine has them.")
+@click.option("--prefix-hit", type=click.FloatRange(0, 0.99), default=0.0, help="Part of each prompt that is cached.")
+@click.option("--acceptance", metavar="LOW-HIGH", help="Part of drafted tokens that are accepted: 0.6-0.8.")
+@click.option("--slo", metavar="ttft=S,tpot=S", help="Limits in seconds: first token, time per output token.")
+@click.option("--price", type=click.FloatRange(min=0), help="Price of a GPU for an hour.")
+@click.option("--search", is_flag=True, help="Also simulate settings: GPUs, formats, tokens of a pass, graphs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn lengths.")
+@stdout_format("text", "json")
 @folder_option(default="serve-plan", show_default=True)
 @FORCE
-def command(output: Path, force: bool, stream: str, apply: str, acceptance: str | None, **options: Any) -> None:
-    """Predict how a model on a GPU serves a stream of requests, batched in flight over a paged KV cache.
+def command(
+    output: Path, force: bool, form: str | None, slo: str | None, acceptance: str | None, **options: Any
+) -> None:
+    """Predict how an engine serves a stream of requests with a model on GPUs: tokens per second, time to the first
+    token and per output token, with intervals.
 
-    Nothing runs: passes are modelled at a few batch sizes and lengths, and the engine is simulated pass by pass.
+    Nothing runs: passes are modelled from the numbers of the architecture, and the engine is simulated.
 
     \b
     Files, in the output folder:
-      serve_plan.html  each engine's rates and times, and its KV cache over time
-      serve_plan.csv   one row for each engine
+      serve_plan.html  the answer, the settings beside it, and the KV cache over time
+      serve_plan.csv   one row for each setting
+      serve_plan.json  the same, with intervals
 
-    Example: tracekit serve-plan --model llama-3.1-8b --gpu h100 --requests poisson:8,512,128 --acceptance 0.6-0.8
+    Example: tracekit serve-plan --model llama-3.1-8b --gpu h200 --dtype fp8 --requests closed:128,1024,512
     """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    engines = [*(name.strip() for name in apply.split(",") if name.strip()), *_speculative(acceptance)]
-    parts = {part for name in engines for part in name.split("+")} - {"chunked-prefill"}
-    check_names([options["model"]], [options["gpu"]], parts)
-    from tracekit.run import require
-
-    require("torch")
-    from tracekit.analyzers.serving import requests
-    from tracekit.reports.serving import to_csv, to_html, to_text
+    from tracekit.analyzers.serving import Question
+    from tracekit.reports.serving import to_csv, to_html, to_json, to_text
     from tracekit.reports.words import check_text, check_writable, write_atomically
     from tracekit.serving import serve_plan
 
-    for name, words in ((PAGE, ("Serving",)), (TABLE, ("engine,tokens_per_s",))):
+    question = Question(slo=_limits(slo), acceptance=_acceptance(acceptance), **options)
+    for name, words in ((PAGE, ("Serving",)), (TABLE, ("setting,gpus",)), (ANSWER, ('"serve-plan"',))):
         check_writable(output / name)
         check_text(output / name, "a serving plan", words, force)
-    plan = serve_plan(_question(requests(stream), engines, **options), say)
-    title = f"{options['model']} on {plan.gpu.name}, {stream}"
-    write_atomically(output / TABLE, to_csv(plan.table))
-    write_atomically(output / PAGE, to_html(plan.table, plan.over_time, title))
-    click.echo(to_text(plan.table, title), nl=False)
-    click.echo(f"\nWritten to {output}/: {PAGE}, {TABLE}")
+    plan = serve_plan(question)
+    answer = to_json(plan)
+    write_atomically(output / TABLE, to_csv(plan))
+    write_atomically(output / PAGE, to_html(plan))
+    write_atomically(output / ANSWER, answer)
+    click.echo(answer if form == "json" else to_text(plan), nl=False)
+    say(f"Written to {output}/: {PAGE}, {TABLE}, {ANSWER}")
 
 
-def _speculative(acceptance: str | None) -> list[str]:
-    if not acceptance:
-        return []
+def _limits(text: str | None) -> dict[str, float]:
+    if not text:
+        return {}
     try:
-        low, high = sorted(float(part) for part in acceptance.split("-"))
+        pairs = [part.split("=") for part in text.split(",")]
+        limits = {name.strip(): float(value) for name, value in pairs}
     except ValueError as error:
-        raise click.BadParameter(f"{acceptance!r}: give two shares, as in 0.6-0.8.") from error
+        raise click.BadParameter(f"{text!r}: give limits in seconds, as in ttft=0.5,tpot=0.03.") from error
+    if not set(limits) <= {"ttft", "tpot"} or not all(0 < value < 1e6 for value in limits.values()):
+        raise click.BadParameter(f"{text!r}: limits are ttft and tpot, and above 0.")
+    return limits
+
+
+def _acceptance(text: str | None) -> tuple[float, float] | None:
+    if not text:
+        return None
+    try:
+        low, high = sorted(float(part) for part in text.split("-"))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: give two shares, as in 0.6-0.8.") from error
     if not 0 < low <= high < 1:
-        raise click.BadParameter(f"{acceptance!r}: shares are between 0 and 1.")
-    return [f"speculative-decoding:{share:g}" for share in dict.fromkeys((low, high))]
-
-
-def _question(
-    stream: Any,
-    engines: list[str],
-    model: str,
-    gpu: str,
-    dtype: Any,
-    weights: Any,
-    overhead_ms: float,
-    **limits: int,
-) -> Any:
-    from tracekit.run import Settings
-    from tracekit.serving import Question
-
-    settings = Settings(model=model, gpu=gpu, dtype=dtype, weights=weights, device="model")
-    return Question(settings, gpu, stream, engines, overhead_s=overhead_ms / 1e3, **limits)
+        raise click.BadParameter(f"{text!r}: shares are between 0 and 1.")
+    return low, high

@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.core import InputError, UnknownNameError, reading
-from tracekit.analyzers.serving import Model, bundled_models, model_of
+from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.serving import Model, Question, ServePlan, bundled_models, model_of, planned
 from tracekit.capture import bundled
 
 _FORMATS = ("-nvfp4", "-fp8", "-fp4", "-awq", "-gptq-int4", "-int4", "-mxfp4", "-instruct", "-it", "-hf", "-chat")
 """Ends of names that do not change the architecture."""
 _LARGEST = 4 << 20
 _HINT = "Give a folder with a config.json, as save_pretrained writes it."
+
+
+def serve_plan(question: Question) -> ServePlan:
+    """Return the answer. Raises TracekitError for an unknown name, requests that cannot be served, or a model that does
+    not fit."""
+    return planned(question, served_model(question.model), hardware.find(question.gpu))
 
 
 def served_model(name: str) -> Model:
@@ -27,7 +34,9 @@ def served_model(name: str) -> Model:
             return model_of(values, shown)
     near = get_close_matches(_spellings(name)[-1], known, n=3, cutoff=0.5)
     hint = f"Nearest: {', '.join(near)}. " if near else ""
-    raise UnknownNameError(f"No model is called {name!r}.", "It is not bundled, and there is no such folder.", hint + _HINT)
+    raise UnknownNameError(
+        f"No model is called {name!r}.", "It is not bundled, and there is no such folder.", hint + _HINT
+    )
 
 
 def _known() -> dict[str, tuple[str, dict[str, Any]]]:

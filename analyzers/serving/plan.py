@@ -2,34 +2,24 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pandas as pd
 
 from tracekit.analyzers.core import InputError
-from tracekit.analyzers.cost import GPU, hardware
-from tracekit.analyzers.serving import (
-    SERVE_PLAN,
-    Deployment,
-    Format,
-    Measures,
-    PassTimes,
-    Stream,
-    all_engines,
-    ladder,
-    measures,
-    not_served,
-    over_time,
-    pareto,
-    row,
-    runs,
-    settings,
-    simulate,
-    stream,
-    with_format,
-)
-from tracekit.run import Say, silent
-from tracekit.serving.models import served_model
+from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.serving.deployment import Deployment
+from tracekit.analyzers.serving.engine import Run, simulate
+from tracekit.analyzers.serving.engines import Format, all_engines
+from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, measures, not_served, over_time, row
+from tracekit.analyzers.serving.model import Model
+from tracekit.analyzers.serving.passes import PassTimes
+from tracekit.analyzers.serving.request_stream import Stream, stream
+from tracekit.analyzers.serving.search import ladder, pareto, runs, settings, with_format
+
+_DRAFTED = 3
+"""Tokens that are drafted for each pass."""
+_USUAL_HIT = 0.5
+_USUAL_ACCEPTANCE = (0.6, 0.8)
 
 _LEAST_TOKENS = 4096
 """Tokens of a cache below which a deployment is not proposed."""
@@ -78,7 +68,7 @@ class ServePlan:
     """The answer to a question."""
 
     question: Question
-    gpu: GPU
+    requests: Stream
     asked: Setting
     over_time: pd.DataFrame
     ladder: tuple[Setting, ...]
@@ -95,22 +85,20 @@ class ServePlan:
         return SERVE_PLAN.frame({column.name: [each[column.name] for each in rows] for column in SERVE_PLAN.columns})
 
 
-def serve_plan(question: Question, say: Say = silent) -> ServePlan:
-    """Raises TracekitError for an unknown name, requests that cannot be served, or a model that does not fit."""
-    gpu = hardware.find(question.gpu)
-    requests, of = stream(question.requests, question.seed), _deployment(question, gpu)
+def planned(question: Question, model: Model, gpu: GPU) -> ServePlan:
+    """Return the answer. Raises InputError for requests that cannot be served, or a model that does not fit."""
+    requests, of = stream(question.requests, question.seed), _deployment(question, model, gpu)
     _check(requests, of)
     asked, run = _simulated(_name(of), of, requests, question)
-    say("comparing batching, cache and speculation")
-    steps = ladder(of, question.prefix_hit or 0.5, sum(question.acceptance or (0.7, 0.7)) / 2)
+    accepted = sum(question.acceptance or _USUAL_ACCEPTANCE) / 2
+    steps = ladder(of, question.prefix_hit or _USUAL_HIT, _DRAFTED, accepted)
     rungs = tuple(_simulated(name, each, requests, question)[0] for name, each in steps)
     changes = tuple(_simulated(name, each, requests, question)[0] for name, each in _changes(of))
     searched: tuple[Setting, ...] = ()
     if question.search:
-        say("searching settings")
         searched = tuple(_simulated(name, each, requests, question)[0] for name, each in settings(of))
     best = pareto([_place(each) for each in searched])
-    return ServePlan(question, gpu, asked, over_time(run), rungs, changes, searched, tuple(best))
+    return ServePlan(question, requests, asked, over_time(run), rungs, changes, searched, tuple(best))
 
 
 def _place(setting: Setting) -> tuple[float, float]:
@@ -120,7 +108,7 @@ def _place(setting: Setting) -> tuple[float, float]:
     return setting.found.tokens_per_s.expected / setting.deployment.tensor, setting.found.tpot_ms.expected
 
 
-def _deployment(question: Question, gpu: GPU) -> Deployment:
+def _deployment(question: Question, model: Model, gpu: GPU) -> Deployment:
     engine = all_engines()[question.engine]
     engine = replace(
         engine,
@@ -129,7 +117,7 @@ def _deployment(question: Question, gpu: GPU) -> Deployment:
         graphs=engine.graphs if question.graphs else (),
     )
     of = Deployment(
-        served_model(question.model),
+        model,
         gpu,
         engine,
         Format(question.dtype, engine.cache[question.dtype]),
@@ -141,8 +129,8 @@ def _deployment(question: Question, gpu: GPU) -> Deployment:
     if question.tensor % question.expert or question.tensor % question.data:
         why = f"{question.tensor} GPUs are not a multiple of both."
         raise InputError("The GPUs cannot be divided so.", why, "Give --ep and --dp that divide --tp.")
-    drafted = 3 if question.acceptance else 0
-    return replace(of, drafted=drafted, acceptance=sum(question.acceptance) / 2 if question.acceptance else 0.0)
+    accepted = sum(question.acceptance or (0.0, 0.0)) / 2
+    return replace(of, drafted=_DRAFTED if accepted else 0, acceptance=accepted)
 
 
 def _check(requests: Stream, of: Deployment) -> None:
@@ -172,9 +160,11 @@ def _that_fits(of: Deployment) -> str:
     return "No more than 16 of these GPUs hold it."
 
 
-def _simulated(name: str, of: Deployment, requests: Stream, question: Question) -> tuple[Setting, Any]:
+def _simulated(name: str, of: Deployment, requests: Stream, question: Question) -> tuple[Setting, Run]:
     if of.tokens_that_fit < 1:
-        return Setting(name, of, None, not_served(name, of.tensor, "The weights leave no memory for a KV cache.")), None
+        return Setting(name, of, None, not_served(name, of.tensor, "The weights leave no memory for a KV cache.")), Run(
+            []
+        )
     run = simulate(PassTimes(of), requests)
     if not run.served:
         return Setting(name, of, None, not_served(name, of.tensor, "The KV cache holds none of the requests.")), run
