@@ -98,9 +98,24 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
         graphs=graph_use(host),
         decisions=decisions(host),
         idle_casts=idle_casts(host),
-        frees=int(((host.category == "runtime").to_numpy() & matching(host.name, _FREES)).sum()),
+        frees=_recurring_frees(host, trace.host, analysis.timeline.steps),
         entry_ns=entry,
     )
+
+
+_MOSTLY = 0.5
+
+
+def _recurring_frees(host: pd.DataFrame, every: pd.DataFrame, steps: pd.DataFrame) -> int:
+    """Return the number of frees in a step (rows of `host`), if most steps free memory; 0 if they do not.
+
+    CUDA also frees memory when it initializes itself: a single step does not tell.
+    """
+    frees = every.start_ns[(every.category == "runtime").to_numpy() & matching(every.name, _FREES)].to_numpy()
+    begins = np.append(np.sort(steps.host_start_ns.to_numpy()), np.iinfo(np.int64).max)
+    in_each = np.diff(np.searchsorted(np.sort(frees), begins)) > 0
+    recurs = len(in_each) > 1 and in_each.mean() > _MOSTLY
+    return int(np.isin(frees, host.start_ns.to_numpy()).sum()) if recurs else 0
 
 
 def _hosts_side_by_side(thread: npt.NDArray[np.int64], device: "pd.Series[int]") -> int:

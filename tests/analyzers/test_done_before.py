@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from handmade import Handmade, addmm
 
+from tracekit.advise import find
 from tracekit.analyzers.attribute import forward_again, growing_prefix, in_doubles
 from tracekit.analyzers.predict import start
 
@@ -78,16 +79,17 @@ def test_doubles_are_known_by_the_kernels_and_not_by_their_arguments() -> None:
     assert in_doubles(trace.trace().device["name"]).tolist() == [True, True, False, False, False]
 
 
-def stepped(call: str) -> Handmade:
+def stepped(call: str, often: int = 4) -> Handmade:
     made = Handmade()
     for step in range(4):
-        at = 10_000 * step
-        made.host("range", f"ProfilerStep#{step}", at, 9_900)
+        at = 8_000 * step
+        made.host("range", f"ProfilerStep#{step}", at, 7_990)
         made.host("op", "aten::mm", at + 100, 50)
         made.launched("sgemm", at + 110, at + 120, 2_000)
-        made.host("runtime", call, at + 3_000, 4_000)
-        made.host("op", "aten::relu", at + 7_500, 50)
-        made.launched("relu", at + 7_510, at + 7_520, 2_000)
+        if step < often:
+            made.host("runtime", call, at + 2_200, 5_500)
+        made.host("op", "aten::relu", at + 7_750, 50)
+        made.launched("relu", at + 7_760, at + 7_770, 200)
     return made
 
 
@@ -96,3 +98,17 @@ def test_frees_of_a_step_are_counted(call: str, frees: int) -> None:
     _, base = start(stepped(call).trace())
     assert base is not None
     assert base.frees == frees
+
+
+def test_frees_of_the_first_step_alone_are_those_of_the_start() -> None:
+    _, base = start(stepped("cudaFree", often=1).trace())
+    assert base is not None
+    assert base.frees == 0
+
+
+def test_steps_that_free_memory_are_shorter_without_it() -> None:
+    _, base = start(stepped("cudaFree").trace())
+    assert base is not None
+    waste = find("memory-management")
+    assert waste.obstacle(base) is None
+    assert waste.applied(base, "expected").latency_ns < base.latency_ns - 5e6
