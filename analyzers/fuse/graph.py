@@ -112,10 +112,11 @@ class Graph(msgspec.Struct, frozen=True, dict=True):
         values: list[Any] = msgspec.json.decode(self.calls[self.nodes[node].call].values)
         return values
 
-    def strides(self, node: int) -> list[Any]:
-        """Return the strides of a call's arguments; [] for an argument that is not a tensor."""
+    def last_stride(self, node: int, argument: int) -> Any:
+        """Return the stride of the last dimension of a call's argument; None if it is no tensor with one."""
         strides: list[Any] = msgspec.json.decode(self.calls[self.nodes[node].call].strides)
-        return strides
+        one = strides[argument] if argument < len(strides) else None
+        return one[-1] if isinstance(one, list) and one else None
 
     def children(self, layer: str) -> list[tuple[str, str]]:
         """Return names and classes of a module's children in the order of their first calls."""

@@ -147,4 +147,4 @@ def _readers(graph: Graph, node: int) -> set[int]:
 def _is_of_pairs(graph: Graph, node: int) -> bool:
     """Return whether a copy writes each value twice in a row, as repeat_interleave(2) does."""
     source = graph.nodes[node].inputs[-1]
-    return graph.tensors[source].shape[-1:] == (2,) and graph.strides(node)[1][-1:] == [0]
+    return graph.tensors[source].shape[-1:] == (2,) and graph.last_stride(node, 1) == 0

@@ -66,9 +66,9 @@ def _turns_its_parts(group: OpGroup) -> bool:
     graph = group.graph
     joins = [node for node in group.nodes if graph.name(node) in JOINS]
     apart = 2 if JOINS[graph.name(joins[0])] else 1
-    cut = [graph.strides(node)[0][-1:] for node in group.nodes if graph.name(node) == "neg"]
+    cut = [graph.last_stride(node, 0) for node in group.nodes if graph.name(node) == "neg"]
     pairs = apart == 1 or all(graph.tensors[graph.nodes[node].outputs[0]].shape[-1] == apart for node in joins)
-    return pairs and all(each == [apart] for each in cut)
+    return pairs and all(each == apart for each in cut)
 
 
 def is_plain_loss(group: OpGroup) -> bool:

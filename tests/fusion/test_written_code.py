@@ -153,6 +153,14 @@ def test_ops_without_tensors_are_in_no_group(llama, place):
         plan(graphs.decode(json.dumps(document).encode()), H100)
 
 
+@pytest.mark.parametrize("strides", ["[]", "[5]", "[[]]", "[[[]]]"])
+def test_calls_without_strides_give_a_plan(llama, strides):
+    document = json.loads(msgspec.json.encode(llama[1]))
+    for call in document["calls"]:
+        call[3] = strides
+    assert plan(graphs.decode(json.dumps(document).encode()), H100)
+
+
 def test_a_graph_that_becomes_large_is_refused(llama, tmp_path, monkeypatch):
     data = msgspec.json.encode(llama[1])
     monkeypatch.setenv("TRACEKIT_LIMIT_DOCUMENT", str(len(data)))
