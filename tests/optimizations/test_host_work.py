@@ -96,6 +96,14 @@ def test_the_evidence_names_the_function():
     assert "interpolate" in find("preprocessing").how_to(with_work("preprocessing", "scipy.ndimage.zoom"))
 
 
+@pytest.mark.parametrize(
+    ("name", "code"), [("aten::normal_", 'randn(shape, device="cuda")'), ("aten::triu", "tril()  # on the GPU, once")]
+)
+def test_what_the_host_draws_or_masks_is_made_on_the_gpu(name: str, code: str):
+    assert code in find("preprocessing").how_to(with_work("preprocessing", name))
+    assert code not in find("preprocessing").how_to(with_work("preprocessing", "work"))
+
+
 def test_the_reason_names_the_function_that_takes_most_of_the_time():
     base = with_work("preprocessing", "scipy.ndimage.zoom")
     assert [each.kind for each in find("preprocessing").reason(base)] == ["preprocessing", "most-of-it"]

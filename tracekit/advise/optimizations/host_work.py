@@ -96,6 +96,8 @@ recording itself and unnamed pauses took up to 0.08 of a step in sixty traces.""
 _PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
 _UNNAMED_CAUSE = ("unexplained",)
 _RESIZES = r"zoom|resize|interpolat|PIL|Image\."
+_RANDOM = r"aten::(?:rand|normal_|uniform_|bernoulli|exponential_|multinomial|random_)"
+_MASKS = r"aten::(?:triu|tril|arange|ones|eye|linspace|masked_fill)"
 _VIDEO = r"video|decord|av\.|cv2|imageio"
 
 
@@ -137,6 +139,10 @@ class Preprocessing(LessHostWork):
                 "processor = AutoProcessor.from_pretrained(name, use_fast=True)\n"
                 'inputs = processor(images=images, device="cuda", return_tensors="pt")'
             )
+        if names.contains(_RANDOM).any():
+            return 'noise = torch.randn(shape, device="cuda")  # drawn on the GPU: nothing is copied'
+        if names.contains(_MASKS).any():
+            return 'mask = torch.ones(n, n, dtype=torch.bool, device="cuda").tril()  # on the GPU, once'
         if names.contains(_VIDEO, case=False).any():
             return 'decoder = torchcodec.decoders.VideoDecoder(path, device="cuda")'
         if names.contains(_RESIZES, case=False).any():
