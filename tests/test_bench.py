@@ -12,8 +12,7 @@ from tracekit.cli import main
 from tracekit.measure import Row, Worker, batch_memory, benching, configuration, from_csv, side_by_side
 from tracekit.measure.batch_memory import largest_batch
 from tracekit.measure.bench_rows import to_csv
-from tracekit.measure.bench_worker import Request
-from tracekit.measure.quality import sample
+from tracekit.measure.bench_worker import Request, sample
 from tracekit.measure.worker import Failure
 from tracekit.reports.measure import bench_html, bench_text
 from tracekit.run import Settings

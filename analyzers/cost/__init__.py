@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         parse_call,
     )
     from tracekit.analyzers.cost.ops.generated import generated
-    from tracekit.analyzers.cost.ops.messages import Kind, Message, kind_of, message, message_by_inputs
     from tracekit.analyzers.cost.ops.recurrent import GATES
     from tracekit.analyzers.cost.ops.registry import costs, formula
     from tracekit.analyzers.cost.ops.tensors import Tensor
@@ -33,6 +32,14 @@ if TYPE_CHECKING:
     from tracekit.analyzers.cost.time.attention import BACKWARD
     from tracekit.analyzers.cost.time.estimate import estimate_ns
     from tracekit.analyzers.cost.time.gemm import VECTOR_BYTES, is_unaligned, multiple_of, padded, up, vectors
-    from tracekit.analyzers.cost.time.links import collective_ns, copy_ns
+    from tracekit.analyzers.cost.time.links import (
+        Kind,
+        Message,
+        collective_ns,
+        copy_ns,
+        kind_of,
+        message,
+        message_by_inputs,
+    )
 else:
     __getattr__ = lazily(__name__, __file__)

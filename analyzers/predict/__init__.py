@@ -18,8 +18,7 @@ if TYPE_CHECKING:
         gradients,
         message_ns,
     )
-    from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS
-    from tracekit.analyzers.predict.host_costs import CLASSES, HostCosts, assumed, calibrated
+    from tracekit.analyzers.predict.host import CLASSES, MOST_TO_LAUNCH_NS, HostCosts, assumed, calibrated
     from tracekit.analyzers.predict.math_fallback import Cause
     from tracekit.analyzers.predict.memory import workspace_bytes
     from tracekit.analyzers.predict.op_columns import OpList, changed, joined, present
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.predict.saved_tensors import saved_bytes
     from tracekit.analyzers.predict.simulation import Reproduction, simulate
-    from tracekit.analyzers.predict.starting import start
-    from tracekit.analyzers.predict.step_baseline import Baseline, baseline
+    from tracekit.analyzers.predict.step_baseline import Baseline, baseline, start
     from tracekit.analyzers.predict.stream_layout import Issued
     from tracekit.analyzers.predict.sweep_crossovers import (
         MEASURED,
@@ -88,19 +86,19 @@ if TYPE_CHECKING:
         with_kernels,
     )
     from tracekit.analyzers.predict.transforms.fusion_plan import fusion_plan
-    from tracekit.analyzers.predict.transforms.masked_attention import (
-        GENERATED,
-        REPEATED,
-        is_compiled,
-        is_masked,
-        with_masks,
-    )
     from tracekit.analyzers.predict.transforms.masks import (
         FIXED_IN,
         unfused,
         version_of,
         version_text,
         with_fixed_transformers,
+    )
+    from tracekit.analyzers.predict.transforms.math_attention import (
+        GENERATED,
+        REPEATED,
+        is_compiled,
+        is_masked,
+        with_masks,
     )
     from tracekit.analyzers.predict.transforms.precision import (
         PYTHON_OP,

@@ -1,20 +1,110 @@
-"""Scales the host times of a traced step to those without the profiler, which slows the host."""
+"""Host time per op class on a machine: assumed from its GPU, or calibrated."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.predict.host_costs import reference_us
 from tracekit.analyzers.predict.outside import Outside
 from tracekit.analyzers.predict.simulation import Floats, Nanoseconds
 from tracekit.analyzers.results import HostSpeed
 
 if TYPE_CHECKING:
     from tracekit.analyzers.predict.step_baseline import Baseline
+
+
+CLASSES = (
+    "gemm",
+    "attention",
+    "norm",
+    "pointwise",
+    "view",
+    "autograd",
+    "backward",
+    "backward_op",
+    "optimizer",
+    "module",
+    "model",
+    "sync",
+)
+"""Classes of ops by their host time.
+
+gemm, attention, norm, pointwise: ops that launch kernels; pointwise includes all others. view: ops that launch nothing.
+autograd: recording of an op. backward: a node of the backward pass. backward_op: an op launched in it. optimizer: one
+tensor of a multi-tensor op. module: a call of a module. model: extra time of an outermost module. sync: reading a value
+back.
+"""
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """Host time of one op of each of CLASSES on one machine."""
+
+    op_us: Mapping[str, float]
+    base_us: float
+    """Host time of an average kernel-launching op of GPT-2, including its surroundings. Other costs scale with it."""
+    span: Interval
+    """Factors on all costs, from a fast machine with this GPU to a slow one."""
+    source: str
+    """Origin of the costs, for display."""
+    calibrated: bool = False
+
+    def scaled(self, factor: float) -> "HostCosts":
+        scaled = {name: cost * factor for name, cost in self.op_us.items()}
+        return replace(self, op_us=scaled, base_us=self.base_us * factor)
+
+
+def reference_us() -> float:
+    """Return the host time of an average kernel-launching op of GPT-2 on the reference machine, in µs."""
+    return float(_table()["fit"]["base_us"])
+
+
+def assumed(gpu: GPU) -> HostCosts:
+    """Return the assumed costs of machines with this GPU. None of them was measured."""
+    host = gpu.host_op_us
+    return HostCosts(
+        op_us=_at(host.expected),
+        base_us=host.expected,
+        span=Interval(host.low / host.expected, 1.0, host.high / host.expected),
+        source=f"assumed: {host.low:g} to {host.high:g} µs on machines with such a GPU; tracekit calibrate measures it",
+    )
+
+
+def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
+    """Return the costs of a machine from measured host times of bare calls per class; None if these are not sufficient.
+
+    A bare call is faster than the same call in a model, so only the ratio to the reference machine is used.
+    """
+    reference, known = _table()["probe_us"], _table()["calibrated"]
+    shared = [name for name in reference if name in probe_us]
+    if not shared:
+        return None
+    ratios = sorted(probe_us[name].expected / reference[name] for name in shared)
+    base_us = reference_us() * known["ratio"] * ratios[len(ratios) // 2]
+    return HostCosts(
+        op_us=_at(base_us),
+        base_us=base_us,
+        span=Interval(known["low"], 1.0, known["high"]),
+        source=f"calibrated on this machine on {when}",
+        calibrated=True,
+    )
+
+
+def _at(base_us: float) -> dict[str, float]:
+    op_us = _table()["op_us"]
+    return {name: op_us.get(name, op_us["launch"]) * base_us / reference_us() for name in CLASSES}
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "host_costs.toml").read_text(encoding="utf-8"))
 
 
 MOST_TO_LAUNCH_NS = 500_000.0

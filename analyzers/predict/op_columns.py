@@ -32,7 +32,7 @@ OP_LIST = Table(
     Column("launches", "int64", "", "device work items"),
     Column("sync", "bool", "", "the host then waits for the device"),
     Column("cost", "object", "", "tracekit.analyzers.cost.ops.call.Cost, or None"),
-    Column("message", "object", "", "tracekit.analyzers.cost.ops.messages.Message of a collective, or None"),
+    Column("message", "object", "", "tracekit.analyzers.cost.time.links.Message of a collective, or None"),
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import Growth, growing_prefix
+from tracekit.analyzers.attribute import Growth, analyze, growing_prefix
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.fuse import Timed
@@ -257,3 +257,12 @@ def _causes(analysis: Analysis) -> pd.DataFrame:
     step = typical_step(analysis)
     causes = analysis.host_causes
     return causes if step is None else causes[causes["step"] == step.step].reset_index(drop=True)
+
+
+def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:
+    """Return the analysis of a trace, and its baseline; None without device work or with an unknown GPU.
+
+    `gpu` is the GPU of the run, used only if the trace does not name it. Raises InputError for a trace without work.
+    """
+    analysis = analyze(trace, gpu)
+    return analysis, baseline(trace, analysis)

@@ -19,7 +19,7 @@ from benchmarks.fitting.constants import Asked, arguments
 from benchmarks.measurements import own
 from benchmarks.measurements.own import Row
 from tracekit.analyzers.cost.time import estimate
-from tracekit.analyzers.cost.time.kernel_kinds import kind
+from tracekit.analyzers.cost.time.memory_bound import kind
 
 FILE = Path(__file__).parents[1] / "data" / "halves.csv"
 

@@ -25,7 +25,7 @@ from tracekit.analyzers.cost.hardware.data_sheet import by_data_sheet
 from tracekit.analyzers.cost.time import estimate
 from tracekit.analyzers.cost.time.attention import backend
 from tracekit.analyzers.cost.time.gemm import units_of
-from tracekit.analyzers.cost.time.kernel_kinds import kind
+from tracekit.analyzers.cost.time.memory_bound import kind
 
 FILE = Path(__file__).parents[1] / "data" / "held_out.csv"
 SAMPLE = 300

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from benchmarks.fitting.constants import Constants, arguments, fitted, write
 from benchmarks.measurements.steps import ModelledStep, full, modelled, narrow
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.predict import CLASSES, HostCosts, host_costs
+from tracekit.analyzers.predict import CLASSES, HostCosts
+from tracekit.analyzers.predict import host as host_costs
 
 _CALIBRATION = Path(__file__).parents[1] / "data" / "h200_calibration.json"
 _AS_CALIBRATED = "alone"

@@ -14,7 +14,7 @@ from benchmarks.fitting.constants import Asked, arguments, fit_and_write
 from benchmarks.measurements import own, public
 from benchmarks.measurements.own import Row
 from tracekit.analyzers.cost.time import estimate
-from tracekit.analyzers.cost.time.kernel_kinds import kind
+from tracekit.analyzers.cost.time.memory_bound import kind
 
 _NOT_FITTED = ("l2",)
 _L2_STREAMS = 2

@@ -11,7 +11,7 @@ from tracekit.analyzers.cost.hardware import find
 from tracekit.analyzers.cost.ops.work import Softmax
 from tracekit.analyzers.cost.time.attention import backend
 from tracekit.analyzers.cost.time.estimate import roofline_seconds
-from tracekit.analyzers.cost.time.kernel_kinds import kind
+from tracekit.analyzers.cost.time.memory_bound import kind
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 _FAMILIES: list[Family] = [

@@ -20,7 +20,7 @@ from tracekit.apply.written_kernels import graph_of_subject
 from tracekit.capture import OwnModel, models
 from tracekit.capture.fake import cuda_ops
 from tracekit.fuse import run_graph
-from tracekit.profiling import outputs, profiled_run, write_outputs
+from tracekit.profiling import profiled_run, write_outputs
 from tracekit.reports.answer.export import to_json
 from tracekit.run import ANALYSIS, GRAPH, REPORT, RUN, TRACE
 
@@ -101,7 +101,7 @@ def test_a_graph_that_is_kept_gives_the_outputs_its_plan(tmp_path):
     guessed = write_outputs(settings.folder)
     assert not guessed.fusion_plan.equals(planned)
     graph = partial(run_graph.graph_of_settings, replace(settings, device="cuda"), H100)
-    analysis = outputs.added(guessed, settings.folder, graph, pytest.fail)
+    analysis = profiled_run.added(guessed, settings.folder, graph, pytest.fail)
     assert analysis.fusion_plan.equals(planned)
     assert (
         json.loads((settings.folder / ANALYSIS).read_bytes())["fusion_plan"]

@@ -10,7 +10,7 @@ from tracekit.analyzers.cost import Product, estimate_ns, hardware, sm_limits
 from tracekit.analyzers.predict import fusion_plan
 from tracekit.analyzers.predict.op_columns import op_list
 from tracekit.analyzers.predict.transforms.fusion_groups import find_groups
-from tracekit.analyzers.predict.transforms.launch_config import of_elements, of_product, of_rows
+from tracekit.analyzers.predict.transforms.fusion_plan import of_elements, of_product, of_rows
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 WIDTH = 2048

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from tracekit.measure.benching import PANELS, BenchGrid, bench
     from tracekit.measure.configurations import configuration, grid_names
     from tracekit.measure.drafting import Draft
-    from tracekit.measure.sweep_modelled import predicted_points
-    from tracekit.measure.sweeping import PAGE, TABLE, Grid, grid, sweep
+    from tracekit.measure.sweep_modelled import Grid, grid, predicted_points
+    from tracekit.measure.sweeping import PAGE, TABLE, sweep
     from tracekit.measure.verify_model import verify
     from tracekit.measure.verifying import verify_run
     from tracekit.measure.worker import Worker, checked

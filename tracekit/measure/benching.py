@@ -12,11 +12,10 @@ from tracekit.capture import complete
 from tracekit.measure import batch_memory, jobs
 from tracekit.measure.batch_memory import largest_batch
 from tracekit.measure.bench_rows import Row, held_rows, to_csv, to_parquet
-from tracekit.measure.bench_worker import Request, measured
+from tracekit.measure.bench_worker import Request, measured, text_of
 from tracekit.measure.configurations import Configuration, configuration
 from tracekit.measure.expectations import Expectations
 from tracekit.measure.interleaved import WALL_S
-from tracekit.measure.quality import text_of
 from tracekit.measure.worker import Failure, Worker, checked
 from tracekit.reports.measure import bench_html
 from tracekit.reports.words import check_writable, quantity, write_atomically

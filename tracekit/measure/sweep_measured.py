@@ -15,7 +15,7 @@ from tracekit.capture import WARM_UP_STEPS, NoRanges, clock_of, complete, time_s
 from tracekit.measure import jobs, trial
 from tracekit.measure.expectations import Expected
 from tracekit.measure.interleaved import BUDGET_S
-from tracekit.measure.sweeping import Grid, Row, refused_row, table
+from tracekit.measure.sweep_modelled import Grid, Row, refused_row, table
 from tracekit.measure.worker import Failure, Worker
 from tracekit.run import Device, Say, Settings, require, silent
 

@@ -1,23 +1,99 @@
-"""Predicts every point of a grid: a modelled run for each GPU, batch size and length, and optimizations from it."""
+"""The grid of a sweep, and its prediction: a modelled run for each GPU, batch size and length,
+and optimizations from it.
+"""
 
 import tempfile
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from tracekit.advise import EXPECTED, Combined, Scenarios, Search, in_order, parse, speedup, steps_of, too_large
 from tracekit.analyzers.attribute import analyze
-from tracekit.analyzers.core import progressed
-from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.predict import MODELLED, NONE, Baseline, baseline, largest_that_fits
+from tracekit.analyzers.core import InputError, progressed
+from tracekit.analyzers.cost import GPU, hardware
+from tracekit.analyzers.predict import MODELLED, NONE, NUMBERS, SWEEP, Baseline, baseline, largest_that_fits
 from tracekit.analyzers.trace import load
 from tracekit.calibrate import calibrated_gpu
 from tracekit.capture import FakeRun, Modelled, complete, model_trace
 from tracekit.capture import steps as fake_run
-from tracekit.measure.sweeping import Grid, Row, refused_row, table
 from tracekit.measure.trial import items_of
 from tracekit.run import Say, Settings, silent
+
+MOST_POINTS = 2_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Each GPU with each batch size, length and combination of optimizations. `settings` are common to all points."""
+
+    settings: Settings
+    gpus: Sequence[GPU]
+    batch_sizes: Sequence[int]
+    seq_lens: Sequence[int]
+    apply: Sequence[str]
+    """Names joined with +; the first is "none"."""
+
+    def __len__(self) -> int:
+        return len(self.gpus) * len(self.batch_sizes) * len(self.seq_lens) * len(self.apply)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield each length with each batch size."""
+        for length in self.seq_lens:
+            for batch in self.batch_sizes:
+                yield length, batch
+
+
+def grid(
+    settings: Settings, gpus: Sequence[str], batch_sizes: Sequence[int], seq_lens: Sequence[int], apply: Sequence[str]
+) -> Grid:
+    """Check and order the axes. Raises TracekitError for an unknown GPU or optimization, or too many points."""
+    names = [NONE, *(name for name in dict.fromkeys(apply) if name != NONE)]
+    for name in names[1:]:
+        parse(name)
+    known = [hardware.find(name) for name in dict.fromkeys(gpus)]
+    made = Grid(settings, known, sorted(set(batch_sizes)), sorted(set(seq_lens)) or [0], names)
+    if len(made) > MOST_POINTS:
+        raise InputError(
+            f"The sweep has {len(made):,} points.", f"It may have up to {MOST_POINTS:,}.", "Leave some values out."
+        )
+    return made
+
+
+def ordered(points: pd.DataFrame, grid: Grid) -> pd.DataFrame:
+    """Return the rows in the order of the grid, each point's measurement after its prediction."""
+    orders = {"gpu": [*(gpu.id for gpu in grid.gpus), *points["gpu"]], "apply": list(grid.apply)}
+
+    def places(column: "pd.Series[Any]") -> "pd.Series[Any]":
+        return column.map(orders[str(column.name)].index) if column.name in orders else column
+
+    return points.sort_values(["gpu", "seq_len", "batch_size", "apply"], key=places, ignore_index=True)
+
+
+Row = dict[str, Any]
+
+
+def refused_row(settings: Settings, name: str, source: str, why: str) -> Row:
+    """Return the row of a point without numbers."""
+    return {
+        "gpu": settings.gpu or settings.device,
+        "batch_size": settings.batch_size,
+        "seq_len": settings.seq_len,
+        "apply": name,
+        "source": source,
+        "refused": why,
+        "largest_batch": -1,
+        "fits": False,
+        **dict.fromkeys(NUMBERS, float("nan")),
+    }
+
+
+def table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the rows as the table SWEEP."""
+    return SWEEP.frame({column.name: [row[column.name] for row in rows] for column in SWEEP.columns})
+
 
 _FILE = "trace.json.gz"
 _SELECTING = ("bf16", "flash-attention", "efficient-attention", "cudnn-attention")

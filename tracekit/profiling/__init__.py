@@ -6,7 +6,6 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.profiling import profiled_run
-    from tracekit.profiling.outputs import write_outputs, write_report
-    from tracekit.profiling.profiled_run import profile
+    from tracekit.profiling.profiled_run import profile, write_outputs, write_report
 else:
     __getattr__ = lazily(__name__, __file__)

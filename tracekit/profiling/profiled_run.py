@@ -1,12 +1,16 @@
-"""Profiles a model by name: plans the run, captures a trace, analyzes it, and writes the outputs."""
+"""Writes the outputs of a capture: the report, and the analysis as data."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analyzers.core import progressed
+from tracekit.analyzers.core import TracekitError, progressed
 from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.fuse import Graph
+from tracekit.analyzers.fuse import graph as graphs
 from tracekit.analyzers.results import Analysis
+from tracekit.answer import analyze_into, by_data_flow
 from tracekit.capture import (
     WARM_UP_STEPS,
     Capture,
@@ -23,11 +27,14 @@ from tracekit.capture import (
     time_step,
     weights_of,
 )
-from tracekit.fuse import run_graph
-from tracekit.profiling import outputs
-from tracekit.profiling.outputs import write_outputs
-from tracekit.reports.words import check_writable
+from tracekit.fuse import forget, run_graph
+from tracekit.reports.answer import export, html
+from tracekit.reports.viewer import annotate
+from tracekit.reports.words import check_writable, write_atomically
 from tracekit.run import (
+    ANALYSIS,
+    GRAPH,
+    REPORT,
     TRACE,
     Device,
     Run,
@@ -45,6 +52,45 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tracekit.analyzers.cost import GPU
+
+
+def write_outputs(folder: Path) -> Analysis:
+    """Analyze the trace in the folder, add the findings to it, and write analysis.json and the report beside it."""
+    trace = folder / TRACE
+    return write_analysis(analyze_into(trace, trace, lambda result: annotate(trace, trace, result)), folder)
+
+
+def write_analysis(analysis: Analysis, folder: Path) -> Analysis:
+    """Write analysis.json and the report, and return the analysis."""
+    write_atomically(folder / ANALYSIS, export.to_json(analysis))
+    write_report(analysis, folder / REPORT)
+    return analysis
+
+
+def write_report(analysis: Analysis, path: str | Path) -> None:
+    """Write the analysis as one self-contained HTML page."""
+    write_atomically(Path(path), html.render(analysis))
+
+
+def added(analysis: Analysis, folder: Path, recorded: Callable[[], Graph], say: Say) -> Analysis:
+    """Record the graph of a measured step, and return the analysis with its plan, which is written again.
+
+    The outputs of the run are there already. A step that runs on its device may fail on fake tensors in any way: then
+    `say` reports it, and there is no graph.
+    """
+    try:
+        write_atomically(folder / GRAPH, graphs.to_bytes(recorded()))
+        return write_analysis(by_data_flow(analysis, folder), folder)
+    except Exception as error:
+        forget(folder)
+        say(f"no graph of its ops was kept: {_reason(error)}")
+        return analysis
+
+
+def _reason(error: Exception) -> str:
+    from tracekit.run import first_line
+
+    return error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {first_line(error)[:120]}"
 
 
 def profile(model: "str | nn.Module", inputs: Any = None, *, force: bool = False, **options: Any) -> Analysis:
@@ -81,7 +127,7 @@ def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analys
     gpu = hardware.selected(settings.gpu, settings.gpu_file)
     if gpu is None or settings.device == "model" or settings.split:
         return analysis
-    return outputs.added(analysis, folder, partial(run_graph.graph_of_settings, settings, gpu), say)
+    return added(analysis, folder, partial(run_graph.graph_of_settings, settings, gpu), say)
 
 
 def rank_folder(settings: Settings) -> Path:
@@ -148,7 +194,7 @@ def profile_own(
     analysis = write_outputs(folder)
     if known is None or place == "model":
         return analysis
-    return outputs.added(analysis, folder, partial(run_graph.graph_of_module, own, known), say)
+    return added(analysis, folder, partial(run_graph.graph_of_module, own, known), say)
 
 
 def _run(own: OwnModel, gpu: "GPU | None", place: Device) -> Run:

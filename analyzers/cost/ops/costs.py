@@ -21,7 +21,7 @@ import msgspec
 from tracekit.analyzers.core import InputError, added, left_out, limits, plugged
 from tracekit.analyzers.cost.hardware.gpu import nearest
 from tracekit.analyzers.cost.ops import (  # noqa: F401 (importing a family registers its formulas)
-    caches,
+    attention,
     convolution,
     copies,
     embeddings,

@@ -1,9 +1,4 @@
-"""Time of memory-bound kernels: pointwise, copy, gather, norm, softmax, reduction, optimizer.
-
-The time is a start, the sequential work of one thread, and the slower of two: moving the bytes at the rate of memory or
-the L2, and the instructions of a multiprocessor, which processes elements one at a time where it cannot use vectors.
-If a block alternates between reading, reducing and writing, the p-norm of both replaces the maximum.
-"""
+"""The kind of PyTorch kernel that a memory-bound op runs, which is a section of constants.toml."""
 
 from collections.abc import Mapping
 from math import ceil, log2
@@ -12,9 +7,87 @@ from typing import Any
 from tracekit.analyzers.cost.hardware import GPU
 from tracekit.analyzers.cost.hardware.data_sheet import sm_limits
 from tracekit.analyzers.cost.ops.call import ELEMENT_BYTES, Cost
-from tracekit.analyzers.cost.ops.work import Norm
-from tracekit.analyzers.cost.time.gemm import Machine
-from tracekit.analyzers.cost.time.kernel_kinds import elements, kind, rows
+from tracekit.analyzers.cost.ops.work import Lookup, Loss, Norm, Precision, Softmax
+from tracekit.analyzers.cost.time.gemm import VECTOR_BYTES, Machine
+
+_WARP_ROW = 1024
+"""Longest softmax row that one warp keeps in registers. The forward pass takes twice that since PyTorch 2.6."""
+_SHARED_BYTES = 48 << 10
+"""Longest softmax row that a block keeps in shared memory, if it consists of whole vectors."""
+_WORD_BYTES = 4
+_FEW_LOOKUPS = 16
+"""Lookups up to which one kernel processes the indices in sequence."""
+_FEW_GRADIENTS = 3072
+"""Rows of an embedding's gradient up to which the indices are not sorted first."""
+
+
+def kind(cost: Cost) -> str:
+    """Return the section [memory.*] of constants.toml for a cost."""
+    named = {"softmax": _softmax, "norm": _norm, "embedding": _lookup, "gather": _lookup, "copy": _copy, "loss": _loss}
+    if cost.family in named:
+        return named[cost.family](cost)
+    return cost.family if cost.access == "linear" else cost.access
+
+
+def elements(cost: Cost) -> float:
+    """Return the number of elements of the result, or of the input of a reduction."""
+    reduced = cost.row and cost.family in ("reduction", "optimizer")
+    moved = cost.read_bytes if reduced else _result_bytes(cost)
+    return moved / ELEMENT_BYTES[cost.precision]
+
+
+def _result_bytes(cost: Cost) -> int:
+    """Return the bytes of the result; for a norm or softmax, without its statistics and in the type of its input."""
+    return min(cost.read_bytes, cost.write_bytes) if cost.row else cost.write_bytes
+
+
+def rows(cost: Cost) -> float:
+    return elements(cost) / cost.row if cost.row else 0.0
+
+
+def _softmax(cost: Cost) -> str:
+    if isinstance(cost.work, Softmax) and cost.work.backward:
+        return "softmax-backward" if cost.row <= _WARP_ROW else "softmax-backward-long"
+    if cost.row <= 2 * _WARP_ROW:
+        return "softmax" if cost.row <= _WARP_ROW else "softmax-wide"
+    row_bytes = cost.row * ELEMENT_BYTES[cost.precision]
+    return "softmax-shared" if row_bytes < _SHARED_BYTES and not row_bytes % VECTOR_BYTES else "softmax-long"
+
+
+def _norm(cost: Cost) -> str:
+    if cost.access != "linear":
+        return "norm-columns"
+    if isinstance(cost.work, Norm) and cost.work.channels:
+        return _batch_norm(cost.work, cost.precision)
+    return "norm" if not isinstance(cost.work, Norm) or cost.work.centered else "norm-rms"
+
+
+def _batch_norm(work: Norm, precision: Precision) -> str:
+    """Return the section of a batch norm. PyTorch's own kernels compute in bf16 and fp64, cuDNN's in other types."""
+    last, own = "-last" if work.channels_last else "", "-own" if precision in ("bf16", "fp64") else ""
+    return f"batch-norm{last}{own}" + ("-backward" if work.backward else "")
+
+
+def _lookup(cost: Cost) -> str:
+    looked_up = elements(cost) / cost.run if cost.run else 0
+    if isinstance(cost.work, Lookup) and cost.work.adds:
+        return "embedding-few" if 0 < looked_up <= _FEW_GRADIENTS else "embedding"
+    if cost.access != "linear":
+        return cost.access
+    return "gather-few" if 0 < looked_up <= _FEW_LOOKUPS else "gather"
+
+
+def _copy(cost: Cost) -> str:
+    if cost.access != "linear":
+        return "copy-cast" if cost.access == "cast" else cost.access
+    if cost.read_bytes:
+        return "copy"
+    return "fill" if ELEMENT_BYTES[cost.precision] >= _WORD_BYTES else "fill-narrow"
+
+
+def _loss(cost: Cost) -> str:
+    return "loss-backward" if isinstance(cost.work, Loss) and cost.work.backward else "loss"
+
 
 _BLOCK_ROW = 8192
 """Row length from which a whole block reduces a row and combines its warps in shared memory."""

@@ -38,7 +38,7 @@ from tracekit.analyzers.predict.transforms.by_cost import (
     where,
     which,
 )
-from tracekit.analyzers.predict.transforms.masked_attention import is_compiled, is_masked, with_masks
+from tracekit.analyzers.predict.transforms.math_attention import is_compiled, is_masked, with_masks
 from tracekit.analyzers.predict.transforms.precision import Extra, with_extras
 
 Version = tuple[int, ...]
