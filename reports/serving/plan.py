@@ -31,6 +31,8 @@ HEAD = ("setting", "tokens/s", "a GPU", "first token", "p99", "per token", "p99"
 _WIDTH, _HEIGHT, _LEFT, _BASE = 300, 120, 40, 100
 _MOST_BEST = 8
 _HALF = 0.5
+_WORTH = 0.95
+"""Part of the time between tokens above which a change is not proposed."""
 
 
 def to_text(plan: ServePlan, *, width: int | None = None) -> str:
@@ -82,7 +84,7 @@ def _finite(value: Any) -> Any:
 
 def answer(plan: ServePlan) -> str:
     """Return the answer in a few sentences."""
-    return " ".join(_sentences(plan, plan.asked.found)) if plan.asked.found else plan.asked.problem
+    return " ".join(filter(None, _sentences(plan, plan.asked.found))) if plan.asked.found else plan.asked.problem
 
 
 def _sentences(plan: ServePlan, found: Measures) -> Iterator[str]:
@@ -136,7 +138,7 @@ def _halved(plan: ServePlan, found: Measures) -> str:
     ratios = {each.name: each.found.tpot_ms.expected / found.tpot_ms.expected for each in others if each.found}
     enough = [name for name, ratio in ratios.items() if ratio <= _HALF]
     name = enough[0] if enough else min(ratios, key=lambda name: ratios[name])
-    if ratios[name] >= 1:
+    if ratios[name] > _WORTH:
         return ""
     return f"To {'halve' if enough else 'lower'} the time between tokens: {name} ({significant(ratios[name])} of it)."
 

@@ -4,9 +4,11 @@ import json
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.serving.command import POINTS, residuals, scores
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.serving import (
@@ -202,6 +204,12 @@ def test_the_command_answers_in_json_and_files(tmp_path):
     assert told["answer"].split(",")[0] in page and "<circle" in page
     assert (tmp_path / "out" / "serve_plan.csv").read_text().startswith("setting,gpus")
     assert json.loads((tmp_path / "out" / "serve_plan.json").read_text()) == told
+
+
+def test_published_points_are_near_what_is_simulated():
+    points = pd.read_csv(POINTS).sample(60, random_state=1).reset_index(drop=True)
+    first, token, *inside = scores(points, residuals(points))
+    assert first < 0.35 and token < 0.16 and min(inside) > 0.75
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hidden_size": 8}', '{"hidden_size": 1e99}'])
