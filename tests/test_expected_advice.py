@@ -113,11 +113,13 @@ def test_exposed_communication_is_two_thirds_of_the_time(analyses: dict[str, Ana
 
 
 def test_the_subject_is_the_model(analyses: dict[str, Analysis]) -> None:
-    subjects = {name: headline(analysis).split(" on a")[0] for name, analysis in analyses.items()}
+    subjects = {
+        name: headline(analysis).split(":")[0].split(" on a")[0].split(",")[0] for name, analysis in analyses.items()
+    }
     assert subjects == {
         "h100_owlv2": "Owlv2ForObjectDetection",
         "h100_resnet-dataloader": "ResNet",
         "gpt2_bf16-sdpa-graphs_decode_b1_c512": "GPT2LMHeadModel",
         "mistral-7b_bf16-sdpa-graphs_decode_b1_c512": "This run",
-        "mi300_resnet-train": "This run",
+        "mi300_resnet-train": "Training",
     }

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
         is_unaligned,
         matching,
         multiplies_in,
+        named_kind,
+        named_precision,
         narrower_tile_side,
     )
     from tracekit.analyzers.attribute.layer_tables import NO_LAYER, depths
@@ -51,5 +53,6 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.op_costs import price
     from tracekit.analyzers.attribute.op_tables import NO_OP, OF_GRAPH, with_children
     from tracekit.analyzers.attribute.recorded_ranges import UserRanges, requests, serving_phase
+    from tracekit.analyzers.attribute.set_apart import UNRECORDED_WORK, as_recorded, recurring
 else:
     __getattr__ = lazily(__name__, __file__)

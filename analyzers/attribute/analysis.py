@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.attributed import Attributed, attribute
 from tracekit.analyzers.attribute.bound import run_shares
-from tracekit.analyzers.attribute.busy_time import in_steps, timeline, usual_ns, whole_steps
+from tracekit.analyzers.attribute.busy_time import in_steps, timeline, typical_ns, whole_steps
 from tracekit.analyzers.attribute.costed_work import Judged, RunDevice, judge, run_device, with_measured, work_table
 from tracekit.analyzers.attribute.counts import counts_table, places_table
 from tracekit.analyzers.attribute.coverage import (
@@ -24,6 +24,7 @@ from tracekit.analyzers.attribute.gaps import find_gaps
 from tracekit.analyzers.attribute.host_spans import host_spans_table
 from tracekit.analyzers.attribute.idle_causes import host_causes_table, idle_causes_table
 from tracekit.analyzers.attribute.items import WorkItems, work_items
+from tracekit.analyzers.attribute.kernel_names import named_kind, named_precision
 from tracekit.analyzers.attribute.layer_tables import (
     layer_ops_table,
     layer_parts_table,
@@ -32,7 +33,9 @@ from tracekit.analyzers.attribute.layer_tables import (
 )
 from tracekit.analyzers.attribute.nesting import Nest
 from tracekit.analyzers.attribute.op_tables import Totals, kernels_table, ops_table, phases_table
+from tracekit.analyzers.attribute.origin import is_runtime_launch
 from tracekit.analyzers.attribute.range_projection import RANGES_ONLY, project, ranges_table
+from tracekit.analyzers.attribute.set_apart import recurring, set_apart
 from tracekit.analyzers.attribute.training import runtime_of, trains
 from tracekit.analyzers.core import progressed
 from tracekit.analyzers.cost import GPU
@@ -40,20 +43,26 @@ from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatenc
 from tracekit.analyzers.trace import Latency, Metadata, Trace, problems, release_freed
 
 _WHAT = "analyzing, parts"
+_MULTIPLYING = ("GEMMs", "convolutions", "attention")
 
 
 def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
-    """Analyze a trace, without recommendations, which tracekit.advise adds.
+    """Analyze the recurring part of a trace, without recommendations, which tracekit.advise adds.
 
     `gpu` is the GPU that ran it, if the trace does not state it. Raises InputError for a trace without work.
     """
     analysis, ops = _analyze_work(trace, gpu)
+    apart = set_apart(trace.host, analysis.work, analysis.timeline.steps)
+    if len(apart):
+        trace = recurring(trace, apart)
+        analysis, ops = _analyze_work(trace, gpu)
     release_freed()
     progressed(_WHAT, 3, 4)
     host, work = trace.host, analysis.work
     idle = find_gaps(host, work, analysis.timeline.steps)
     analysis = replace(
         analysis,
+        set_apart=apart,
         ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
         gaps=idle.gaps,
         idle_causes=idle_causes_table(idle),
@@ -88,7 +97,7 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     compared = counters_comparison(work, counted.costed)
     analysis = Analysis(
         source=_source(trace, attributed, device, work),
-        latency=StepLatency(metadata.latency, usual_ns(whole_steps(times.steps)) / 1e3),
+        latency=StepLatency(metadata.latency, typical_ns(whole_steps(times.steps)) / 1e3),
         timeline=times,
         work=work,
         layers=layers,
@@ -132,11 +141,17 @@ def _problems(
             *roof_problems(work, judged.costed, judged.roofs, device.gpu, modelled),
             bound_problem(attributed.items, judged.own_bound),
             problems.problem("busy-exceeds-latency", int(exceeds)),
+            problems.problem("gpu-not-recorded", _unrecorded_launches(trace.host, attributed.items)),
             problems.problem("steps-set-apart", attributed.steps.set_apart),
             problems.problem("modelled-uncompiled", int(bool(capture and capture.without_compile))),
             outside_problem(work),
         ]
     )
+
+
+def _unrecorded_launches(host: pd.DataFrame, items: WorkItems) -> int:
+    """Return the number of calls that put work on a device of which the trace contains none."""
+    return 0 if items.on_device else int(is_runtime_launch(host).sum())
 
 
 def _shares(metadata: Metadata, items: WorkItems, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
@@ -175,10 +190,15 @@ def _source(trace: Trace, attributed: Attributed, device: RunDevice, work: pd.Da
 
 
 def _main_precision(work: pd.DataFrame) -> str:
-    """Return the precision of most FLOPs; "" if no FLOPs are known."""
+    """Return the precision of most FLOPs, or else of most of the time in kernels whose names tell it; "" if unknown."""
     flops = work["flops"].groupby(work["precision"].astype(object)).sum()
     flops = flops[(flops.index != "") & (flops > 0)]
-    return str(flops.idxmax()) if len(flops) else ""
+    if len(flops):
+        return str(flops.idxmax())
+    times = work.groupby("name", observed=True)["busy_ns"].sum()
+    times = times[[named_kind(str(name)) in _MULTIPLYING for name in times.index]]
+    sums = times.groupby([named_precision(str(name)) for name in times.index]).sum()
+    return str(sums.idxmax()) if len(sums) else ""
 
 
 def unprofiled_wall_ns(latency: Latency | None, times: Timeline) -> float | None:

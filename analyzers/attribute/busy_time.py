@@ -13,7 +13,6 @@ from tracekit.analyzers.results import STEPS, DeviceTime, Timeline
 
 Ints = npt.NDArray[np.int64]
 
-_TIMED = ("op", "range", "runtime")
 _OVERLAP = 0.05
 """Steps that overlap by less than this fraction of their period count as consecutive."""
 
@@ -21,7 +20,7 @@ _OVERLAP = 0.05
 def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
     """Return the times of the trace and of its steps. Idle time is summed over all devices with work.
 
-    The trace's wall time spans its steps and all its work; without steps, also what ran on the host.
+    The trace's wall time spans its steps and all its work.
     """
     devices = len(np.unique(items.device))
     host_start, host_end = (steps.start, steps.end) if len(steps.start) else _whole_trace(host, items)
@@ -46,12 +45,11 @@ def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
 
 
 def _whole_trace(host: pd.DataFrame, items: WorkItems) -> tuple[Ints, Ints]:
-    start = host["start_ns"].to_numpy()
-    timed = host["category"].isin(_TIMED).to_numpy()
-    began = timed | (host["category"] == "python").to_numpy()
-    end = start + host["duration_ns"].to_numpy()
-    first = min(start[began].min(initial=items.start.min()), items.start.min())
-    return np.array([first]), np.array([end[timed].max(initial=items.end.max())])
+    """Return the span of the work, from the launch of its first item: nothing says that what is around it recurs."""
+    first = items.start.argmin()
+    calls = (host["correlation"] == items.correlation[first]).to_numpy() & (items.correlation[first] >= 0)
+    launched = host["start_ns"].to_numpy()[calls].min(initial=items.start[first])
+    return np.array([launched]), np.array([_ends(host, items).max()])
 
 
 def _step_spans(
@@ -146,6 +144,8 @@ def _span_ns(items: WorkItems) -> int:
     return int((last - first).sum())
 
 
+_FEW = 3
+"""Fewest steps with a mean."""
 _CUT_OFF = 0.5
 """A last step with less than this fraction of the time of every other one was cut off."""
 
@@ -165,6 +165,18 @@ def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
     wall = steps["wall_ns"].to_numpy()
     cut_off = len(wall) > 1 and wall[-1] < _CUT_OFF * wall[:-1].min()
     return steps[:-1] if cut_off else steps
+
+
+_STALLS = 1.2
+"""Mean wall time over the median, from which stalls between typical steps are a part of the run."""
+
+
+def typical_ns(steps: pd.DataFrame) -> float:
+    """Return the wall time that, times the number of whole steps, covers the run: the median, or the mean if steps
+    between are much longer. A first step that is much longer than the others starts something up."""
+    usual, wall = usual_ns(steps), steps["wall_ns"].to_numpy()
+    wall = wall[1:] if len(wall) > _FEW and wall[0] > _STALLS * usual else wall
+    return float(wall.mean()) if len(wall) >= _FEW and wall.mean() > _STALLS * usual else usual
 
 
 def usual_ns(steps: pd.DataFrame) -> float:

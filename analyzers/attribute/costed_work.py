@@ -189,7 +189,8 @@ def run_device(metadata: Metadata, items: WorkItems, named: GPU | None) -> RunDe
     name = device.name if device else capture.device_name if capture else ""
     if capture and capture.source == "modelled" and capture.gpu:
         return RunDevice(capture.device_name or name, hardware.of_capture(capture))
-    if gpu := hardware.resolve(name, device.sms if device else 0, device.memory_bytes if device else 0):
+    seen = device or DeviceProperties(-1, name)
+    if gpu := hardware.resolve(name, seen.sms, seen.memory_bytes, seen.compute_capability):
         return RunDevice(name, gpu)
     if named:
         return RunDevice(name, named, (problem("gpu-as-named", detail=named.name),))
@@ -200,5 +201,5 @@ def _busiest(metadata: Metadata, items: WorkItems) -> DeviceProperties | None:
     """Return the device with the most work; the first named one if that device is not described in the trace."""
     ids, inverse = np.unique(items.device, return_inverse=True)
     busiest = int(ids[np.bincount(inverse, weights=items.busy).argmax()])
-    described = [device for device in metadata.devices if device.name]
+    described = [device for device in metadata.devices if device.name or device.sms]
     return next((device for device in described if device.id == busiest), described[0] if described else None)

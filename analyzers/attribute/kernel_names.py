@@ -11,11 +11,36 @@ _LAUNCH = re.compile(
     r"launch|memcpy|memset|memprefetch|^urEnqueue(?:USM|MemBuffer)|^zeCommandListAppendMemory", re.IGNORECASE
 )
 _COMMUNICATION = re.compile(
-    r"nccl(?:Dev)?Kernel|rccl|nvshmem|cross_device_reduce|deep_?ep\b|msccl|oneccl"
+    r"nccl(?:Dev)?Kernel|rccl|nvshmem|ibgda|cross_device_reduce|deep_?ep\b|msccl|oneccl|userbuffers"
+    r"|(?:^|[^a-z])(?:inter|intra)[_-]?node(?:[^a-z]|$)|\bep::|notify_(?:dispatch|combine)|send_?recv|(?:^|[^a-z])a2a"
     r"|(?:^|[^a-z])(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)"
     r"|(?:one|two|multimem)_?shot_?all_?reduce",
     re.IGNORECASE,
 )
+_KINDS = {
+    "attention": re.compile(r"fmha|flash_?(?:attn|attention|fwd|bwd)|attention|\bmha_|sdpa", re.IGNORECASE),
+    "convolutions": re.compile(r"conv(?!ert)|winograd|[wd]grad|fprop|cudnn.*engine|fft2d|im2col", re.IGNORECASE),
+    "GEMMs": re.compile(r"gemm|nvjet|Cijk_|cutlass|xmma|gemv|matmul|wvSplitK|splitK", re.IGNORECASE),
+    "normalization": re.compile(r"norm|bn_(?:fw|bw)", re.IGNORECASE),
+    "the optimizer": re.compile(r"multi_tensor|adam", re.IGNORECASE),
+    "gathers": re.compile(r"gather|scatter|index|embedding", re.IGNORECASE),
+    "layout changes": re.compile(r"nchwTo|nhwcTo|transpose|permut", re.IGNORECASE),
+    "copies": re.compile(r"memcpy|memset", re.IGNORECASE),
+    "elementwise kernels": re.compile(r"elementwise|triton_poi|pointwise|CatArray", re.IGNORECASE),
+}
+"""Kinds of kernels by their names; the first that matches applies."""
+_NVJET = re.compile(r"nvjet(?:_sm\d+)?_([a-z])[a-z]{2}_")
+_OF_NVJET = {"t": "bf16", "h": "fp16", "s": "tf32", "q": "fp8"}
+_PRECISIONS = {
+    "fp4": re.compile(r"fp4|e2m1", re.IGNORECASE),
+    "fp8": re.compile(r"fp8|e4m3|e5m2", re.IGNORECASE),
+    "bf16": re.compile(r"bf16|bfloat16|Cijk_\w+?_BB?S?_", re.IGNORECASE),
+    "fp16": re.compile(r"fp16|f16|half|h884|h1688|hmma|Cijk_\w+?_HH?S?_", re.IGNORECASE),
+    "tf32": re.compile(r"tf32|s1688", re.IGNORECASE),
+    "fp32": re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|<float|Cijk_\w+?_SB_", re.IGNORECASE),
+    "fp64": re.compile(r"dgemm|f64f64|<double", re.IGNORECASE),
+}
+"""Precisions in which kernels say that they multiply; the first that matches applies."""
 _HELPER = re.compile(
     r"transpose|nchwToNhwc|nhwcToNchw|convertTensor|elementwise_kernel|CatArray|splitK_?reduce|reduce_kernel|SubTensorOp"
     r"|im2(?:col|d2col)|col2im|(?<!pre)fill|memset|memcpy|padding|scalePackedTensor|compute\w*Offsets|splitkv_combine"
@@ -85,6 +110,22 @@ def multiplies_in(names: pd.Series) -> npt.NDArray[np.object_]:
     """Return "tf32" or "fp32" for kernels whose names say that they multiply in it; "" for all others."""
     tf32, fp32 = (matching(names, pattern) & ~matching(names, _16_BITS) for pattern in (_TF32, _FP32))
     return np.select([tf32, fp32], ["tf32", "fp32"], "").astype(object)
+
+
+@lru_cache(maxsize=1 << 15)
+def named_kind(name: str) -> str:
+    """Return the kind of work that a kernel's name tells, such as "GEMMs"; "" if it tells none."""
+    if _COMMUNICATION.search(name):
+        return "communication"
+    return next((kind for kind, pattern in _KINDS.items() if pattern.search(name)), "")
+
+
+@lru_cache(maxsize=1 << 15)
+def named_precision(name: str) -> str:
+    """Return the precision that the name of a GEMM, convolution or attention kernel tells; "" if it tells none."""
+    if found := _NVJET.search(name):
+        return _OF_NVJET.get(found[1], "")
+    return next((precision for precision, pattern in _PRECISIONS.items() if pattern.search(name)), "")
 
 
 def is_unaligned(names: pd.Series) -> npt.NDArray[np.bool_]:

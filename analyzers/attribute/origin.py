@@ -46,12 +46,13 @@ def trace_origin(host: pd.DataFrame, items: WorkItems, ops: Nest) -> Origin:
     called = np.where(graphs.captured >= 0, graphs.captured, launch)
     op = ops.around(take(thread, called), take(start, called))
     op = np.where(items.host_row >= 0, items.host_row, op)
-    wanted = np.where(op >= 0, -1, items.external_id)
+    early = _before_recording(host, items)
+    wanted = np.where((op >= 0) | early, -1, items.external_id)
     op = np.where(op >= 0, op, _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", wanted))
     source = np.where(launch >= 0, launch, op)
     delay = np.where(launch >= 0, np.maximum(items.start - take(start, launch), 0), -1)
     earlier = int(start.min()) - 1 if len(start) else 0
-    guessed = np.where(_before_recording(host, items), earlier, items.start - _next_delay(items, delay))
+    guessed = np.where(early, earlier, items.start - _next_delay(items, delay))
     return Origin(
         launch=launch,
         graph=graphs.graph,

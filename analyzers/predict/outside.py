@@ -40,6 +40,16 @@ class Outside:
         """Return the time of these causes."""
         return float(self.ns[np.isin(self.cause, list(causes))].sum())
 
+    def joined(self, other: "Outside") -> "Outside":
+        """Return the work of both."""
+        if not len(other.ns):
+            return self
+        return Outside(
+            np.concatenate([self.cause, other.cause]),
+            np.concatenate([self.ns, other.ns]),
+            np.concatenate([self.place, other.place]),
+        )
+
     @property
     def tail_ns(self) -> float:
         """Time after the last launch."""

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import Growth, analyze, growing_prefix
+from tracekit.analyzers.attribute import Growth, analyze, growing_prefix, recurring
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.fuse import Timed
 from tracekit.analyzers.predict.batch_size import batch_by_shapes, repeated_blocks
+from tracekit.analyzers.predict.explained import explained, mean_causes, typical_causes
 from tracekit.analyzers.predict.host import REFERENCE, beyond_launching, host_speed, modelled, profiled, timed
 from tracekit.analyzers.predict.math_fallback import MathFallback, math_fallback
 from tracekit.analyzers.predict.memory import held, least_memory
 from tracekit.analyzers.predict.op_columns import OpList
-from tracekit.analyzers.predict.oplist import listed, typical_step
+from tracekit.analyzers.predict.oplist import listed
 from tracekit.analyzers.predict.outside import Outside, profiler_share
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import NOTHING_KNOWN, GraphUse, Running, running, trains
@@ -33,6 +34,10 @@ from tracekit.analyzers.trace import Trace
 
 if TYPE_CHECKING:
     from tracekit.analyzers.fuse import Graph
+
+
+STAND_IN = "a100"
+"""GPU in whose place an unknown one is simulated: only its launches and its host matter then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +96,10 @@ class Baseline:
     """Number of calls in a step by which the driver frees device memory."""
     growth: Growth | None = None
     """How the passes of the run grow by one token each, without a KV cache; None: they do not."""
+    rest_ns: float = 0.0
+    """Time of a step that the simulation of its ops does not explain. It stays, whatever changes."""
+    gpu_is_known: bool = True
+    """Whether `gpu` ran the step; else it stands in for an unknown one, and its rates mean nothing."""
     entry_ns: float = 0.0
     """Host time before the first launch that calls compiled code. It counts as launching."""
 
@@ -188,7 +197,7 @@ class Baseline:
             """Return the latency of this many consecutive steps."""
             return self._simulated(np.tile(host, steps), np.tile(kernel, steps), np.tile(sync, steps))
 
-        return until(3) - until(2) if self.overlaps else until(1)
+        return self.rest_ns + (until(3) - until(2) if self.overlaps else until(1))
 
     def laid_out(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> tuple[Floats, Floats, Bools]:
         """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
@@ -210,27 +219,34 @@ class Baseline:
 
 
 def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
-    """Return the calibrated baseline of a trace; None without device work or with an unknown GPU."""
+    """Return the calibrated baseline of a trace; None without device work.
+
+    If long stalls lie between typical steps, a typical one gets their mean. What its simulation does not explain stays
+    as it is (`Baseline.rest_ns`).
+    """
+    trace = recurring(trace, analysis.set_apart)
     step = traced_step(trace, analysis)
-    if step is None or analysis.source.gpu is None:
+    if step is None:
         return None
     of_step = listed(trace, analysis, step.host_ns)
     ops, outside = of_step.ops, of_step.outside
+    gpu = analysis.source.gpu or hardware.find(STAND_IN)
     if not ops.kernel_ns.any():
         return None
     without = analysis.latency.unprofiled
     raw = Baseline(
         ops=ops,
-        gpu=analysis.source.gpu,
+        gpu=gpu,
+        gpu_is_known=analysis.source.gpu is not None,
         source=analysis.source,
         stated_ns=without.median_us * 1e3 if without else analysis.latency.profiled_us * 1e3,
         launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
         gap_ns=queued_gap_ns(analysis.work),
         host_range=Interval(1.0, 1.0, 1.0),
-        tail=step.tail.less(outside.tail_ns),
+        tail=step.tail.less(of_step.outside.tail_ns),
         outside=outside,
         recorded=of_step.recorded,
-        host_causes=_causes(analysis),
+        host_causes=typical_causes(analysis),
         graph_use=step.graphs,
         overlaps=step.overlaps,
         entry_ns=min(step.entry_ns, float(ops.host_ns[0])),
@@ -238,25 +254,20 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         frees=step.frees,
         growth=growing_prefix(trace.host, trace.device),
         running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
-        fallback=math_fallback(trace.host, analysis.source.gpu, analysis.source.capture),
+        fallback=math_fallback(trace.host, gpu, analysis.source.capture),
         overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
         decisions=step.decisions,
         idle_casts=step.idle_casts,
-        host_speed=host_speed(analysis.work, trace.host, analysis.source.gpu),
+        host_speed=host_speed(analysis.work, trace.host, gpu),
     )
     least = least_memory(trace, ops, raw.gpu, training=raw.trains)
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
-    raw = replace(raw, as_traced=Reproduction(raw.latency_ns / 1e3, step.wall_ns / 1e3))
+    causes = mean_causes(analysis)
+    raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), causes)
     if analysis.source.kind == "modelled":
         return modelled(raw)
     share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
-    return timed(raw, share) if without else profiled(raw, share)
-
-
-def _causes(analysis: Analysis) -> pd.DataFrame:
-    step = typical_step(analysis)
-    causes = analysis.host_causes
-    return causes if step is None else causes[causes["step"] == step.step].reset_index(drop=True)
+    return explained(timed(raw, share), raw.stated_ns, causes) if without else profiled(raw, share)
 
 
 def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:

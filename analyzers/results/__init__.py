@@ -9,6 +9,7 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.analyzers.results.analysis import (
         BOUNDS,
+        START_UP_ONLY,
         Analysis,
         BoundShares,
         CounterSource,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         CAUSES,
         COUNTER_MEANINGS,
         COUNTS,
+        EARLIER_WORK,
         FAMILY_COUNTER,
         GAPS,
         HOST_CAUSES,
@@ -37,8 +39,12 @@ if TYPE_CHECKING:
         LAYER_PARTS,
         LAYER_TYPES,
         LAYERS,
+        NOT_RECORDED,
         OUTSIDE_MODEL,
+        PAUSE,
         PLACES,
+        SET_APART,
+        START_UP,
     )
     from tracekit.analyzers.results.tables import (
         COUNTERS_COMPARISON,

@@ -11,13 +11,17 @@ from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results.measured import Verification
 from tracekit.analyzers.results.table_schemas import (
     COUNTS,
+    EARLIER_WORK,
     GAPS,
     HOST_CAUSES,
     HOST_SPANS,
     IDLE_CAUSES,
     LAYER_OPS,
     LAYER_PARTS,
+    PAUSE,
     PLACES,
+    SET_APART,
+    START_UP,
 )
 from tracekit.analyzers.results.tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
 from tracekit.analyzers.results.values import Considered, MemoryFit, PlanStep, PredictedBaseline, Recommendation
@@ -118,7 +122,7 @@ class StepLatency:
     unprofiled: Latency | None
     """Latency without a profiler, measured or simulated; None if there is none."""
     profiled_us: float
-    """Median wall time of the steps in the trace."""
+    """Wall time of a step in the trace: the median, or the mean if long stalls lie between typical steps."""
 
 
 class DeviceTime(msgspec.Struct, frozen=True):
@@ -178,6 +182,10 @@ _TABLES = (
 )
 
 
+START_UP_ONLY = 0.6
+"""One-time share of a recording from which it is said to be mostly start-up."""
+
+
 @dataclass(frozen=True, repr=False)
 class Analysis(Displayed):
     """The analysis of one trace."""
@@ -204,6 +212,7 @@ class Analysis(Displayed):
     host_spans: pd.DataFrame = field(default_factory=HOST_SPANS.empty, repr=False)
     counts: pd.DataFrame = field(default_factory=COUNTS.empty, repr=False)
     places: pd.DataFrame = field(default_factory=PLACES.empty, repr=False)
+    set_apart: pd.DataFrame = field(default_factory=SET_APART.empty, repr=False)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()
@@ -244,13 +253,17 @@ class Analysis(Displayed):
         return float(steps["idle_ns"].sum() / max(1, (steps["idle_ns"] + steps["busy_ns"]).sum()))
 
     @property
-    def undetermined(self) -> bool:
-        """Whether the bound of the run without the profiler is unknown.
-
-        It could only be estimated from a simulation, and that does not reproduce the recorded step.
-        """
-        start = self.predicted_from
-        return start is not None and start.timed == "profiled" and not start.understood
+    def one_time_share(self) -> float:
+        """Fraction of the recorded time of the steps that was set apart as start-up or a pause, 0 to 1."""
+        if self.set_apart.empty:
+            return 0.0
+        cut = self.set_apart[self.set_apart["kind"].isin([START_UP, PAUSE, EARLIER_WORK]).to_numpy()]
+        place = cut["start_ns"] - (cut["duration_ns"].cumsum() - cut["duration_ns"])
+        steps = self.timeline.steps
+        begin, end = int(steps["start_ns"].min()), int((steps["start_ns"] + steps["wall_ns"]).max())
+        inside = (place >= begin) & (place <= end) & (cut["kind"] != EARLIER_WORK)
+        once = float(cut.loc[inside, "duration_ns"].sum())
+        return once / (once + end - begin) if once else 0.0
 
     @property
     def busy_share(self) -> float:

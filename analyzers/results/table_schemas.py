@@ -53,6 +53,25 @@ OUTSIDE_MODEL = (
 _CAUSE = "one of " + ", ".join(CAUSES)
 _CAUSE_OR_UNKNOWN = Column("cause", "object", "", f"{_CAUSE}; or unknown")
 
+START_UP, PAUSE, EARLIER_WORK, NOT_RECORDED = "start-up", "pause", "earlier work", "not recorded"
+
+SET_APART = Table(
+    "set_apart",
+    "Time of the recording that does not recur, or in which a device did work that the trace does not contain. Every "
+    "other table is without it; work that was not recorded counts as busy time.",
+    START,
+    DURATION,
+    Column(
+        "kind",
+        "object",
+        "",
+        f"{START_UP}: initializing, loading kernels, compiling, or choosing algorithms, once; {PAUSE}: a single long "
+        f"stretch without events; {EARLIER_WORK}: the device was busy with what was launched before the recording; "
+        f"{NOT_RECORDED}: it was busy with work that the trace does not contain",
+    ),
+    Column("name", "object", "", 'the call or op that took the time; "": none'),
+)
+
 GAPS = Table(
     "gaps",
     "Times in which a device was idle in a step: between two pieces of work, before the first, or after the last. They "

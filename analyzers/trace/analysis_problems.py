@@ -128,9 +128,16 @@ ANALYZING = (
         "Bounds, shares and the tables of layers, ops and kernels are those of the steps.",
     ),
     Kind(
+        "gpu-not-recorded",
+        "warning",
+        "{count} calls put work on a GPU, and the trace contains none of it: the GPU was not recorded.",
+        "Record it with ProfilerActivity.CUDA, or with nsys profile -t cuda,nvtx. Another profiler on the GPU, or a "
+        "container without the right to count, prevents it.",
+    ),
+    Kind(
         "step-not-reproduced",
         "warning",
-        "Simulated unchanged, the step takes {detail}: more than 5 % off, so no gain is predicted.",
+        "Simulated unchanged, the step takes {detail}: more than 5 % off. Predictions keep the difference as it is.",
         "Mark steps with prof.step() or a range around each, record host and device, and warm up for a few steps. "
         "tracekit run or tracekit profile also time the step without the profiler.",
     ),

@@ -1,8 +1,12 @@
-"""Writes one sentence that states the bound of the run and recommends the next step."""
+"""Writes the headline: what runs, what bounds it, and the plan with its gain, in at most 200 characters."""
 
+from collections.abc import Iterator
+
+from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import MOST_QUOTED
-from tracekit.analyzers.results import Analysis, Check, MemoryFit, Recommendation
+from tracekit.analyzers.results import START_UP_ONLY, Analysis, MemoryFit, PlanStep
 from tracekit.reports.answer.measured import measured_gains, of_advice
+from tracekit.reports.answer.spoken_shares import spoken_shares
 from tracekit.reports.words import (
     device,
     duration,
@@ -14,19 +18,10 @@ from tracekit.reports.words import (
     printable,
     shortened,
     speedup,
-    times,
     with_article,
 )
 
-_SAYING = {
-    "compute": "is compute-bound {share} of the time",
-    "memory": "is memory-bound {share} of the time",
-    "launch": "waits for the host {share} of the time",
-    "latency": "spends {share} of the time in kernels too small to fill the GPU",
-    "transfer": "spends {share} of the time moving data",
-    "unknown": "spends {share} of the time in kernels whose bound is unknown",
-}
-_IDLE = "leaves the GPU idle {share} of the time"
+LONGEST = 200
 _WRAPPERS = (
     "OptimizedModule",
     "CompiledFxGraph",
@@ -35,23 +30,35 @@ _WRAPPERS = (
     "FullyShardedDataParallel",
     "DataParallel",
 )
+_RUNTIMES = {"vllm": "vLLM", "sglang": "SGLang", "training": "Training"}
 _DOMINANT = 0.4
-_NARROWED_BY = {
-    "unprofiled": "`tracekit verify RUN --apply {id}` measures it",
-    "profiled": "a step timed without the profiler narrows this range (`tracekit run SCRIPT`, or `--latency-ms`)",
-    "modelled": "`tracekit calibrate` on that machine narrows this range",
+_MOSTLY = 0.5
+_SETTLED_BY = {
+    "unprofiled": "tracekit verify RUN --apply {id}",
+    "profiled": "tracekit run SCRIPT",
+    "modelled": "tracekit calibrate, on that GPU,",
 }
-"""Way to narrow a prediction's interval, by the evidence for the step that it starts from."""
+"""The measurement that narrows a wide prediction, by the evidence for the step that it starts from."""
 _HOPEFUL = 1.1
 """Smallest expected speed-up for which an uncertain optimization is mentioned."""
 
 
 def headline(analysis: Analysis) -> str:
-    """Return, for example, "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, ..."."""
-    if analysis.memory_fit:
-        there = analysis.projection.gpu.name if analysis.projection else ""
-        return printable(f"{_subject(analysis)} {of_fit(analysis.memory_fit, there)}.")
-    return printable(f"{_subject(analysis)} {_state(analysis)}{_next_step(analysis)}.")
+    """Return, for example, "GPT-2 decode, batch 1, on a T4: 76 % waiting for the host. CUDA graphs: ..."."""
+    return printable(next((text for text in _texts(analysis) if len(text) <= LONGEST), _shortest(analysis)))
+
+
+def _texts(analysis: Analysis) -> Iterator[str]:
+    """Yield the headline with less and less detail."""
+    for settles in (True, False):
+        for subject in (_subject(analysis), _subject(analysis, settings=False)):
+            for named, shares in ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1)):
+                parts = f"{subject}: {_state(analysis, shares)}.", _next(analysis, named, settles)
+                yield " ".join(part for part in parts if part)
+
+
+def _shortest(analysis: Analysis) -> str:
+    return shortened(f"{_subject(analysis, settings=False)}: {_state(analysis, 1)}.", LONGEST)
 
 
 def of_fit(fit: MemoryFit, there: str = "") -> str:
@@ -73,95 +80,102 @@ def of_fit(fit: MemoryFit, there: str = "") -> str:
     return "; ".join(parts)
 
 
-def _subject(analysis: Analysis) -> str:
-    source = analysis.source
-    capture = source.capture
+def _subject(analysis: Analysis, *, settings: bool = True) -> str:
+    """Return, for example, "GPT-2 decode, batch 1, bf16, on an H200"."""
+    source, capture = analysis.source, analysis.source.capture
     captured = " ".join(part for part in (model(capture.model), capture.workload) if part) if capture else ""
-    what = captured or _root(analysis)
+    what = captured or _root(analysis) or _RUNTIMES.get("training" if source.trains else source.runtime, "This run")
+    batch = f"batch {capture.batch_size}" if capture and capture.batch_size else ""
+    parts = [what, *((batch, source.precision) if settings else ())]
     where = device(source)
-    if source.kind == "modelled":
-        return f"{what or 'This run'}, modelled for {with_article(where)},"
-    return (what or "This run") + (f" on {with_article(where)}" if where else "")
+    if where and not _unrecorded_gpu(analysis):
+        parts.append(f"{'modelled for' if source.kind == 'modelled' else 'on'} {with_article(where)}")
+    return ", ".join(part for part in parts if part) if settings else " ".join(part for part in parts if part)
 
 
 def _root(analysis: Analysis) -> str:
-    """Return the class of the whole model, without wrappers of torch; "" if the trace does not have exactly one."""
+    """Return the class of the whole model, without wrappers of torch; "" without a single one that most work is in."""
     layers = analysis.layers[analysis.layers["type"] != ""]
     inside = layers["depth"] == 0
     while inside.sum() == 1 and layers["type"][inside].iloc[0] in _WRAPPERS:
         inside = layers["parent"] == layers.index[inside][0]
-    return shortened(str(layers["type"][inside].iloc[0]), 40) if inside.sum() == 1 else ""
+    if inside.sum() != 1 or layers["share"][inside].iloc[0] < _MOSTLY:
+        return ""
+    return shortened(str(layers["type"][inside].iloc[0]), 40)
 
 
 def main_bound(analysis: Analysis) -> str:
-    """Return the bound that the headline names; "mixed": none is large enough; "undetermined": unknown."""
-    if analysis.undetermined:
-        return "undetermined"
+    """Return the bound with most of the time; "mixed": none is large enough."""
     main, share = analysis.bound.ranked()[0]
     return main if share >= _DOMINANT else "mixed"
 
 
-def _state(analysis: Analysis) -> str:
+def _unrecorded_gpu(analysis: Analysis) -> int:
+    """Return the number of calls that put work on a GPU of which the trace contains none."""
+    rows = analysis.problems[(analysis.problems["code"] == "gpu-not-recorded").to_numpy()]
+    return int(rows["count"].sum())
+
+
+def _state(analysis: Analysis, most: int) -> str:
+    if calls := _unrecorded_gpu(analysis):
+        return f"{calls:,} calls put work on a GPU that was not recorded. Record it with ProfilerActivity.CUDA"
     if analysis.source.device == "cpu":
         return _largest_op(analysis)
-    bound, shares = main_bound(analysis), analysis.bound.ranked()
-    if bound == "undetermined":
-        return "has an undetermined bound"
-    if bound == "mixed":
-        return "has no single bound (" + ", ".join(f"{name} {percent(share)}" for name, share in shares[:3]) + ")"
-    saying = _IDLE if bound == "launch" and _without_host(analysis) else _SAYING[bound]
-    return saying.format(share=percent(shares[0][1])) + _as_recorded(analysis, *shares[0])
-
-
-def _without_host(analysis: Analysis) -> bool:
-    """Return whether the trace has no event of the host, so that nothing tells why the GPU is idle."""
-    return bool(analysis.problems["code"].isin(["no-host-events"]).any())
-
-
-def _as_recorded(analysis: Analysis, bound: str, share: float) -> str:
-    """Return the same share under the profiler, if the profiler's time was removed by an estimate."""
-    start = analysis.predicted_from
-    if start is None or start.timed != "profiled":
-        return ""
-    idle = analysis.recorded_idle_share
-    recorded = idle if bound == "launch" else share * (1 - idle) / max(1 - start.idle_share, 1e-9)
-    return f" ({percent(recorded)} under the profiler)" if percent(recorded) != percent(share) else ""
+    if analysis.memory_fit:
+        return of_fit(analysis.memory_fit, analysis.projection.gpu.name if analysis.projection else "")
+    once = analysis.one_time_share
+    if once >= START_UP_ONLY:
+        rest = spoken_shares(analysis, 1)
+        return f"mostly start-up, {percent(once)} of the recording: record after warm-up. The rest: {rest}"
+    return spoken_shares(analysis, most)
 
 
 def _largest_op(analysis: Analysis) -> str:
     if analysis.ops.empty:
-        return "contains no op"
+        return "no op"
     top = analysis.ops.nlargest(1, "share").iloc[0]
-    return f"spends {percent(top['share'])} of its op time in {shortened(str(top['name']), 60)}"
+    return f"{percent(top['share'])} of the op time in {shortened(str(top['name']), 60)}"
 
 
-def _next_step(analysis: Analysis) -> str:
+def _next(analysis: Analysis, named: int, settles: bool) -> str:
+    """Return the plan with its gain, or why there is none, as a sentence."""
+    if analysis.memory_fit or _unrecorded_gpu(analysis) or analysis.one_time_share >= START_UP_ONLY:
+        return ""
+    for_latency = [step for step in analysis.plan if step.cumulative]
+    if for_latency and for_latency[-1].cumulative:
+        return _planned(analysis, for_latency, for_latency[-1].cumulative, named, settles)
     if analysis.recommendations:
         first = analysis.recommendations[0]
-        needs = f" (needs {first.condition})" if first.condition else ""
-        return f": try {in_sentence(first.title)}{needs}, {_predicted(analysis, first)}{_measured(analysis, first.id)}"
-    if analysis.predicted_from and analysis.predicted_from.failed:
-        return _not_predicted(analysis.predicted_from.failed)
-    if analysis.considered:
-        return _perhaps(analysis) or f"; {helpless(analysis)}"
-    return ""
+        needs = f", with {first.condition}" if first.condition else ""
+        what = " the throughput" * first.throughput
+        return f"{first.title}{needs}: {speedup(first.speedup)}{what}{_measured(analysis, first.id)}."
+    if not analysis.considered:
+        return ""
+    return _perhaps(analysis) or f"{helpless(analysis)}."
 
 
-def _predicted(analysis: Analysis, first: Recommendation) -> str:
-    """Return the interval; if it is too wide to be useful, its lower end and how to narrow it."""
-    gain, what = first.speedup, " in throughput" * first.throughput
-    if gain.high <= MOST_QUOTED * gain.low:
-        return f"predicted {speedup(gain)}{what}"
-    timed = analysis.predicted_from.timed if analysis.predicted_from else "unprofiled"
-    gain_text = (
-        f"at least {times(gain.low, gain.low)}" if gain.low > 1 else f"about {times(gain.expected, gain.expected)}"
-    )
-    return f"predicted {gain_text}{what}; {_NARROWED_BY[timed].format(id=first.id)}"
+def _planned(analysis: Analysis, steps: list[PlanStep], gain: Interval, named: int, settles: bool) -> str:
+    first, *others = (in_sentence(step.title) for step in steps[:named])
+    titles = [steps[0].title[:1] + first[1:], *others]
+    more = f", and {len(steps) - named} more" * (len(steps) > named)
+    start = analysis.predicted_from
+    gained = speedup(gain)
+    if start:
+        gained = f"{_both(start.unprofiled_us, start.unprofiled_us / gain.expected)} ({gained})"
+    name = steps[0].name.partition(":")[0]
+    with_first = " by the first step alone" * (len(steps) > 1)
+    was = _measured(analysis, name)
+    text = f"{', then '.join(titles)}{more}: {gained}{was}{with_first if was else ''}."
+    timed = start.timed if start else "unprofiled"
+    wide = gain.high > MOST_QUOTED * gain.low and settles
+    return text + (f" Narrowed by: {_SETTLED_BY[timed].format(id=name)}" if wide else "")
 
 
-def _not_predicted(failed: Check) -> str:
-    steps = f"{duration(failed.simulated_us)} instead of {duration(failed.stated_us)}"
-    return f": its simulated step takes {steps}, so no gain is predicted; mark steps and time one without the profiler"
+def _both(before_us: float, after_us: float) -> str:
+    """Return, for example, "12.0 → 3.40 ms", with the unit once if it is the same."""
+    before, after = duration(before_us), duration(after_us)
+    number, _, unit = before.partition(" ")
+    return f"{number} → {after}" if after.endswith(f" {unit}") else f"{before} → {after}"
 
 
 def _perhaps(analysis: Analysis) -> str:
@@ -169,10 +183,11 @@ def _perhaps(analysis: Analysis) -> str:
     rejected = [each for each in analysis.considered if not each.recommended]
     hopeful = [each for each in rejected if each.speedup and each.speedup.expected >= _HOPEFUL]
     best = max(hopeful, key=lambda each: each.speedup.expected if each.speedup else 0.0, default=None)
-    if best is None or best.speedup is None:
-        return ""
-    quoted = f" ({speedup(best.speedup)})" if best.speedup.high <= MOST_QUOTED * best.speedup.low else ""
-    return f"; nothing is sure to help, {in_sentence(best.title)} may{quoted}"
+    return (
+        f"Nothing is sure to help; {in_sentence(best.title)} may ({speedup(best.speedup)})."
+        if best and best.speedup
+        else ""
+    )
 
 
 def _measured(analysis: Analysis, optimization: str) -> str:

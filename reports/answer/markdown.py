@@ -61,13 +61,12 @@ def _figures(analysis: Analysis) -> str:
 
 
 def _bounds(analysis: Analysis) -> str:
-    when = ", under the profiler" if analysis.undetermined else ""
     rows = [
         (name, f"`{bar(share)}`", prose(percent(share)))
         for name, share in analysis.bound.ranked()
         if round(share, 4) > 0
     ]
-    return table(("bound by", "", f">of the step{when}"), rows)
+    return table(("bound by", "", ">of the step"), rows)
 
 
 def _advice(analysis: Analysis) -> str:

@@ -124,8 +124,7 @@ def _misfit(projection: Projection) -> str:
 
 
 def _bounds(analysis: Analysis) -> str:
-    shares = ", ".join(f"{name} {percent(share)}" for name, share in analysis.bound.ranked() if share > 0)
-    return f"undetermined; under the profiler {shares}" if analysis.undetermined else shares
+    return ", ".join(f"{name} {percent(share)}" for name, share in analysis.bound.ranked() if share > 0)
 
 
 def _devices(analysis: Analysis) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from tracekit.analyzers.attribute import as_recorded
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.answer import headline
 from tracekit.reports.viewer.tracks import counters, layer_spans
@@ -24,7 +25,7 @@ _ADVICE, _LAYERS = 1, 2
 
 def events(analysis: Analysis, mark: str = "") -> Iterator[Event]:
     """Yield all events, enclosed by the two that mark their begin and end. The first one holds `mark`."""
-    about = {"of": mark} if mark else {}
+    analysis, about = as_recorded(analysis), {"of": mark} if mark else {}
     yield _metadata("process_name", {"name": "tracekit: findings", **about}, category=BEGIN)
     yield from _advice(analysis)
     work = analysis.work

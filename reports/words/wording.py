@@ -12,6 +12,7 @@ from tracekit.analyzers.core import plugged
 from tracekit.analyzers.results import (
     NOT_SIMULATED,
     PROFILER,
+    START_UP_ONLY,
     Analysis,
     Change,
     Considered,
@@ -129,10 +130,10 @@ def abstention(analysis: Analysis) -> str | None:
     """Return why nothing is recommended; None if something is."""
     if analysis.recommendations:
         return None
+    if analysis.one_time_share >= START_UP_ONLY:
+        return "Nothing can be predicted: most of the recording is start-up. Record after warm-up."
     if can_predict(analysis):
         return _NOTHING + _hidden(analysis) + "."
-    if _nameless(analysis):
-        return "Nothing can be predicted. The trace names no GPU that tracekit knows; name it with --gpu."
     messages = [str(row) for row in analysis.problems.loc[analysis.problems["severity"] != "info", "message"]]
     if analysis.source.device == "cpu":
         messages.insert(0, "The trace contains no work of a GPU.")
@@ -141,19 +142,14 @@ def abstention(analysis: Analysis) -> str | None:
 
 def can_predict(analysis: Analysis) -> bool:
     """Return whether the effect of optimizations can be predicted from the run."""
-    return analysis.predicted_from is not None and not analysis.undetermined
+    return analysis.predicted_from is not None
 
 
 def helpless(analysis: Analysis) -> str:
-    """Return why nothing is recommended, as the end of a sentence without a full stop."""
+    """Return that nothing is recommended, as a sentence without a full stop."""
     if not can_predict(analysis):
-        return "nothing can be predicted" + " until --gpu names the GPU" * _nameless(analysis)
-    return "no optimization is predicted to help" + _hidden(analysis)
-
-
-def _nameless(analysis: Analysis) -> bool:
-    """Return whether nothing is predicted because the GPU is unknown."""
-    return analysis.source.device != "cpu" and analysis.source.gpu is None
+        return "Nothing can be predicted"
+    return "No optimization is predicted to help"
 
 
 def _hidden(analysis: Analysis) -> str:

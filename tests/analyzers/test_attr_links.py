@@ -146,8 +146,8 @@ def test_a_step_lasts_to_the_end_of_its_last_device_work():
 
 def test_a_trace_without_steps_is_one():
     analysis = analyze(Handmade().host("op", "aten::x", 5, 100).launched("k", 10, 20, 30).trace())
-    assert analysis.timeline.steps.wall_ns.tolist() == [100_000]
-    assert analysis.timeline.steps.start_ns.tolist() == [5_000]
+    assert analysis.timeline.steps.wall_ns.tolist() == [40_000]
+    assert analysis.timeline.steps.start_ns.tolist() == [10_000]
 
 
 def test_gaps_are_inside_a_step_and_overlap_is_busy_once():

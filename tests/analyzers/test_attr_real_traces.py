@@ -11,7 +11,18 @@ from kineto_files import TRACES
 
 from tracekit.analyzers import analyze, load
 from tracekit.analyzers.attribute import in_steps
-from tracekit.analyzers.results import KERNELS, LAYER_OPS, LAYER_PARTS, LAYER_TYPES, LAYERS, OPS, PHASES, STEPS, WORK
+from tracekit.analyzers.results import (
+    KERNELS,
+    LAYER_OPS,
+    LAYER_PARTS,
+    LAYER_TYPES,
+    LAYERS,
+    NOT_RECORDED,
+    OPS,
+    PHASES,
+    STEPS,
+    WORK,
+)
 
 
 @pytest.fixture(scope="module", params=TRACES)
@@ -84,8 +95,10 @@ def test_busy_time_is_the_union_of_the_device_events(named):
         assert analysis.source.device == "cpu"
         return
     count = sum(map(len, by_device.values()))
-    assert len(analysis.work) == count
-    assert analysis.timeline.busy_ns == pytest.approx(sum(map(union, by_device.values())), abs=count)
+    unrecorded = analysis.set_apart[analysis.set_apart["kind"] == NOT_RECORDED]
+    assert len(analysis.work) == count + len(unrecorded)
+    busy = sum(map(union, by_device.values())) + unrecorded["duration_ns"].sum()
+    assert analysis.timeline.busy_ns == pytest.approx(busy, abs=count)
 
 
 def test_work_sums_flops_and_bytes_of_every_table(named):

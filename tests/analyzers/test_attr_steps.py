@@ -53,7 +53,7 @@ def test_steps_that_overlap_last_from_device_start_to_device_start(mark):
 )
 def test_ranges_of_iterations_that_do_not_count_them_are_steps(name, count):
     steps = analyze(loop(4, 50, 10, mark=lambda _: name).trace()).timeline.steps
-    assert steps["host_start_ns"].tolist() == [0, 10_000, 20_000, 30_000][:count]
+    assert steps["host_start_ns"].tolist() == ([0, 10_000, 20_000, 30_000] if count > 1 else [2_000])
 
 
 def test_steps_that_wait_for_the_device_last_from_host_start_to_device_end():
@@ -62,10 +62,10 @@ def test_steps_that_wait_for_the_device_last_from_host_start_to_device_end():
     assert steps["wall_ns"].tolist() == [59_000, 59_000, 59_000]
 
 
-def test_a_step_without_marks_begins_with_the_first_function_of_python():
+def test_without_marks_the_span_is_that_of_the_work_from_its_first_launch():
     made = Handmade().host("python", "features.py(20): spectrogram", 0, 200).host("op", "aten::mm", 210, 9)
     (step,) = analyze(made.launched("k", 212, 220, 30).trace()).timeline.steps.itertuples()
-    assert (step.host_start_ns, step.wall_ns) == (0, 250_000)
+    assert (step.host_start_ns, step.wall_ns) == (212_000, 38_000)
 
 
 def test_of_two_steps_that_overlap_the_steady_one_is_typical():
@@ -363,7 +363,7 @@ def test_a_single_step_behind_work_of_the_one_before_lasts_as_long_as_its_own(be
     ("name", "walls_ms", "tolerance"),
     [
         ("h100_owlv2", [242] * 5, 0.03),
-        ("h100_resnet-dataloader", [2142, 895, 710, 690], 0.01),
+        ("h100_resnet-dataloader", [655, 895, 710, 690], 0.01),
         ("mi300_resnet-train", [19.0] * 3, 0.03),
     ],
 )

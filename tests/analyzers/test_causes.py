@@ -54,7 +54,7 @@ def test_each_cause_has_its_time_and_its_name(category: str, name: str, cause: s
     assert row["name"] == (name if category != "python" or "(" not in name else "torch.utils.data.dataloader.__next__")
 
 
-@pytest.mark.parametrize(("call", "cause"), [("cudaGraphLaunch", "dispatch"), ("cudaLaunchKernel", "setup")])
+@pytest.mark.parametrize(("call", "cause"), [("cudaGraphLaunch", "dispatch"), ("cudaLaunchKernelExC", "setup")])
 def test_the_launch_of_a_graph_takes_long_without_loading_anything(call: str, cause: str):
     assert causes(between(("runtime", call, 100, 9_000))).loc[cause, "idle_ns"] >= 9_000_000
 

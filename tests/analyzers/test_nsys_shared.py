@@ -9,6 +9,7 @@ from nsys_files import SAMPLES, shared_export
 
 import tracekit
 from tracekit.analyzers import analyze
+from tracekit.analyzers.attribute import recurring
 from tracekit.analyzers.attribute.range_projection import project, ranges_table
 from tracekit.analyzers.predict import oplist, which
 from tracekit.analyzers.trace import load
@@ -181,7 +182,8 @@ def test_mpi_example(shared):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_launch_is_before_its_work_on_the_host_clock(shared, name):
     trace = load(shared_export(shared, name))
-    work = analyze(trace).work
+    analysis = analyze(trace)
+    trace, work = recurring(trace, analysis.set_apart), analysis.work
     known = work[work["launch"] >= 0]
     launches = trace.host.iloc[known["launch"]]
     assert len(known) and (launches["start_ns"].to_numpy() <= known["start_ns"].to_numpy()).all()

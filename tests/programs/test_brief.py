@@ -85,7 +85,7 @@ def test_a_brief_of_a_trace_without_advice_abstains(tmp_path):
     answer = CliRunner().invoke(main, ["analyze", str(path), "--brief"])
     told = json.loads(answer.output)
     assert told["steps"] == []
-    assert told["abstained"].startswith("Nothing can be predicted.")
+    assert told["abstained"].startswith("No optimization that tracekit knows is predicted to help.")
     assert CliRunner().invoke(main, ["analyze", str(path), "--brief", "--format", "csv"]).exit_code == 2
 
 

@@ -99,7 +99,7 @@ def test_sections_in_their_order(page: str) -> None:
 def test_it_tells_headline_plan_and_provenance(page: str) -> None:
     text = Parsed(page).text.replace("\N{NO-BREAK SPACE}", " ")
     for said in (
-        "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×.",
+        "GPT-2 decode, batch 1, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×.",
         'model.forward = torch.compile(model.forward, mode="reduce-overhead")',
         "Needs a static KV cache: shapes must not change between steps.",
         "The run waits for the host, not the GPU.",
@@ -133,7 +133,7 @@ SAID = (Change((OpClassTime("gemm", 2_000_000, 1_000_000),)), "model.half()", ("
 def test_what_was_measured_stands_beside_what_was_predicted(analysis: Analysis) -> None:
     page = render(verified(analysis))
     text = re.sub(r"\s+", " ", Parsed(page).text)
-    assert "try CUDA graphs, predicted 6.8–8.1×, measured 7.3×." in text
+    assert "CUDA graphs: 6.8–8.1×, measured 7.3×." in text
     assert "6.8–8.1× predicted, 7.4× expected 7.3× measured" in text
     assert "4.2× measured, less than predicted" in text
     assert "Not measured: No patch is known for this model." in text
@@ -380,7 +380,7 @@ def test_what_was_measured_to_fail_comes_last_everywhere(analysis: Analysis) -> 
     assert gain is not None
     steps = tuple(PlanStep(name, name, gain, gain, latency, False, None, *SAID) for name in ("batching", graphs.id))
     after = after_measuring(replace(of_run, plan=steps, verified=replace(of_run.verified, results=(failed, *others))))
-    assert "try batching, predicted 5.1–7.8×, measured 4.2×." in headline(after)
+    assert "batching: 6.8–8.1×, measured 4.2×." in headline(after)
     assert [step.name for step in after.plan] == ["batching"]
     assert [advice.id for advice in after.recommendations] == ["batching", graphs.id, "fused-kernels"]
     assert cards(after)[0][0].id == json.loads(to_json(after))["headline"]["first"] == "batching"

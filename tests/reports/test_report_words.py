@@ -164,66 +164,66 @@ def test_optimizations_inside_a_sentence() -> None:
 
 def test_headline_of_a_launch_bound_run(analysis: Analysis) -> None:
     assert headline(analysis) == (
-        "GPT-2 decode on an H200 waits for the host 87 % of the time: try CUDA graphs, predicted 6.8–8.1×."
+        "GPT-2 decode, batch 1, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×."
     )
 
 
 def test_headline_of_a_run_that_may_gain(analysis: Analysis) -> None:
     perhaps = Considered("compile", "torch.compile", False, (say("may-not-pay"),), Interval(0.98, 1.44, 3.06))
     bare = replace(analysis, recommendations=(), considered=(*analysis.considered[3:], perhaps))
-    assert headline(bare).endswith("87 % of the time; nothing is sure to help, torch.compile may.")
+    assert headline(bare).endswith("waiting for the host. Nothing is sure to help; torch.compile may (0.98–3.1×).")
 
 
 def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
-    assert headline(modelled).startswith("GPT-2 decode, modelled for a T4, waits for the host 87 % of the time")
+    assert headline(modelled).startswith("GPT-2 decode, batch 1, fp32, modelled for a T4: 87 % waiting for the host")
 
 
 def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
-    assert headline(bare) == ("GPT2LMHeadModel on an H200 is memory-bound 75 % of the time; nothing can be predicted.")
-    start = SimpleNamespace(timed="unprofiled", failed=None, understood=True)
+    assert headline(bare) == "GPT2LMHeadModel, fp32, on an H200: 75 % memory-bound. Nothing can be predicted."
+    start = SimpleNamespace(timed="unprofiled", failed=None, understood=True, idle_share=0.1)
     known: Any = replace(bare, predicted_from=start)  # type: ignore[arg-type]
-    assert headline(known).endswith("; no optimization is predicted to help.")
+    assert headline(known).endswith(". No optimization is predicted to help.")
     shapeless = replace(known, coverage=replace(known.coverage, cost=0.1))
-    assert "to help, as far as known: the trace does not record shapes" in headline(shapeless)
+    assert "to help, as far as known: the trace does not record shapes" in str(abstention(shapeless))
     assert abstention(known) == "No optimization that tracekit knows is predicted to help."
     assert str(abstention(bare)).startswith("Nothing can be predicted.")
-    nameless = replace(bare, source=replace(bare.source, gpu=None))
-    assert headline(nameless).endswith("; nothing can be predicted until --gpu names the GPU.")
-    assert "names no GPU that tracekit knows" in str(abstention(nameless))
     assert abstention(imported) is None
-    assert headline(replace(bare, considered=())).endswith("is memory-bound 75 % of the time.")
-    assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run on an H200 is memory-bound")
+    assert headline(replace(bare, considered=())).endswith("on an H200: 75 % memory-bound.")
+    assert headline(replace(bare, layers=bare.layers.iloc[:0])).startswith("This run, fp32, on an H200: 75 %")
 
 
 def test_headline_names_the_model_inside_what_torch_wraps_around_it(imported: Analysis) -> None:
     layers = (
         imported.layers.iloc[:3]
         .reset_index(drop=True)
-        .assign(type=["DistributedDataParallel", "OptimizedModule", "Net"], parent=[-1, 0, 1], depth=[0, 1, 2])
+        .assign(
+            type=["DistributedDataParallel", "OptimizedModule", "Net"], parent=[-1, 0, 1], depth=[0, 1, 2], share=1.0
+        )
     )
-    assert headline(replace(imported, layers=layers)).startswith("Net on an H200")
-    assert headline(replace(imported, layers=layers.iloc[:1])).startswith("This run on an H200")
+    assert headline(replace(imported, layers=layers)).startswith("Net, fp32, on an H200")
+    assert headline(replace(imported, layers=layers.iloc[:1])).startswith("This run, fp32")
+    assert headline(replace(imported, layers=layers.assign(share=0.03))).startswith("This run, fp32")
 
 
 def test_headline_without_a_main_bound(imported: Analysis) -> None:
     mixed = replace(imported, recommendations=(), considered=(), bound=BoundShares(0.3, 0.35, 0.25, 0.1, 0))
     assert headline(mixed) == (
-        "GPT2LMHeadModel on an H200 has no single bound (memory 35 %, compute 30 %, launch 25 %)."
+        "GPT2LMHeadModel, fp32, on an H200: 35 % memory-bound, 30 % compute-bound, 25 % waiting for the host."
     )
 
 
 def test_headline_of_a_cpu_trace_names_its_largest_op(imported: Analysis) -> None:
     source = replace(imported.source, device="cpu", gpu=None, device_name="")
     assert headline(replace(imported, source=source, recommendations=(), considered=())) == (
-        "GPT2LMHeadModel on the CPU spends 64 % of its op time in aten::gemm."
+        "GPT2LMHeadModel, fp32, on the CPU: 64 % of the op time in aten::gemm."
     )
 
 
-def test_work_of_unknown_bound_is_called_unknown(imported: Analysis) -> None:
-    unknown = replace(imported, bound=BoundShares(0, 0, 0.2, 0.05, 0, unknown=0.75))
-    assert "kernels whose bound is unknown" in headline(unknown)
-    assert unknown.bound.ranked()[0] == ("unknown", 0.75)
+def test_work_of_unknown_bound_is_called_by_its_kernels(imported: Analysis) -> None:
+    unknown = replace(imported, bound=BoundShares(0, 0, 0.2, 0.1, 0, unknown=0.7))
+    assert ": 70 % fp32 GEMMs, 20 % waiting for the host. " in headline(unknown)
+    assert unknown.bound.ranked()[0] == ("unknown", 0.7)
     assert "unknown" not in dict(imported.bound.ranked())
 
 

@@ -1,5 +1,6 @@
 """The interface of an optimization: whether it applies to a run, and what it changes."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,9 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 """Serving engines, which run models themselves."""
 
 
+FLAG, LINES, REWRITE = 1.0, 2.0, 4.0
+"""Effort of an argument or a single call, of some lines that have to be checked, and of a change of the program."""
+_TORCH = re.compile(r"^\w+::\w+$|\bat::|torch|triton|c10::|Backward\d")
 _LITTLE = 0.5
 """Fraction of the kernel time with known shapes and types below which an objection about shapes or types is not
 meaningful."""
@@ -54,11 +58,17 @@ class Optimization(ABC):
     """Serving engine (vllm, sglang) -> how to enable it there. An engine that is missing has no such switch."""
     contains: tuple[str, ...] = ()
     """Ids of optimizations that it includes. It is recommended only if it promises notably more than each of them."""
+    effort: float = LINES
+    """What it costs a person to try it: FLAG, LINES or REWRITE."""
     fixes_mistake: bool = False
     """Whether it removes work that the script does not need. Then its expected gain decides, and it comes before
     changes of the workload."""
     needless: bool = False
     """Whether the whole work that it removes is of no use. Then it comes before everything that makes work faster."""
+    needs_gpu: bool = True
+    """Whether its prediction needs the rates of the GPU that ran the step."""
+    needs_torch: bool = True
+    """Whether it changes how PyTorch runs the model."""
     reads_costs: bool = False
     """Whether its objection is about shapes and types of ops, which a trace may lack."""
     after: tuple[str, ...] = ()
@@ -85,6 +95,10 @@ class Optimization(ABC):
 
     def obstacle(self, base: Baseline) -> str | None:
         """Return why it cannot be applied to this run: the serving engine, training, or its own objection."""
+        if self.needs_gpu and not base.gpu_is_known:
+            return "Its gain depends on the GPU, which the trace does not name: name it with --gpu."
+        if self.needs_torch and not _runs_torch(base):
+            return "The trace contains no op of PyTorch."
         runtime = base.source.runtime
         if runtime in ENGINES and runtime not in self.switches:
             return f"{ENGINES[runtime]} runs the model and has no switch for it."
@@ -188,6 +202,10 @@ class Optimization(ABC):
         Raises InputError for an invalid argument.
         """
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
+
+
+def _runs_torch(base: Baseline) -> bool:
+    return any(map(_TORCH.search, {*base.ops.name, *base.ops.call}))
 
 
 def _described(base: Baseline) -> float:

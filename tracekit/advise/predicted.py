@@ -9,7 +9,7 @@ from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.fitting import fitting_first, memory_fit
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.outcomes import change, speedup, too_large
-from tracekit.advise.search import WORTHWHILE, Search, Steps, worthwhile
+from tracekit.advise.search import WORTHWHILE, Search, Steps, usefulness, worthwhile
 from tracekit.analyzers.core import Interval, counted
 from tracekit.analyzers.predict import Baseline, OpList, predicted_work
 from tracekit.analyzers.results import Considered, MemoryFit, PlanStep, Recommendation, Statements, of_step, say
@@ -56,14 +56,14 @@ def advise(base: Baseline) -> Advice:
 
 
 def _ordered(worth: list[Judged], steps: Steps) -> list[Judged]:
-    """Return the steps of the plan, then the others by expected gain."""
+    """Return the steps of the plan, then the others by usefulness."""
     planned = [step.id for step in steps if step is steps[0] or not step.throughput]
 
     def rank(pair: Judged) -> tuple[int, bool, bool, float]:
         optimization, option = pair
         at = planned.index(optimization.id) if optimization.id in planned else len(planned)
-        gain = option.speedup.expected if option.speedup else 0.0
-        return at, bool(optimization.condition), optimization.throughput, -gain
+        use = usefulness(option.speedup, optimization.effort) if option.speedup else 0.0
+        return at, bool(optimization.condition), optimization.throughput, -use
 
     return sorted(worth, key=rank)
 
@@ -178,11 +178,3 @@ def _against(gain: Interval) -> Statements:
     """Return the reason against an optimization with this gain."""
     verdict = "changes-nothing" if gain.high < WORTHWHILE else "may-not-pay"
     return (say("slower" if gain.high < 1 else verdict),)
-
-
-def unpredicted(optimization: Optimization, base: Baseline) -> Considered:
-    """Return an optimization without a predicted gain, because the simulation does not reproduce the step."""
-    objection = optimization.obstacle(base)
-    if objection:
-        return refused(optimization, objection)
-    return Considered(optimization.id, optimization.title, False, (say("not-predicted"),), None)

@@ -4,12 +4,10 @@ from dataclasses import replace
 from itertools import takewhile
 
 from tracekit.advise.catalogue import OPTIMIZATIONS
-from tracekit.advise.fitting import memory_fit
 from tracekit.advise.outcomes import start_of
-from tracekit.advise.predicted import advise, refused, unpredicted
-from tracekit.advise.search import Search
+from tracekit.advise.predicted import advise, refused
 from tracekit.analyzers.predict import Baseline, fusion_plan
-from tracekit.analyzers.results import Analysis, Considered, MemoryFit, PredictedBaseline, Verification
+from tracekit.analyzers.results import START_UP_ONLY, Analysis, Considered, MemoryFit, PredictedBaseline, Verification
 from tracekit.analyzers.trace import problems
 from tracekit.reports.words import duration
 
@@ -18,14 +16,18 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
     """Return the analysis with recommendations, the plan, and everything considered.
 
     The recommendations begin with the steps of the plan. The others follow by expected gain: first those for latency,
-    then those for throughput, and last those with a requirement that the run does not meet. If the simulation of the
-    unmodified step does not reproduce it, no gain is predicted and nothing is recommended.
+    then those for throughput, and last those with a requirement that the run does not meet.
     """
     if base is None:
         return replace(analysis, considered=_nothing_to_predict(analysis))
     start = start_of(base)
-    if not start.understood:
-        return _without_predictions(analysis, base, start)
+    if analysis.one_time_share >= START_UP_ONLY and len(analysis.timeline.steps) < _FEW:
+        return replace(
+            analysis,
+            bound=analysis.bound.with_idle(start.idle_share),
+            considered=_all_refused(_COLD),
+            predicted_from=start,
+        )
     advice = advise(base)
     return replace(
         analysis,
@@ -37,35 +39,22 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
         predicted_work=advice.predicted_work,
         predicted_from=start,
         memory_fit=advice.memory_fit,
-        problems=problems.concat(analysis.problems, problems.table(fit_problems(advice.memory_fit))),
-    )
-
-
-def _without_predictions(analysis: Analysis, base: Baseline, start: PredictedBaseline) -> Analysis:
-    """Return the analysis of a step that the simulation does not reproduce: objections and memory, but no gains."""
-    assert start.failed
-    fit, _ = memory_fit(Search(base))
-    detail = f"{duration(start.failed.simulated_us)} instead of {duration(start.failed.stated_us)}"
-    if start.timed == "profiled":
-        start = replace(start, idle_share=analysis.recorded_idle_share)
-    return replace(
-        analysis,
-        bound=analysis.bound.with_idle(start.idle_share),
-        considered=tuple(unpredicted(optimization, base) for optimization in OPTIMIZATIONS),
         problems=problems.concat(
-            analysis.problems,
-            problems.table([problems.problem("step-not-reproduced", 1, detail), *fit_problems(fit)]),
+            analysis.problems, problems.table([*_unexplained(start), *fit_problems(advice.memory_fit)])
         ),
-        memory_fit=fit,
-        predicted_from=start,
     )
+
+
+def _unexplained(start: PredictedBaseline) -> list[problems.Problem]:
+    """Return the problem that the simulation of the unmodified step does not reproduce it; empty if it does."""
+    if start.failed is None:
+        return []
+    detail = f"{duration(start.failed.simulated_us)} instead of {duration(start.failed.stated_us)}"
+    return [problems.problem("step-not-reproduced", 1, detail)]
 
 
 def fitted(analysis: Analysis, base: Baseline) -> Analysis:
     """Return the analysis with advice that makes the run fit the GPU of `base`, to which it is projected."""
-    if analysis.undetermined:
-        fit, _ = memory_fit(Search(base))
-        return replace(analysis, memory_fit=fit)
     advice = advise(base)
     return replace(
         analysis,
@@ -86,8 +75,16 @@ def fit_problems(fit: MemoryFit | None) -> list[problems.Problem]:
     return [problems.problem("does-not-fit", detail=detail)]
 
 
+_FEW = 2
+_COLD = "Most of the recording is start-up, so that no step tells what recurs: record after warm-up."
+
+
 def _nothing_to_predict(analysis: Analysis) -> tuple[Considered, ...]:
-    return tuple(refused(optimization, why_nothing(analysis)) for optimization in OPTIMIZATIONS)
+    return _all_refused(why_nothing(analysis))
+
+
+def _all_refused(why: str) -> tuple[Considered, ...]:
+    return tuple(refused(optimization, why) for optimization in OPTIMIZATIONS)
 
 
 RECORD = "Record it on a GPU, or model it for one (--gpu)."
@@ -98,8 +95,6 @@ def why_nothing(analysis: Analysis) -> str:
     """Return why a trace has no baseline to predict from."""
     if analysis.source.device == "cpu":
         return "The trace has no GPU work to predict from."
-    if analysis.source.gpu is None:
-        return "The trace does not name a GPU that tracekit knows: name it with --gpu."
     return "No step that the trace marks holds GPU work."
 
 

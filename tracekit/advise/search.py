@@ -17,6 +17,8 @@ _LARGE, _UNLIKELY = 1.1, 0.8
 """Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
 _OF_THE_MOST = 0.5
 """Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
+_NEARLY = 0.95
+"""Fraction of a plan's gain, in the logarithm, with which a lighter step replaces another that contains it."""
 LONGEST = 4
 """Most steps of a plan, not counting the one for throughput."""
 _TO_RANK: tuple[Outcome, ...] = ("worst", "expected")
@@ -47,6 +49,19 @@ def worthwhile(optimization: Optimization, gain: Interval) -> bool:
     return pays(gain)
 
 
+def usefulness(gain: Interval, effort: float) -> float:
+    """Return what a person gets for trying it: expected gain (in the logarithm) times certainty, divided by effort.
+
+    The certainty is 1 for a gain whose lower end is no loss, else the part of the distance from the lower end to the
+    expected gain that is a gain.
+    """
+    if gain.expected <= 1:
+        return 0.0
+    expected = math.log(gain.expected)
+    certainty = min(1.0, expected / math.log(gain.expected / gain.low)) if gain.low < gain.expected else 1.0
+    return expected * certainty / effort
+
+
 class Search:
     """Simulates combinations of optimizations of one run, each of them once."""
 
@@ -70,7 +85,7 @@ class Search:
         alone = [self._sure(steps, start) for steps in self._grown([(start, each) for each in latency])]
         steps = max([together, *alone], key=self._expected)
         steps = self._with_fixes(steps, [each for each in latency if each.fixes_mistake])
-        steps = self._fixes_first(steps[len(start) :], start)
+        steps = self._lighter(self._fixes_first(steps[len(start) :], start), candidates)
         more = self._grown([(steps, each) for each in free if each.throughput])
         planned = self._sure(max(more, key=self._expected, default=steps), steps)
         return planned or self._conditional([each for each in candidates if each.condition])
@@ -79,6 +94,16 @@ class Search:
         """Return the best candidate alone, preferably one for latency."""
         alone = sorted(self._grown([((), each) for each in candidates]), key=self._expected, reverse=True)
         return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
+
+    def _lighter(self, steps: Steps, candidates: Sequence[Optimization]) -> Steps:
+        """Replace each step by a part of it with nearly the same gain of the whole plan and less effort."""
+        for step in steps:
+            for part in (each for each in candidates if each.id in step.contains and each.effort < step.effort):
+                others = tuple(part if each is step else each for each in steps)
+                enough = _NEARLY * math.log(self._expected(steps))
+                if part not in steps and self._allowed(others) and math.log(self._expected(others)) >= enough:
+                    return others
+        return steps
 
     def _with_fixes(self, steps: Steps, fixes: Sequence[Optimization]) -> Steps:
         """Add each fix of a mistake that gains enough after the steps before it."""
@@ -104,10 +129,19 @@ class Search:
         ]
         fixes.sort(key=lambda step: (step not in first, -alone[step]))
         kept = start
-        for step in (*fixes, *(each for each in steps if each not in fixes)):
+        for step in fixes:
             more = (*kept, step)
             kept = more if self._allowed(more) and worthwhile(step, self.gain(more, kept)) else kept
-        return kept
+        return self._ranked(kept, [each for each in steps if each not in fixes])
+
+    def _ranked(self, kept: Steps, steps: Sequence[Optimization]) -> Steps:
+        """Add the steps that gain enough after those before them, each time the most useful one."""
+        gains = {step: self.gain((*kept, step), kept) for step in steps if self._allowed((*kept, step))}
+        ready = [step for step in gains if worthwhile(step, gains[step])]
+        if not ready:
+            return kept
+        best = max(ready, key=lambda step: usefulness(gains[step], step.effort))
+        return self._ranked((*kept, best), [step for step in steps if step is not best])
 
     def gain(self, steps: Steps, before: Steps = ()) -> Interval:
         """Return the speed-up by `steps` relative to `before`, over all outcomes, to decide by."""

@@ -87,8 +87,10 @@ def _named(name: str, gpus: tuple[GPU, ...]) -> GPU | None:
     return next((gpu for gpu in gpus if names_match(name, gpu.id, gpu.driver_names)), None)
 
 
-def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None:
-    """Return the GPU with this driver name, or None.
+def resolve(
+    device_name: str, sms: int = 0, memory_bytes: int = 0, compute_capability: tuple[int, int] = (0, 0)
+) -> GPU | None:
+    """Return the GPU with this driver name, or else with these properties, or None.
 
     `sms` and `memory_bytes`, as the driver reports them (0 if unknown), select between variants with the same name, and
     distinguish a MIG slice from a whole GPU. A slice has its share of the GPU's rates. The memory size is the reported
@@ -100,6 +102,7 @@ def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None
     if profile or is_slice(matches, sms, memory_bytes):
         return slice_of(matches, profile, sms, memory_bytes)
     whole = [gpu for gpu in matches if _is_whole(gpu, sms, memory_bytes)]
+    whole = whole or _with_properties(sms, memory_bytes, compute_capability)
     if not whole:
         return None
     usual = ALIASES.values()
@@ -107,6 +110,20 @@ def resolve(device_name: str, sms: int = 0, memory_bytes: int = 0) -> GPU | None
     if memory_bytes > 1.15 * best.memory_bytes:
         return replace(best, memory_gb=round(memory_bytes / 1e9, 1))
     return best
+
+
+def _with_properties(sms: int, memory_bytes: int, capability: tuple[int, int]) -> list[GPU]:
+    """Return the GPUs with exactly these multiprocessors and capability, and with this memory or a part of it.
+
+    The capability of GPUs that are not from NVIDIA is not in gpus.toml; then their memory must agree.
+    """
+    if not sms or not memory_bytes or capability == (0, 0):
+        return []
+    alike = [gpu for gpu in all_gpus() if gpu.sms == sms and _is_whole(gpu, sms, memory_bytes)]
+    exact = [gpu for gpu in alike if gpu.compute_capability == capability]
+    return exact or [
+        gpu for gpu in alike if gpu.compute_capability == (0, 0) and memory_bytes < 1.15 * gpu.memory_bytes
+    ]
 
 
 def _is_whole(gpu: GPU, sms: int, memory_bytes: int) -> bool:

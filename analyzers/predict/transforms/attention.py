@@ -1,5 +1,6 @@
 """Unfused attention: its rows in an op list, and its cost as one op."""
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,8 @@ _SOFTMAX = "aten::_softmax"
 _LINEAR = {"aten::mm", "aten::addmm", "aten::linear"}
 _BATCHED = ("aten::bmm", "aten::baddbmm")
 _COPIES = ("aten::copy_", "aten::clone")
+_ROUTING = re.compile(r"topk|sort|index|gather|scatter|one_hot|nonzero|embedding")
+"""Ops that choose by the scores: then the second GEMM multiplies something else than their softmax."""
 _MASKING = ("aten::add", "aten::add_", "aten::where", "aten::masked_fill", "aten::masked_fill_")
 
 
@@ -50,7 +53,7 @@ def _by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Writt
     products = [i for i in near if names[i] in _BATCHED and costs[i] is None]
     first = max((i for i in products if i < softmax), default=-1)
     last = min((i for i in products if i > softmax), default=-1)
-    if min(first, last) < 0 or not _LINEAR.isdisjoint(names[first:last]):
+    if min(first, last) < 0 or not _LINEAR.isdisjoint(names[first:last]) or routes(names[first:last]):
         return None
     return Written(first, last, None, first, last)
 
@@ -69,11 +72,16 @@ def _forward(costs: list[Cost | None], names: list[str], softmax: int) -> Writte
         return None
     scores, values = costs[before[0]], costs[after[0]]
     assert scores and values and isinstance(scores.work, Product) and isinstance(values.work, Product)
-    if (scores.work.m, scores.work.n) != (values.work.m, values.work.k):
+    if (scores.work.m, scores.work.n) != (values.work.m, values.work.k) or routes(names[before[0] : after[0]]):
         return None
     masked = any(name in _MASKING for name in names[before[0] : softmax])
     cost = attention_cost(scores.work, scores, causal=masked and scores.work.m == scores.work.n)
     return Written(before[0], after[0], cost, *_with_copies(costs, names, before[0], after[0], scores))
+
+
+def routes(names: list[str]) -> bool:
+    """Return whether one of these ops chooses by the scores, as experts are chosen."""
+    return any(map(_ROUTING.search, names))
 
 
 def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:

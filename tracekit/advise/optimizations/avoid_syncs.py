@@ -36,6 +36,8 @@ class AvoidSyncs(Optimization):
     """
 
     id = "avoid-syncs"
+    needs_gpu = False
+    needs_torch = False
     title = "No waiting for the GPU within a step"
     fixes_mistake = True
     costs = Costs("about the same", "unchanged", "the lines that read values back")

@@ -60,6 +60,7 @@ class Batching(Optimization):
     """
 
     id = "batching"
+    needs_torch = False
     costs = Costs("activations and KV cache grow with the batch", "unchanged", "code that collects requests")
     switches: Mapping[str, str] = {
         "vllm": "vllm serve MODEL --max-num-seqs 256",

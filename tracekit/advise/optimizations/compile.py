@@ -7,7 +7,7 @@ from operator import eq
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.advise.optimization import Optimization
+from tracekit.advise.optimization import FLAG, Optimization
 from tracekit.advise.optimizations.avoid_syncs import values_read_back, waits_for_nothing
 from tracekit.advise.optimizations.compiled_code import ENTERED, guards_ns
 from tracekit.advise.optimizations.compiled_code import advice as mask_advice
@@ -109,6 +109,7 @@ class Compile(Optimization):
     """
 
     id = "compile"
+    effort = FLAG
     title = "torch.compile"
     costs = Costs("about the same", "rounding of the last digits", "one line, and a wait for the first call")
     after = ("avoid-syncs",)  # a value that is read back breaks the graph

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.host_work import NOTABLE
 from tracekit.advise.reasons import share_of
 from tracekit.analyzers.core import Outcomes
@@ -38,6 +38,8 @@ class PinnedCopies(Optimization):
     """
 
     id = "pinned-copies"
+    effort = FLAG
+    needs_torch = False
     title = "Pinned host memory"
     excludes: Mapping[str, str] = _OFFLOADED
     fixes_mistake = True

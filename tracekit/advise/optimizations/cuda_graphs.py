@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.advise.optimizations.compiled_code import advice as mask_advice
 from tracekit.advise.optimizations.compiled_code import forward_passes, guards_ns
@@ -67,6 +67,9 @@ class CUDAGraphs(Graphed):
     """
 
     id = "cuda-graphs"
+    effort = FLAG
+    needs_gpu = False
+    needs_torch = False
     title = "CUDA graphs"
     aliases: tuple[str, ...] = ("graphs",)
     costs = Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tracekit.advise.optimization import FLAG
 from tracekit.advise.optimizations.copies import PinnedCopies
 from tracekit.advise.optimizations.host_work import LessHostWork
 from tracekit.analyzers.predict import Baseline, OpList, Outcome
@@ -28,6 +29,7 @@ class DataLoading(LessHostWork):
     """
 
     id = "data-loading"
+    effort = FLAG
     title = "Data loading beside the GPU"
     costs = Costs("host memory for prefetched batches", "unchanged", "arguments of the DataLoader")
     causes = ("data-loading",)

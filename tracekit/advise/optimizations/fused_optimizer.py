@@ -7,7 +7,7 @@ from statistics import median
 
 import pandas as pd
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.reasons import largest, launches, of_step, say, share_of
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
@@ -48,6 +48,7 @@ class FusedOptimizer(Optimization):
     """
 
     id = "fused-optimizer"
+    effort = FLAG
     title = "Fused optimizer"
     costs = Costs("about the same", "rounding of the last digits", "one argument")
     caveats = ("Adam, AdamW, SGD and Adagrad have fused kernels; others do not.",)

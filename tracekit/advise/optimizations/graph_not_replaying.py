@@ -33,6 +33,8 @@ class GraphNotReplaying(CUDAGraphs):
     """
 
     id = "graph-not-replaying"
+    needs_gpu = False
+    needs_torch = False
     title = "CUDA graphs that replay"
     fixes_mistake = True
     aliases = ()

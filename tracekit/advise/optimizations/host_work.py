@@ -19,6 +19,8 @@ class LessHostWork(Optimization):
     """Reduces the host work of some causes; at best it disappears, as far as the critical path allows."""
 
     fixes_mistake = True
+    needs_gpu = False
+    needs_torch = False
     causes: tuple[str, ...]
     names_function = True
     """Whether the reason names the function that takes most of the time."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.advise.optimization import run_after
+from tracekit.advise.optimization import REWRITE, run_after
 from tracekit.advise.optimizations.compile import Compile
 from tracekit.advise.optimizations.compiled_code import advice as mask_advice
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, Graphed
@@ -42,6 +42,7 @@ class MaxAutotune(Graphed):
     """
 
     id = "max-autotune"
+    effort = REWRITE
     title = "torch.compile, max-autotune"
     aliases = ("autotune",)
     costs = Costs("about the same", "rounding of the last digits", "one line, and minutes for the first call")

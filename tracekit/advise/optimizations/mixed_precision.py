@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.half_precision import half_type
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.analyzers.core import Outcomes
@@ -144,6 +144,7 @@ class TF32(Optimization):
     """
 
     id = "tf32"
+    effort = FLAG
     title = "TF32 GEMMs"
     reads_costs = True
     costs = Costs("unchanged", "3 decimal digits in GEMMs", "one line")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.copies import together
 from tracekit.advise.reasons import share_of
 from tracekit.analyzers.attribute import is_communication
@@ -29,6 +29,7 @@ class OverlapCommunication(Optimization):
     """
 
     id = "overlap-communication"
+    effort = REWRITE
     title = "Collectives behind computation"
     fixes_mistake = True
     costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.reasons import of_step, say, share_of
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import Attention
@@ -37,6 +37,7 @@ class PagedKV(Optimization):
     """
 
     id = "paged-kv"
+    effort = REWRITE
     title = "Paged KV cache, in-flight batching"
     costs = Costs("a cache no longer than its tokens", "unchanged", "a serving engine")
     condition = "a serving engine, and requests that always wait"

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.attention_backends import (
     BACKENDS,
     PACKAGE,
@@ -72,6 +72,7 @@ class SDPA(Optimization):
     """
 
     id = "sdpa"
+    effort = FLAG
     title = "Scaled dot-product attention"
     reads_costs = True
     costs = Costs("no matrix of scores", "rounding of the last digits", "one argument")

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.static_cache import MASK_OPS, PREPARING
 from tracekit.advise.reasons import of_step, say
 from tracekit.analyzers.core import InputError, Outcomes
@@ -67,6 +67,7 @@ class SpeculativeDecoding(Optimization):
     """
 
     id = "speculative-decoding"
+    effort = REWRITE
     title = "Speculative decoding"
     costs = Costs("a draft model and its cache", "unchanged", "a draft model with a high acceptance rate")
     condition = "a draft model with the same tokenizer"

@@ -45,6 +45,7 @@ class Waste(Optimization):
 
     fixes_mistake = True
     needless = True
+    needs_gpu = False
 
     def __init__(self, name: str, detect: Detector) -> None:
         self._kind, self._detect = kinds()[name], detect

@@ -1,0 +1,261 @@
+"""Sets apart the time that does not recur, and device work that the file does not hold.
+
+Only time that recurs can be saved. Before anything else is made of a trace, these windows are found in it, in which no
+device works:
+
+- start-up: a driver call, a compilation, or the first call of an op, far longer than the median of its kind, which
+  does not recur with the steps: creating the context, loading kernels, choosing algorithms;
+- pause: the only long stretch in which the launching threads recorded nothing;
+- earlier work: before nearly all recorded work, between the return of a launch and the start of its work on an idle
+  device: the device still did what was launched before the recording;
+- not recorded: the same between pieces of work. The device worked on something that the file does not hold.
+
+The first three are cut out of the trace: what follows moves forward. The last is filled with work of unknown kind, so
+that it is neither idle nor saved by anything.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.attribute.activity import launching
+from tracekit.analyzers.attribute.host_kinds import is_compiling, synchronises
+from tracekit.analyzers.attribute.intervals import Covered
+from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching
+from tracekit.analyzers.attribute.nesting import take
+from tracekit.analyzers.attribute.steps import STEP_NAMES
+from tracekit.analyzers.results import EARLIER_WORK, NOT_RECORDED, PAUSE, SET_APART, START_UP, Analysis
+from tracekit.analyzers.trace import Trace
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+_FAR = 20
+"""A call is far longer than its kind from this multiple of the median duration,"""
+_SLOW_NS = 1_000_000
+"""and this duration in ns."""
+_NEVER_RECURS_NS = 50_000_000
+"""A driver call of this duration in ns initializes something, even without others of its kind to compare it with."""
+_FEW = 3
+"""Fewest calls with a median."""
+_RARE = 0.1
+"""Largest fraction of the calls of a kind that may be far longer than the others."""
+_TWICE = 2
+"""A kernel that is loaded in the first step, and an algorithm that is chosen in the second, do not recur."""
+_PAUSE_NS = 50_000_000
+_SINGLE = 0.25
+"""A pause is single if no other stretch lasts at least this fraction of it."""
+_UNRECORDED_NS = 500_000
+"""Time from the return of a launch to the start of its work that is far above any launch latency, in ns."""
+_NOTABLE = 0.02
+"""Windows that sum to less than this fraction of the recording change nothing, and stay."""
+_HARDLY_ANY = 0.02
+"""Fraction of the busy time before which an unrecorded wait is for earlier work."""
+
+UNRECORDED_WORK = "(not recorded)"
+_UNKNOWN_KERNEL = {"name": UNRECORDED_WORK, "category": "kernel"}
+
+
+def set_apart(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return SET_APART for the work (WORK) and the steps (STEPS) of a trace, in order; empty if it is hardly any."""
+    if not len(work) or work["category"].iloc[0] == "op":
+        return SET_APART.empty()
+    threads, waits = launching(host, work).threads[host["thread"].to_numpy()], _waits(host, work)
+    begin, end = _bounds(host, work)
+    idle = _outside(Covered(*_times(work)), begin, end)
+    unrecorded = _unrecorded(host, work, idle)
+    idle = idle.common(_outside(Covered(*_joined(_times(host[waits]), _times(unrecorded))), begin, end))
+    starting = _starting(host, work, steps, idle, threads & ~waits)
+    quiet = _outside(Covered(*_times(host[threads & ~_marks_a_step(host)])), begin, end).common(idle)
+    every = pd.concat([_named(host, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
+    notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
+    return every.sort_values("start_ns", ignore_index=True) if notable else SET_APART.empty()
+
+
+def _times(rows: pd.DataFrame) -> tuple[Ints, Ints]:
+    start = rows["start_ns"].to_numpy().astype(np.int64)
+    return start, start + rows["duration_ns"].to_numpy()
+
+
+def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    starts, ends = zip(*spans, strict=True)
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def _bounds(host: pd.DataFrame, work: pd.DataFrame) -> tuple[int, int]:
+    start, end = _joined(_times(host), _times(work))
+    return int(start.min()), int(end.max())
+
+
+def _outside(covered: Covered, begin: int, end: int) -> Covered:
+    """Return the time from `begin` to `end` that is not covered."""
+    first, last = covered.spans()
+    return Covered(np.append(begin, last), np.append(first, end))
+
+
+def _waits(host: pd.DataFrame, work: pd.DataFrame) -> Bools:
+    """Return which rows are calls that may wait for a device."""
+    waits = synchronises(host)
+    waits[work["launch"].to_numpy()[is_host_copy(work["name"]) & (work["launch"] >= 0).to_numpy()]] = True
+    return waits
+
+
+def recurring(trace: Trace, apart: pd.DataFrame) -> Trace:
+    """Return the trace without the windows of SET_APART, and with work in those that are not recorded."""
+    if apart.empty:
+        return trace
+    device = _filled(trace.device, apart[(apart["kind"] == NOT_RECORDED).to_numpy()])
+    cut = _Cut(apart)
+    return replace(trace, host=cut.shortened(trace.host), device=cut.shortened(device))
+
+
+def as_recorded(analysis: Analysis) -> Analysis:
+    """Return the analysis with its work, gaps and steps at the times at which they were recorded."""
+    if analysis.set_apart.empty:
+        return analysis
+    cut = _Cut(analysis.set_apart)
+    work, gaps, steps = (cut.restored(table) for table in (analysis.work, analysis.gaps, analysis.timeline.steps))
+    return replace(analysis, work=work, gaps=gaps, timeline=replace(analysis.timeline, steps=steps))
+
+
+class _Cut:
+    """The windows that are cut out, and the length of all windows before each of them."""
+
+    def __init__(self, apart: pd.DataFrame) -> None:
+        gone = apart[(apart["kind"] != NOT_RECORDED).to_numpy()]
+        self._covered = Covered(*_times(gone))
+
+    def shortened(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows with later starts moved forward, and without the windows in their durations."""
+        start, end = _times(table)
+        left, length = self._after(start), self._after(end) - self._after(start)
+        return table.assign(start_ns=left, duration_ns=length.astype(table["duration_ns"].to_numpy().dtype))
+
+    def restored(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows with their starts where they were recorded; what begins where a window was began after it."""
+        begin, end = self._covered.spans()
+        lost = np.append(0, np.cumsum(end - begin))
+        start = table["start_ns"].to_numpy()
+        return table.assign(start_ns=start + lost[np.searchsorted(begin - lost[:-1], start, "right")])
+
+    def _after(self, times: Ints) -> Ints:
+        return times - self._covered.within(np.full(len(times), np.iinfo(np.int64).min), times)
+
+
+def _filled(device: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
+    """Return DEVICE with a kernel of unknown kind in each window, on the stream of the work that follows it."""
+    if windows.empty:
+        return device
+    at = np.searchsorted(device["start_ns"].to_numpy(), windows["start_ns"].to_numpy())
+    like = device.iloc[np.minimum(at, len(device) - 1)].reset_index(drop=True)
+    names, kinds = (_with_category(device[name], word) for name, word in _UNKNOWN_KERNEL.items())
+    unknown = dict.fromkeys(("correlation", "external_id", "bytes", "blocks", "graph", "graph_node"), -1)
+    words = {
+        name: pd.Categorical([_UNKNOWN_KERNEL[name]] * len(like), categories=column.cat.categories)
+        for name, column in (("name", names), ("category", kinds))
+    }
+    times = {name: windows[name].to_numpy() for name in ("start_ns", "duration_ns")}
+    rows = like.assign(**times, **words, **unknown)
+    every = [device.assign(name=names, category=kinds), rows]
+    return pd.concat(every, ignore_index=True).sort_values("start_ns", kind="stable", ignore_index=True)
+
+
+def _with_category(column: pd.Series, word: str) -> pd.Series:
+    return column if word in column.cat.categories else column.cat.add_categories([word])
+
+
+def _starting(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame, idle: Covered, mine: Bools) -> Ints:
+    """Return the host rows among `mine` that start something up: driver calls and compilations that last too long to
+    recur, and calls of the driver and of ops that launch work far longer than the others of their kind."""
+    start, end = _times(host)
+    category, name = host["category"], host["name"].cat.codes.to_numpy().astype(np.int64).astype(np.int64)
+    calls = category.isin(["runtime", "overhead"]).to_numpy() & mine
+    kinds = calls | ((category == "op").to_numpy() & mine & _launches(host, work))
+    usual, count = _median_by(name, end - start, kinds)
+    alone = np.where(mine & (end - start >= _SLOW_NS), idle.within(start, end), 0)
+    far = kinds & (count >= _FEW) & (alone >= np.maximum(_SLOW_NS, _FAR * usual))
+    rare = np.bincount(name[far], minlength=int(name.max(initial=0)) + 1)[name] <= np.maximum(1, _RARE * count)
+    once = (far & rare) | ((calls | is_compiling(host)) & (alone >= _NEVER_RECURS_NS))
+    return np.flatnonzero(once & ~_recurs(name, start, once, steps))
+
+
+def _median_by(code: Ints, ns: Ints, mask: Bools) -> tuple[npt.NDArray[np.float64], Ints]:
+    """Return the median duration and the number of the rows in `mask` with each row's name."""
+    groups = pd.Series(ns[mask]).groupby(code[mask])
+    size = int(code.max(initial=0)) + 1
+    usual = groups.median().reindex(range(size), fill_value=0).to_numpy()
+    return usual.astype(np.float64)[code], groups.size().reindex(range(size), fill_value=0).to_numpy().astype(np.int64)[
+        code
+    ]
+
+
+def _recurs(code: Ints, start: Ints, mask: Bools, steps: pd.DataFrame) -> Bools:
+    """Return which rows have a name that `mask` contains in more than a few steps."""
+    begins = steps["host_start_ns"].to_numpy()
+    if len(begins) < 2 or not mask.any():
+        return np.zeros(len(code), dtype=bool)
+    pairs = pd.DataFrame({"name": code[mask], "step": np.searchsorted(begins, start[mask], "right")}).drop_duplicates()
+    seen = pairs.groupby("name").size().reindex(range(int(code.max()) + 1), fill_value=0).to_numpy()
+    return seen[code] > (_TWICE if len(begins) > _TWICE + 1 else 1)
+
+
+def _launches(host: pd.DataFrame, work: pd.DataFrame) -> Bools:
+    """Return which rows contain a launch of work."""
+    rows = work["launch"].to_numpy()
+    times = np.sort(host["start_ns"].to_numpy()[rows[rows >= 0]])
+    start, end = _times(host)
+    return np.searchsorted(times, end, "right") > np.searchsorted(times, start, "left")
+
+
+def _named(host: pd.DataFrame, rows: Ints, idle: Covered) -> pd.DataFrame:
+    """Return the windows of idle time in these host rows, each with the name of the shortest row around it."""
+    rows = rows[np.argsort(host["duration_ns"].to_numpy()[rows], kind="stable")]
+    start, end = _times(host.iloc[rows])
+    begin, until = Covered(start, end).common(idle).spans()
+    names = host["name"].iloc[rows].astype(str).to_numpy()
+    around = [int(np.argmax((start <= at) & (at < end))) for at in (begin + until) // 2]
+    return _windows(START_UP, begin, until, [str(names[at]) for at in around])
+
+
+def _windows(kind: str, begin: Ints, end: Ints, names: Sequence[str] = ()) -> pd.DataFrame:
+    named = names if len(names) else [""] * len(begin)
+    return SET_APART.frame(
+        {"start_ns": begin, "duration_ns": end - begin, "kind": [kind] * len(begin), "name": list(named)}
+    )
+
+
+def _marks_a_step(host: pd.DataFrame) -> Bools:
+    return (host["category"] == "range").to_numpy() & matching(host["name"], STEP_NAMES)
+
+
+def _pause(quiet: Covered) -> pd.DataFrame:
+    """Return the longest of these stretches without an event, if it is long and the only one."""
+    begin, end = quiet.spans()
+    longest = np.argsort(begin - end, kind="stable")[:2]
+    length = np.append(end[longest] - begin[longest], [0, 0])
+    single = length[0] >= _PAUSE_NS and length[1] < _SINGLE * length[0]
+    return _windows(PAUSE, begin[longest[: int(single)]], end[longest[: int(single)]])
+
+
+def _unrecorded(host: pd.DataFrame, work: pd.DataFrame, idle: Covered) -> pd.DataFrame:
+    """Return the idle time between the return of a launch and the start of its work, if it is long.
+
+    Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead.
+    """
+    launch, start = work["launch"].to_numpy(), work["start_ns"].to_numpy().astype(np.int64)
+    called = take((host["start_ns"] + host["duration_ns"]).to_numpy(), launch).astype(np.int64)
+    late = (launch >= 0) & (start - called >= _UNRECORDED_NS) & ~is_host_copy(work["name"])
+    begin, end = Covered(called[late], start[late]).common(idle).spans()
+    long = end - begin >= _UNRECORDED_NS
+    begin, end = begin[long], end[long]
+    busy = np.append(0, np.cumsum(work["busy_ns"].to_numpy()))
+    earlier = busy[np.searchsorted(start, begin)] <= _HARDLY_ANY * busy[-1]
+    returned = np.sort(called[launch >= 0])
+    ahead = np.append(returned, 0)[np.searchsorted(returned, end) - 1]
+    until = np.where(earlier, np.clip(ahead, begin, end), end)
+    filled, left = _windows(NOT_RECORDED, begin, until), _windows(EARLIER_WORK, until, end)
+    both = pd.concat([filled, left], ignore_index=True)
+    return both[(both["duration_ns"] > 0).to_numpy()]

@@ -1,0 +1,102 @@
+"""Says what a step spends its time on: bounds, and by their names the kernels whose bound is unknown."""
+
+import pandas as pd
+
+from tracekit.analyzers.attribute import UNRECORDED_WORK, named_kind, named_precision
+from tracekit.analyzers.results import Analysis
+from tracekit.reports.words import percent, shortened
+
+_SAYING = {
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "launch": "waiting for the host",
+    "latency": "in kernels too small to fill the GPU",
+}
+_CAUSES = {
+    "data-loading": "data loading",
+    "sync": "after it waited for the GPU",
+    "allocation": "allocating memory",
+    "compilation": "compiling",
+    "garbage-collection": "collecting garbage",
+    "communication": "preparing collectives",
+    "transfer": "preparing copies",
+}
+_OTHER = "in kernels of its own"
+_NAMED = 0.15
+"""Smallest share of the time that is named beside the largest."""
+_ALONE = 0.75
+"""Share of the time beside which no other is named."""
+_MOSTLY = 0.5
+
+
+def spoken_shares(analysis: Analysis, most: int) -> str:
+    """Return the largest shares of a step, such as "59 % memory-bound, 39 % waiting for the host (data loading)"."""
+    shares = [pair for pair in _parts(analysis) if pair[1] > 0]
+    if not shares:
+        return "no work"
+    named = [pair for at, pair in enumerate(shares[:most]) if at == 0 or (pair[1] >= _NAMED and shares[0][1] < _ALONE)]
+    said = ", ".join(f"{percent(share)} {words}" for words, share in named)
+    busy, by_name = analysis.busy_share, named[0] in _by_kind(analysis)
+    return f"GPU busy {percent(busy)}; {said}{_hidden(analysis)}" if busy >= 1 - _NAMED and by_name else said
+
+
+def _hidden(analysis: Analysis) -> str:
+    """Return the share of communication behind computation, which no share of the time shows; "" if it is little."""
+    times = analysis.timeline.device
+    hidden = (times.communication_ns - times.exposed_communication_ns) / max(times.span_ns, 1) if times else 0.0
+    return f", and communication behind {percent(hidden)}" if hidden >= _NAMED else ""
+
+
+def _parts(analysis: Analysis) -> list[tuple[str, float]]:
+    """Return words and shares of the time, largest first. Work whose bound is unknown has the words of its kernels."""
+    parts = [(_words(analysis, bound), share) for bound, share in analysis.bound.ranked() if bound != "unknown"]
+    if analysis.bound.unknown:
+        parts += _by_kind(analysis)
+    return sorted(parts, key=lambda pair: -pair[1])
+
+
+def _words(analysis: Analysis, bound: str) -> str:
+    if bound == "transfer":
+        times = analysis.timeline.device
+        return "exposed communication" if times and times.communication_ns > times.copy_ns else "copying"
+    if bound == "launch" and analysis.problems["code"].isin(["no-host-events"]).any():
+        return "idle"
+    return _SAYING[bound] + (_cause(analysis) if bound == "launch" else "")
+
+
+def _cause(analysis: Analysis) -> str:
+    """Return what the host does in most of the idle time, in parentheses; "" without a single cause."""
+    causes = analysis.idle_causes
+    if causes.empty or causes["share"].iloc[0] < _MOSTLY:
+        return ""
+    cause = str(causes["cause"].iloc[0])
+    if cause in ("preprocessing", "python"):
+        rows = analysis.host_causes[(analysis.host_causes["cause"] == cause).to_numpy()]
+        names = rows.groupby("name")["idle_ns"].sum()
+        return f" ({shortened(str(names.idxmax()), 40)})" if len(names) and names.idxmax() else ""
+    return f" ({_CAUSES[cause]})" if cause in _CAUSES else ""
+
+
+def _by_kind(analysis: Analysis) -> list[tuple[str, float]]:
+    """Return kinds of kernels, by their names, with their shares of the time in kernels whose bound is unknown."""
+    kernels = analysis.kernels[~analysis.kernels["own_bound"].isin(["transfer", "latency"])]
+    unknown = kernels[kernels["own_bound"] == ""] if (kernels["own_bound"] == "").any() else kernels
+    unknown = unknown.assign(kind=[_kind(str(name)) for name in unknown["name"]])
+    whole = max(float(unknown["busy_ns"].sum()), 1.0)
+    return [
+        (_of_one(str(kind), rows), float(rows["busy_ns"].sum() / whole) * analysis.bound.unknown)
+        for kind, rows in unknown.groupby("kind")
+    ]
+
+
+def _kind(name: str) -> str:
+    kind = "GPU work that was not recorded" if name == UNRECORDED_WORK else named_kind(name)
+    precision = named_precision(name) if kind in ("GEMMs", "convolutions", "attention") else ""
+    return f"{precision} {kind or _OTHER}".strip()
+
+
+def _of_one(kind: str, rows: pd.DataFrame) -> str:
+    """Return the kind, or the kernel's name if it is one kernel whose precision nothing tells."""
+    largest = rows.iloc[int(rows["busy_ns"].to_numpy().argmax())]
+    alone = largest["busy_ns"] >= _ALONE * rows["busy_ns"].sum() and largest["name"] != UNRECORDED_WORK
+    return f"in {shortened(str(largest['name']), 30)}" if alone and kind in (_OTHER, "GEMMs") else kind
