@@ -131,7 +131,8 @@ def speedup(before: Scenarios, after: Scenarios) -> Interval:
     """Return latency before, divided by that after, as an interval as wide as the errors of such predictions.
 
     Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host. With more work
-    in a step, its upper end is at most that work if the step takes less time in none of them.
+    in a step, its upper end is at most that work if the step takes less time in none of them. The device's busy time
+    bounds it, too.
     """
     return _interval(before, after, widths(after.evidence))
 
@@ -151,7 +152,15 @@ def _interval(before: Scenarios, after: Scenarios, measured: Widths) -> Interval
     most = math.log(expected) + max(open_to.outcome[1], *open_to.host.values())
     work = after.work / before.work
     whole = max(expected, work * math.exp(measured.repeat))
-    return replace(gain, high=min(gain.high, whole)) if work > 1 and most < math.log(work) + _NOTHING else gain
+    gain = replace(gain, high=min(gain.high, whole)) if work > 1 and most < math.log(work) + _NOTHING else gain
+    return replace(gain, high=min(gain.high, max(expected, _most(before, after) * math.exp(measured.repeat))))
+
+
+def _most(before: Scenarios, after: Scenarios) -> float:
+    """Return the largest possible speed-up: the step on its slowest simulated host, divided by the time for which the
+    device is busy in the best outcome, which no host shortens."""
+    busy = min(run.side_by_side * run.overlap * run.busy_ns for run in after.after.values())
+    return after.work / before.work * max(before.latency_ns.values()) / busy if busy else math.inf
 
 
 def sources(before: Scenarios, after: Scenarios) -> Sources:
