@@ -77,18 +77,18 @@ def test_pieces_hold_every_run_once_and_take_as_long(plan, tmp_path):
 
 
 def test_pieces_are_joined_unless_their_machines_differ(tmp_path):
-    gather = importlib.import_module("benchmarks.blind.gather")
+    planned = importlib.import_module("benchmarks.blind.plan")
     files = [tmp_path / f"{i}.json" for i in range(3)]
     for i, file in enumerate(files):
         machine = {"gpu": "NVIDIA H100" if i < 2 else "NVIDIA H200", "cpu": "x"}
         file.write_text(json.dumps({"machine": machine, "seed": 1, "runs": {f"r0{2 - i}": {"compile": {}}}}))
-    assert list(gather.joined(files[:2])["runs"]) == ["r01", "r02"]
+    assert list(planned.joined(files[:2])["runs"]) == ["r01", "r02"]
     with pytest.raises(SystemExit, match="different machines"):
-        gather.joined(files)
+        planned.joined(files)
 
 
 def test_what_measures_imports_nothing_of_tracekit():
-    ours = {"predict.py", "predict_beside.py", "rescore.py", "joined.py", "score.py"}
+    ours = {"predict.py", "rescore.py", "joined.py", "score.py"}
     assert not [path for path in BLIND.glob("*.py") if path.name not in ours and "import tracekit" in path.read_text()]
 
 

@@ -147,8 +147,6 @@ def _uneven(calls: pd.DataFrame) -> pd.DataFrame:
 
 UNEVEN = ("all-to-all", "send-receive")
 """Kinds whose messages may differ in size between ranks."""
-_LEAST_ALIKE = 0.5
-"""Smallest fraction of a rank's calls that must match within their steps; otherwise steps are ignored."""
 _MOST_CELLS = 1 << 26
 """Sequences longer than this are matched only within steps."""
 
@@ -171,18 +169,22 @@ def keyed(calls: pd.DataFrame) -> pd.DataFrame:
 def _keyed(calls: pd.DataFrame) -> pd.DataFrame:
     """Return the calls with a column `key` of at least 0.
 
-    Without sequence numbers, calls are matched by their order within each kind and size if all ranks made equally many;
-    otherwise by the longest common subsequence with the rank that made the most calls.
+    Without sequence numbers, calls are matched by their order within each kind and size if all ranks made equally many.
+    Otherwise calls are matched by the longest common subsequence with the rank that made the most of them: all calls,
+    or only those of the kinds and sizes that differ in number, if fewer calls of the job then remain (calls of several
+    groups that run at the same time have no common order).
     """
     if (calls["sequence"] >= 0).all():
         nth = calls.groupby(["rank", "sequence"], sort=False).cumcount().to_numpy()
         return calls.assign(key=nth + (calls["sequence"].to_numpy() << 20))
-    what = _what(calls)
-    counts = pd.crosstab(calls["rank"].to_numpy(), what)
-    if (counts == counts.iloc[0]).to_numpy().all():
-        nth = calls.groupby([calls["rank"].to_numpy(), what], sort=False).cumcount().to_numpy()
-        return calls.assign(key=pd.factorize(pd.MultiIndex.from_arrays([what, nth]))[0])
-    return calls.assign(key=_by_common_sequence(calls["rank"].to_numpy(), what, calls["step"].to_numpy()))
+    rank, what, step = calls["rank"].to_numpy(), _what(calls), calls["step"].to_numpy()
+    counts = pd.crosstab(rank, what)
+    even = (counts == counts.iloc[0]).all().to_numpy()[what]
+    key = calls.groupby([rank, what], sort=False).cumcount().to_numpy() * (what.max() + 1) + what
+    if not even.all():
+        key[~even] = key.max() + 1 + _by_common_sequence(rank[~even], what[~even], step[~even])
+        key = min(_by_common_sequence(rank, what, step), key, key=lambda each: len(np.unique(each)))
+    return calls.assign(key=key)
 
 
 def _what(calls: pd.DataFrame) -> Ints:
@@ -210,7 +212,7 @@ def _matched(usual: Ints, usual_step: Ints, mine: Ints, step: Ints) -> Ints:
         theirs, ours = np.flatnonzero(usual_step == number), np.flatnonzero(step == number)
         at = common(usual[theirs], mine[ours])
         places[ours] = np.where(at >= 0, np.append(theirs, -1)[at], -1)
-    if (places >= 0).mean() >= _LEAST_ALIKE or len(usual) * len(mine) > _MOST_CELLS:
+    if (places >= 0).all() or len(usual) * len(mine) > _MOST_CELLS:
         return places
     return max(places, common(usual, mine), key=lambda at: np.count_nonzero(at >= 0))
 

@@ -3,7 +3,7 @@
     python -m benchmarks blind.measure PLAN OUT --trace-only    # first: OUT/traces, OUT/traced.json
     python -m benchmarks blind.measure PLAN OUT --measure       # after predictions are committed: OUT/measured.json
 
-`--piece 2/3` does the second of three parts of the plan, each of about as much time; gather.py joins what they leave.
+`--piece 2/3` does the second of three parts of the plan, each of about as much time; plan.py joins what they leave.
 
 `--trace-only` records each run as it is, twice: plainly, and with ranges around its modules (RUN.ranges.json.gz), and
 times it without a profiler, in its process and, after all runs, in one more: a host's speed changes between processes

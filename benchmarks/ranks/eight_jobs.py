@@ -99,9 +99,9 @@ def score(plan: Path, rows: Path) -> None:
         row["planted"] = HEALTHY if planted["fault"] == HEALTHY else f"{planted['rank']} {planted['fault']}"
         row["right"] = str(row["said"] == row["planted"]).lower() if row["said"] else ""
     write(rows, told)
-    judged = [row for row in told if row["right"]]
-    for name, part in (("faults", [r for r in judged if r["planted"] != HEALTHY]), ("healthy jobs", [r for r in judged if r["planted"] == HEALTHY])):
-        print(f"{name}: {sum(row['right'] == 'true' for row in part)} of {len(part)} right")
+    for name, healthy in (("faults", False), ("healthy jobs", True)):
+        rights = [row["right"] for row in told if row["right"] and (row["planted"] == HEALTHY) == healthy]
+        print(f"{name}: {rights.count('true')} of {len(rights)} right")
 
 
 def read(rows: Path) -> list[Row]:

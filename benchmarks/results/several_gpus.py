@@ -46,7 +46,8 @@ _TOTALS = (
     "because the time on the machine ended; for {rest} no reason was recorded. Their machines are gone, so they "
     "cannot be scored. Of the 99 bandwidths that an earlier page compared with NCCL's, 17 were off by more than 10 %, "
     "most of them beside other work. The traces of one GPU behind the scalings are not committed, so these "
-    "predictions cannot be computed again. Nothing was recorded on eight GPUs."
+    "predictions cannot be computed again. Jobs of eight GPUs, healthy and with sealed faults, are in "
+    "`benchmarks/ranks`; they were run on eight CPU processes, not on eight GPUs."
 )
 _SCALING = """### Scaling
 

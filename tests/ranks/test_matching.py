@@ -41,6 +41,22 @@ def test_by_the_common_sequence_where_a_rank_lacks_a_call():
     assert matched.missing[["rank", "count"]].values.tolist() == [[1, 1]]
 
 
+def test_groups_that_communicate_at_the_same_time_lack_no_call():
+    """The order of their calls differs from rank to rank, and the recording of one rank ends before its last call."""
+    a = summary(
+        0, [row for at in range(0, 60, 10) for row in (call(at, at + 1, bytes=8), call(at + 2, at + 3, bytes=16))]
+    )
+    late = [call(at, at + 1, bytes=8) for at in range(0, 60, 10)] + [
+        call(at + 8, at + 9, bytes=16) for at in range(0, 50, 10)
+    ]
+    early = [call(at + 4, at + 5, bytes=8) for at in range(0, 60, 10)] + [
+        call(at, at + 1, bytes=16) for at in range(0, 60, 10)
+    ]
+    pairs, matched = counterparts(a, summary(1, late), summary(2, early))
+    assert frozenset([(0, 10), (1, 10), (2, 14)]) in pairs and frozenset([(0, 12), (1, 18), (2, 10)]) in pairs
+    assert matched.missing.empty
+
+
 def test_another_size_at_the_same_number_is_uneven():
     groups = [("0", (0, 1, 2))]
     ranks = [summary(n, [call(1, 2, sequence=5, group="0", bytes=8 + 8 * (n == 2))], 3, groups) for n in range(3)]
