@@ -53,10 +53,13 @@ def proton(data: bytes, original: bytes) -> Count:
 
 
 def hatchet(data: bytes, _original: bytes) -> Count:
-    """Its kernels are sums, which have no text of their own."""
+    """Its kernels are sums, which have no text of their own. An entry without a tree describes devices."""
     try:
         roots = json.loads(data)
-        return Count(0, _total(_node_times(roots[0]))) if isinstance(roots, list) and roots else Count(0)
+        if not isinstance(roots, list):
+            return Count(0)
+        trees = [each for each in roots if not isinstance(each, dict) or each.keys() & {"children", "metrics"}]
+        return Count(0, _total([time for each in trees for time in _node_times(each)]))
     except (ValueError, RecursionError):
         return Count(0)
 

@@ -13,7 +13,6 @@
 The fields are those of gpus.toml and calibration.toml. Missing fields are estimated.
 """
 
-import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -221,10 +220,10 @@ def _check_rates(gpu_id: str, where: str, name: str, rates: object, limits: _Ran
 
 
 def _check_number(gpu_id: str, where: str, name: str, value: object, limits: _Range) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refused(gpu_id, where, f"{name} must be a number.")
     if not limits.low <= value <= limits.high:
-        raise _refused(gpu_id, where, f"{name} is {value:g}; it must be from {limits.low:g} to {limits.high:g}.")
+        raise _refused(gpu_id, where, f"{name} must be from {limits.low:g} to {limits.high:g}.")
 
 
 def _refused(gpu_id: str, where: str, why: str) -> InputError:
