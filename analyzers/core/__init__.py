@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.core import limits
     from tracekit.analyzers.core.errors import InputError, MissingPackageError, TracekitError, UnknownNameError, reading
     from tracekit.analyzers.core.faces import lazily
+    from tracekit.analyzers.core.hosts import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.limits import (
         LARGEST,
         MOST_ELEMENTS,
@@ -47,6 +48,6 @@ if TYPE_CHECKING:
         Table,
     )
     from tracekit.analyzers.core.student import digamma, t_quantile, trigamma, trigamma_inverse
-    from tracekit.analyzers.core.values import GPUS_OF_A_HOST, Bundle, Displayed, Interval, Link, Outcomes, Renderers
+    from tracekit.analyzers.core.values import Bundle, Displayed, Interval, Outcomes, Renderers
 else:
     __getattr__ = lazily(__name__, __file__)

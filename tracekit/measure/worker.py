@@ -197,4 +197,6 @@ def _end_with_parent(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    from tracekit.measure import worker  # Pickled classes must belong to the module, not to __main__.
+
+    worker._serve()
