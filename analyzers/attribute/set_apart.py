@@ -86,8 +86,9 @@ def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 
 def _bounds(host: pd.DataFrame, work: pd.DataFrame) -> tuple[int, int]:
+    """Return when the recording begins and ends. Captures from other files lie before it, at negative times."""
     start, end = _joined(_times(host), _times(work))
-    return int(start.min()), int(end.max())
+    return max(0, int(start.min())), int(end.max())
 
 
 def _outside(covered: Covered, begin: int, end: int) -> Covered:
@@ -243,8 +244,11 @@ def _pause(quiet: Covered) -> pd.DataFrame:
 def _unrecorded(host: pd.DataFrame, work: pd.DataFrame, idle: Covered) -> pd.DataFrame:
     """Return the idle time between the return of a launch and the start of its work, if it is long.
 
-    Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead.
+    Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead. With several
+    streams nothing is taken for unrecorded: work of one may wait for another, or for another device.
     """
+    if work["stream"].nunique() > 1:
+        return _windows(NOT_RECORDED, *(np.empty(0, dtype=np.int64),) * 2)
     launch, start = work["launch"].to_numpy(), work["start_ns"].to_numpy().astype(np.int64)
     called = take((host["start_ns"] + host["duration_ns"]).to_numpy(), launch).astype(np.int64)
     late = (launch >= 0) & (start - called >= _UNRECORDED_NS) & ~is_host_copy(work["name"])

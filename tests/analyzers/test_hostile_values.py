@@ -65,7 +65,7 @@ def test_steps_whose_first_kernels_are_out_of_order_have_a_length(tmp_path):
     calls = [op("cudaLaunchKernel", at, 5, cat="cuda_runtime", args={"correlation": number}) for number, at, _ in ids]
     kernels = [kernel(ts=ts, dur=100, correlation=number) for number, _, ts in ids]
     steps = analyze(load_events(tmp_path, *marks, *calls, *kernels)).timeline.steps
-    assert (steps["busy_ns"] == 100_000).all() and (steps["wall_ns"] >= steps["busy_ns"]).all()
+    assert (steps["busy_ns"] >= 100_000).all() and (steps["wall_ns"] >= steps["busy_ns"]).all()
 
 
 def test_ops_of_other_threads_that_end_after_the_step_are_inside_the_wall_time(tmp_path):
