@@ -149,7 +149,7 @@ MISSING: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_command_takes_each_kind_of_run_or_says_what_is_missing(runs, monkeypatch, kind, command):
     monkeypatch.chdir(runs)
-    monkeypatch.setattr(verify_script, "_called", lambda _, __, function, *given: function(*given))
+    monkeypatch.setattr(verify_script, "_called", lambda _, function, *given: function(*given))
     code, said = call(COMMANDS[command].replace("RUN", kind).replace("NAME", kind))
     missing = MISSING[kind].get(command, "")
     told = " // ".join(line.strip() for line in said.splitlines())
