@@ -65,6 +65,8 @@ _UNALIGNED = re.compile(r"tensorop\w*_align[12](?:\D|$)")
 _TILE = re.compile(r"(?:nvjet|gemm|_MT)\w*?(\d+)x(\d+)")
 _VECTOR = re.compile(r"gemv")
 _LAYOUT = re.compile(r"nchwTo\w*nhwc|nhwcTo\w*nchw", re.IGNORECASE)
+_LONGEST_NAME = 1 << 13
+"""Characters of a name in which patterns are sought: the time for some patterns grows with the square of the length."""
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
 _TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
 _BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
@@ -189,4 +191,4 @@ def matching(names: "pd.Series | npt.NDArray[np.object_]", pattern: re.Pattern[s
 @lru_cache(maxsize=1 << 15)
 def _is_match(pattern: re.Pattern[str], name: str) -> bool:
     """Cached: the ranks of a job, and the passes over one trace, use the same names again."""
-    return bool(pattern.search(name))
+    return bool(pattern.search(name, 0, _LONGEST_NAME))

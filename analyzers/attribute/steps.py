@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
-STEP_NAMES = re.compile(rf"(?:step: .*|{_PROFILER_STEP.pattern}|{_USER_STEP.pattern})$", re.IGNORECASE)
+STEP_NAMES = re.compile(rf"\A(?:step: .*|{_PROFILER_STEP.pattern}|{_USER_STEP.pattern})$", re.IGNORECASE)
 """Names of ranges that only mark steps."""
 _UNLIKE = 0.1
 """Largest relative difference in work between repetitions of a step."""
