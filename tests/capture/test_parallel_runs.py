@@ -5,6 +5,7 @@ import json
 import pytest
 
 import tracekit
+from tracekit.analyzers import analyze
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.ranks import summarize
@@ -30,19 +31,25 @@ LLAMA = {
 
 
 @pytest.fixture(scope="module")
-def rank(tmp_path_factory):
-    """The summary of the first rank of a job; a Llama of two layers, unless another model is named."""
+def trace(tmp_path_factory):
+    """The trace of the first rank of a job; a Llama of two layers, unless another model is named."""
     folder = tmp_path_factory.mktemp("llama")
     (folder / "config.json").write_text(json.dumps(LLAMA))
 
-    def summary(**options):
+    def modelled(**options):
         sizes = {"batch_size": BATCH, "seq_len": TOKENS, "model": str(folder), "workload": "train"}
         settings = complete(Settings(**{**sizes, "gpu": "h200", "device": "model", "steps": 1, **options}))
         path = folder / "trace.json.gz"
         model_trace.write(settings, hardware.find("h200"), path)
-        return summarize(reading.load(path))
+        return reading.load(path)
 
-    return summary
+    return modelled
+
+
+@pytest.fixture(scope="module")
+def rank(trace):
+    """The summary of that trace."""
+    return lambda **options: summarize(trace(**options))
 
 
 def messages(summary):
@@ -76,6 +83,15 @@ def test_tensor_parallel_layers_reduce_twice_and_gather_the_logits(rank):
         *[("all-reduce", BATCH * TOKENS * WIDTH * 4)] * (2 * LAYERS),
         ("all-gather", BATCH * TOKENS * VOCABULARY * 4),
     ]
+
+
+@pytest.mark.parametrize("workload", ["prefill", "decode"])
+def test_a_tensor_parallel_rank_multiplies_its_part_alone(trace, workload):
+    """In inference mode, DTensor finds the layout of a linear layer by calling it with the shapes of all ranks."""
+    whole, part = (
+        analyze(trace(tensor_parallel=ranks, workload=workload)).layer_types.set_index("type") for ranks in (0, 2)
+    )
+    assert part["flops"]["Linear"] == pytest.approx(whole["flops"]["Linear"] / 2)
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def clocks(chance: random.Random, tree: Tree) -> None:
     by = chance.choice([1e-3, 1e6, 1e12, 2.0**53, 9.2e15, -1e15, 1e18])
     for i, event in enumerate(_events(tree)):
         ts, us = event.get("ts"), event.get("dur")
-        if i % every or not (isinstance(ts, (int, float)) and isinstance(us, (int, float))):
+        if i % every or not all(isinstance(each, (int, float)) and abs(each) < 1e300 for each in (ts, us)):
             continue
         ways = [(ts + by, us), (ts, us + by), (ts, -us), (-ts, us), (ts * 3 % 97, us), (ts, us * 40)]
         event["ts"], event["dur"] = ways[way]

@@ -81,11 +81,11 @@ class OpRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         check_is_op(func)
-        if is_split(types):
-            return NotImplemented
         if _is_composite(func):
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
+        if is_split(types):
+            return NotImplemented
         result = self._result(func, args, kwargs)
         if self._silent:
             return result
