@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 
 from tracekit.advise.catalogue import OPTIMIZATIONS, in_order
 from tracekit.advise.combined import conflict
@@ -85,7 +86,7 @@ class Search:
         alone = [self._sure(steps, start) for steps in self._grown([(start, each) for each in latency])]
         steps = max([together, *alone], key=self._expected)
         steps = self._with_fixes(steps, [each for each in latency if each.fixes_mistake])
-        steps = self._lighter(self._fixes_first(steps[len(start) :], start), candidates)
+        steps = self._fixes_first(self._lighter(steps[len(start) :], candidates), start)
         more = self._grown([(steps, each) for each in free if each.throughput])
         planned = self._sure(max(more, key=self._expected, default=steps), steps)
         return planned or self._conditional([each for each in candidates if each.condition])
@@ -96,12 +97,13 @@ class Search:
         return self._sure(min(alone, key=lambda steps: steps[0].throughput, default=()), ())
 
     def _lighter(self, steps: Steps, candidates: Sequence[Optimization]) -> Steps:
-        """Replace each step by a part of it with nearly the same gain of the whole plan and less effort."""
+        """Replace a step by the parts of it that give nearly the gain of the whole plan with the least effort."""
         for step in steps:
-            for part in (each for each in candidates if each.id in step.contains and each.effort < step.effort):
-                others = tuple(part if each is step else each for each in steps)
-                enough = _NEARLY * math.log(self._expected(steps))
-                if part not in steps and self._allowed(others) and math.log(self._expected(others)) >= enough:
+            parts = [each for each in candidates if each.id in step.contains and each not in steps]
+            for some in sorted(_some_of(parts), key=lambda some: sum(each.effort for each in some)):
+                others = tuple(other for each in steps for other in (some if each is step else (each,)))
+                lighter = sum(each.effort for each in some) < step.effort and self._allowed(others)
+                if lighter and math.log(self._expected(others)) >= _NEARLY * math.log(self._expected(steps)):
                     return others
         return steps
 
@@ -228,6 +230,10 @@ class Search:
         if key not in self._applied:
             self._applied[key] = run_after(ordered[-1], self._after(ordered[:-1], outcome), outcome)
         return self._applied[key]
+
+
+def _some_of(steps: Sequence[Optimization]) -> list[Steps]:
+    return [some for number in range(1, len(steps) + 1) for some in combinations(steps, number)]
 
 
 def _key(steps: Steps) -> str:
