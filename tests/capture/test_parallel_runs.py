@@ -85,13 +85,13 @@ def test_tensor_parallel_layers_reduce_twice_and_gather_the_logits(rank):
     ]
 
 
-@pytest.mark.parametrize("workload", ["prefill", "decode"])
+@pytest.mark.parametrize("workload", ["prefill", "decode", "train"])
 def test_a_tensor_parallel_rank_multiplies_its_part_alone(trace, workload):
     """In inference mode, DTensor finds the layout of a linear layer by calling it with the shapes of all ranks."""
     whole, part = (
         analyze(trace(tensor_parallel=ranks, workload=workload)).layer_types.set_index("type") for ranks in (0, 2)
     )
-    assert part["flops"]["Linear"] == pytest.approx(whole["flops"]["Linear"] / 2)
+    assert part["flops"]["Linear"] == pytest.approx(whole["flops"]["Linear"] / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize(

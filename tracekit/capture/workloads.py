@@ -133,7 +133,9 @@ def _train(model: "nn.Module", settings: Settings) -> Step:
 
 
 def adamw(model: "nn.Module", settings: Settings) -> Any:
-    return require("torch").optim.AdamW(model.parameters(), foreach=settings.device != "cpu")
+    # PyTorch refuses lists that hold split and whole parameters: those of tensor-parallel ranks are updated one by one.
+    together = settings.device != "cpu" and not settings.tensor_parallel
+    return require("torch").optim.AdamW(model.parameters(), foreach=together)
 
 
 def training_step(
