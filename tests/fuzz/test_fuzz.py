@@ -12,7 +12,7 @@ from . import bases, counters
 from .formats import FORMATS, files_of
 from .runner import Ended, FuzzError, _check_counts, _check_end
 
-PART = 20
+PART = 12
 SOUND = Ended(0, "", "", 1.0, 1 << 20, device_ns=24 * 8000, events=74)
 
 
