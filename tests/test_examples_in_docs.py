@@ -22,7 +22,7 @@ ELSEWHERE = {
     r"^tracekit run .* --train|analyze runs/gpt2_from_scratch": "trains for a minute; tests/capture/test_own_code.py",
     r"--ops-file ops.toml|--apply no-dropout|analyze kernels.csv": "uses the page's plug-in; test_plugins.py",
     r"ranks operations.parquet": "reads a job of the reader's; tests/ranks/test_replay.py",
-    r"^tracekit (check head/1|analyze big_training)": "names runs of the reader's",
+    r"^tracekit (check head/1|analyze big_training|profile --model my_model/)": "names runs or models of the reader's",
 }
 """Commands that the test does not run: why, and what tries them."""
 GIVEN = """

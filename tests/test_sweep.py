@@ -147,7 +147,7 @@ def test_without_a_gpu_nothing_can_be_measured(tmp_path):
     options = ["bench", "--model", "gpt2", "--measure", "-o", str(tmp_path / "out")]
     done = CliRunner().invoke(main, options)
     assert done.exit_code == 1 and "--device cpu" in done.output and not (tmp_path / "out").exists()
-    for wrong in (["--device", "cpu"], ["--panels"], ["--text", "some.txt"]):
+    for wrong in (["--device", "cpu"], ["--panels"], ["--eval", "some.txt"]):
         assert CliRunner().invoke(main, [*options[:3], "--gpu", "t4", *wrong]).exit_code == 2
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Timeline,
     )
     from tracekit.analyzers.results.evidence import Evidence, Statement, Statements, of_step, say
-    from tracekit.analyzers.results.measured import DeviceReading, Difference, Verification, Verified
+    from tracekit.analyzers.results.measured import DeviceReading, Difference, Quality, Verification, Verified
     from tracekit.analyzers.results.table_schemas import (
         CAUSE_MEANINGS,
         CAUSES,

@@ -1,7 +1,7 @@
 """Measurements of optimizations beside their predictions. These values are stored as JSON."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tracekit.analyzers.core import Amount, Count, Interval, Number
 from tracekit.analyzers.trace import Latency
@@ -21,6 +21,25 @@ class Difference:
     not logits."""
     agreement: Amount | None
     """Fraction of positions with the same most likely token or class, 0 to 1. None if the outputs are not logits."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What an evaluation says of a model before and after."""
+
+    by: str
+    """Name of the file with a text or with tokens, or module:name of a function."""
+    measure: Literal["perplexity", "score"]
+    items: Count
+    """Tokens that were predicted, or numbers that the function returned."""
+    before: Number
+    after: Number
+    change: Interval | None
+    """Value after less value before, with its 95 % bootstrap interval; None for a single score."""
+    agreement: Amount | None
+    """Fraction of positions with the same most likely next token, 0 to 1; None for a function."""
+    kl: Amount | None
+    """Mean Kullback-Leibler divergence of the next token's distributions, in nats; None for a function."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +79,8 @@ class Verified:
     """Peak memory with the optimization; 0 if it was not measured, as on a CPU."""
     difference: Difference | None = None
     """None if it was not measured, or the inputs were different."""
+    quality: Quality | None = None
+    """None if no evaluation was named, or the weights are random."""
     caveats: tuple[str, ...] = ()
     acceptance: Amount | None = None
     """Measured acceptance rate of a draft model's tokens; None: no draft model ran."""

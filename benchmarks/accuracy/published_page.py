@@ -65,8 +65,8 @@ H200 is host-bound. Which one a tutorial shows depends on how it measured.
 - A speed-up depends on the host as much as on the GPU: in a host-bound step, the same change gives 0.9× on one machine
   and 1.04× on another. tracekit's intervals cover the range of hosts measured with a GPU; `tracekit calibrate` replaces
   that range with your host.
-- Published perplexities are of trained weights. tracekit's are of random weights, except where a study [trains
-  them](bench.md#quality).
+- Published perplexities are of trained weights; the runs here have random weights and are of speed only. A study
+  [trains weights](bench.md#quality).
 - Versions: tracekit's numbers are from torch 2.11 and transformers 5.17, the publications' from versions of 2023 to
   2025."""
 

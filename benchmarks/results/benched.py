@@ -57,7 +57,9 @@ def bench(rows: Sequence[Row], published: Published) -> str:
         "memory": [quantity(row.peak_memory_bytes, "B") if row.peak_memory_bytes else ABSENT for row in rows],
         "GPU": [percent(row.gpu_utilization) if row.gpu_utilization is not None else ABSENT for row in rows],
         "largest batch": [largest_batch(row.largest_batch, row.predicted_largest_batch) for row in rows],
-        "perplexity": [f"{row.perplexity:,.0f}" if row.perplexity else ABSENT for row in rows],
+        "perplexity": [
+            f"{row.perplexity:,.0f}" if row.perplexity and row.weights != "random" else ABSENT for row in rows
+        ],
     }
     said = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
     body = zip([row.config for row in rows], *said.values(), strict=True)

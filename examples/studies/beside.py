@@ -13,10 +13,10 @@ from tracekit.run import Settings
 Published = Mapping[tuple[str, str], float]
 
 
-def run(models: Sequence[str], configurations: Sequence[str], folder: str, text: Path | None = None) -> list[Row]:
+def run(models: Sequence[str], configurations: Sequence[str], folder: str) -> list[Row]:
     """One token at a time, batch 1, on a cache of 100 tokens, on the GPU of this machine."""
     settings = Settings(model="", workload="decode", device="cuda")
-    return bench(BenchGrid(models, configurations, [1], [100], settings, text), Path(folder), say)
+    return bench(BenchGrid(models, configurations, [1], [100], settings), Path(folder), say)
 
 
 def show(rows: Sequence[Row], published: Published, where: str) -> None:

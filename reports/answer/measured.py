@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.results import Analysis, Difference, Verification, Verified
+from tracekit.analyzers.results import Analysis, Difference, Quality, Verification, Verified
 from tracekit.reports.answer.advice_export import interval
 from tracekit.reports.words import (
     ABSENT,
+    changed,
     duration,
     measured,
     number,
@@ -50,8 +51,13 @@ def result(verified: Verified) -> dict[str, Any]:
         "predicted_peak_bytes": verified.predicted_peak_bytes,
         "peak_memory_bytes": verified.peak_memory_bytes or None,
         "difference": asdict(verified.difference) if verified.difference else None,
+        "quality": quality(verified.quality) if verified.quality else None,
         "caveats": list(verified.caveats),
     }
+
+
+def quality(judged: Quality) -> dict[str, Any]:
+    return {**asdict(judged), "change": interval(judged.change) if judged.change else None}
 
 
 def sentence(verified: Verified) -> str:
@@ -73,6 +79,8 @@ def measured_text(verification: Verification, *, width: int | None = None) -> st
 def _text(verification: Verification, width: int) -> RenderableType:
     measured_ones = [each for each in verification.results if each.measured]
     tables = [_table(measured_ones, verification)] if measured_ones else []
+    judged = [(each.id, each.quality) for each in measured_ones if each.quality]
+    tables += [_quality_table(judged)] if judged else []
     lines = [*((_LEGEND, "") if measured_ones else ()), *_remarks(verification)]
     return Group(Text(_heading(verification)), *tables, *(paragraph(line, width) for line in lines))
 
@@ -91,6 +99,21 @@ def _table(results: Sequence[Verified], verification: Verification) -> Table:
         view.add_column(column, justify="right", no_wrap=True)
     for verified in results:
         view.add_row(_in_lines(verified.id), *_cells(verified, verification))
+    return view
+
+
+def _quality_table(judged: Sequence[tuple[str, Quality]]) -> Table:
+    view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for column in ("optimization", "judged by"):
+        view.add_column(column, overflow="fold")
+    for column in ("before → after", "change, 95 % interval", "same token", "KL"):
+        view.add_column(column, justify="right")
+    for name, found in judged:
+        values = f"{found.measure} {significant(found.before)} → {significant(found.after)}"
+        change = changed(found.change) if found.change else significant(found.after - found.before)
+        same = ABSENT if found.agreement is None else percent(found.agreement)
+        apart = ABSENT if found.kl is None else significant(found.kl)
+        view.add_row(_in_lines(name), printable(found.by), values, change, same, apart)
     return view
 
 
@@ -212,7 +235,7 @@ def _gain(result: Verified, of: Verification) -> MeasuredGain:
         inside=_inside(result),
         step=f"{duration(before.median_us)} → {duration(after.median_us)}" if before and after else "",
         memory=_memory(of.peak_memory_bytes, result.peak_memory_bytes),
-        difference=_difference(result.difference),
+        difference="; ".join(filter(None, (_difference(result.difference), _quality(result.quality)))),
         error=printable(why_not(result)),
     )
 
@@ -235,3 +258,10 @@ def _difference(difference: Difference | None) -> str:
     percentage = significant(100 * difference.relative)
     apart = f"outputs differ by {percentage} %" if difference.relative >= 1e-6 else "same outputs"
     return apart if difference.agreement is None else f"{apart}, {percent(difference.agreement)} of the choices agree"
+
+
+def _quality(judged: Quality | None) -> str:
+    if judged is None:
+        return ""
+    values = f"{judged.measure} of {printable(judged.by)} {significant(judged.before)} → {significant(judged.after)}"
+    return f"{values}, {changed(judged.change)}" if judged.change else values

@@ -15,6 +15,7 @@ from tracekit.reports.measure.bench_panels import Panel, panels
 from tracekit.reports.words import (
     ABSENT,
     asset,
+    changed,
     duration,
     environment,
     paragraph,
@@ -45,17 +46,20 @@ _COST = {
     "off by": lambda row: _apart(row["relative_difference"]),
     "same": lambda row: _share(row["agreement"]),
     "perplexity": lambda row: significant(row["perplexity"]) if row["perplexity"] else ABSENT,
+    "score": lambda row: ABSENT if row["score"] is None else significant(row["score"]),
+    "change": lambda row: _change(row),
     "same on text": lambda row: _share(row["text_agreement"]),
+    "KL on text": lambda row: ABSENT if row["text_kl"] is None else significant(row["text_kl"]),
 }
 _COLUMNS = {**_SPEED, **_COST}
 _LEGEND = (
     "GPU: share of time in which a kernel runs. off by: root mean square of the outputs' difference from the first "
     "configuration's, relative to that of its outputs; same: share of positions with the same most likely token, "
-    "on random tokens or on the text."
+    "on random tokens or on the text; change: of the perplexity or the score, with its 95 % interval by bootstrap."
 )
 _RANDOM = (
-    "The weights are random: differences, and changes of perplexity (on the text's bytes), say how far arithmetic "
-    "drifts in this architecture, not what a trained model would lose."
+    "Speed only: the weights are random, so there is no perplexity, and differences say how far arithmetic drifts in "
+    "this architecture, not what a trained model would lose."
 )
 
 
@@ -153,6 +157,12 @@ def largest_batch(measured: int | None, predicted: int | None) -> str:
     if not measured:
         return ABSENT
     return f"{measured:,} (predicted {predicted:,})" if predicted else f"{measured:,}"
+
+
+def _change(row: Row) -> str:
+    if row["change"] is None or row["config"] == row["first"]:
+        return ABSENT
+    return changed(Interval(row["change_low"], row["change"], row["change_high"]))
 
 
 def _share(value: float | None) -> str:

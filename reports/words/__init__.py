@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ABSENT,
         BETWEEN,
         FIRST,
+        changed,
         duration,
         measured,
         percent,

@@ -67,6 +67,16 @@ def significant(value: float) -> str:
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
+def changed(interval: Interval) -> str:
+    """Return a measured change as "+0.85 (+0.21 to +1.40)"."""
+    low, expected, high = (f"{'+' * (end > 0)}{significant(end)}" for end in _ends(interval))
+    return f"{expected} ({low} to {high})"
+
+
+def _ends(interval: Interval) -> tuple[float, float, float]:
+    return interval.low, interval.expected, interval.high
+
+
 def rows_of(frame: pd.DataFrame) -> list[Any]:
     """Return the rows as named tuples, whose fields are the columns."""
     return list(frame.itertuples())

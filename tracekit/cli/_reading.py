@@ -32,6 +32,7 @@ def _most_unpacked_gib() -> float:
     return UNPACKED.value / 2**30
 
 
+EVAL = "What quality is judged by: a text, a file of token ids (.npy, .json), or a function (module:name)."
 GPU_FILE = "A TOML file that describes GPUs which tracekit does not know; each section is named after its GPU."
 
 

@@ -10,9 +10,10 @@ import click
 from tracekit.analyzers.core import InputError
 from tracekit.cli._names import check_names
 from tracekit.cli._output import FORCE, folder_option, say, verbose
+from tracekit.cli._reading import EVAL
 from tracekit.run import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
 
-_MEASURED_ONLY = ("text", "calibration", "largest_batch", "panels")
+_MEASURED_ONLY = ("evaluation", "calibration", "largest_batch", "panels")
 
 
 class Several(click.ParamType):
@@ -68,7 +69,7 @@ class Several(click.ParamType):
     show_default=True,
     help="Optimizations as `predict --apply` takes them; measured also awq, smoothquant and qlora.",
 )
-@click.option("--text", type=Path, metavar="FILE", help="Text for perplexity.  [default: a sample]")
+@click.option("--eval", "evaluation", metavar="WHAT", default="", help=f"{EVAL}  [default: a sample]")
 @click.option("--calibration", type=Path, metavar="FILE", help="Text for awq and smoothquant.  [default: a sample]")
 @click.option("--largest-batch", is_flag=True, help="Also find the largest batch that fits.")
 @click.option(
@@ -93,7 +94,8 @@ def command(gpus: list[str] | None, measure: bool, **asked: Any) -> None:
     """Measure or model a grid: models, GPUs, dtypes, attentions, batch sizes, lengths and optimizations.
 
     Without --gpu, each point is measured on this machine: time, memory, the outputs' difference from the first point,
-    perplexity; and compared with its prediction. With an existing folder, only missing or failed points are measured.
+    quality (of trained weights); and compared with its prediction. With an existing folder, only missing or failed
+    points are measured.
 
     With --gpu, each GPU, batch size and length is modelled, each combination of optimizations is predicted from it, and
     the text names the crossovers: from which batch or length an optimization pays. With --measure, each point is also
@@ -135,7 +137,7 @@ def _model(
     measured = {name: asked.pop(name) for name in _MEASURED_ONLY}
     if any(measured.values()) or weights != "random":
         raise click.UsageError(
-            "--text, --calibration, --largest-batch, --panels and --weights are for a measured grid."
+            "--eval, --calibration, --largest-batch, --panels and --weights are for a measured grid."
         )
     if not measure and asked["device"] != "auto":
         raise click.UsageError("--device selects where to measure: add --measure, or leave out --gpu.")
@@ -167,7 +169,7 @@ def _measure(
     output: Path,
     force: bool,
     panels: bool,
-    text: Path | None,
+    evaluation: str,
     calibration: Path | None,
     largest_batch: bool,
     max_seconds: float,
@@ -175,7 +177,7 @@ def _measure(
 ) -> None:
     """Measure the grid, and print and write its table."""
     check_names(models)
-    from tracekit.measure import PANELS, BenchGrid, bench, configuration, grid_names
+    from tracekit.measure import PANELS, BenchGrid, bench, configuration, evaluation_of, grid_names
     from tracekit.reports.measure import bench_text, figure
     from tracekit.reports.words import write_atomically
 
@@ -183,7 +185,8 @@ def _measure(
     for name in names:
         configuration(name)
     settings = _settings(**asked, attention=attentions[0])
-    grid = BenchGrid(models, names, batches or [1], lengths, settings, text, calibration, largest_batch, max_seconds)
+    judge = evaluation_of(evaluation) if evaluation else None
+    grid = BenchGrid(models, names, batches or [1], lengths, settings, judge, calibration, largest_batch, max_seconds)
     rows = bench(grid, output, say, verbose=verbose(), force=force)
     values = [vars(row) for row in rows]
     click.echo(bench_text(values), nl=False)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tracekit.cli._output import say, verbose
+from tracekit.cli._reading import EVAL
 from tracekit.run import DEVICES
 
 
@@ -29,13 +30,23 @@ from tracekit.run import DEVICES
     metavar="S",
     help="Time limit for comparing one optimization with the run; slow steps are timed fewer times.",
 )
+@click.option("--eval", "evaluation", metavar="WHAT", default="", help=EVAL)
 @click.option("--draft", metavar="MODEL", default="", help="The draft model of speculative decoding, to be measured.")
 @click.option(
     "--prompt",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A text that generations with a draft model continue.  [default: random tokens]",
 )
-def command(run: Path, top: int, apply: str, device: str, max_seconds: float, draft: str, prompt: Path | None) -> None:
+def command(
+    run: Path,
+    top: int,
+    apply: str,
+    device: str,
+    max_seconds: float,
+    evaluation: str,
+    draft: str,
+    prompt: Path | None,
+) -> None:
     """Apply the recommendations for RUN (a run's folder), and measure their effect.
 
     The run of a script is repeated by running the script again, several times, with and without what can be applied
@@ -52,6 +63,11 @@ def command(run: Path, top: int, apply: str, device: str, max_seconds: float, dr
       pip install liger-kernel              fused kernels
       pip install 'triton>=3.6'             fused:all, fused:N: the kernels that `fuse` writes
 
+    With --eval, each optimization is also judged on the run's own trained weights (profile --weights pretrained): by
+    the perplexity of a text, or by a function that takes the model and returns a score, or one for each example. Both
+    are given before and after, with a 95 % interval of the change; a text also gives the share of equal next tokens and
+    the KL divergence.
+
     With --draft, whole generations with and without the draft model are timed (greedy, so that both give the same
     text), and its acceptance is measured.
 
@@ -64,7 +80,7 @@ def command(run: Path, top: int, apply: str, device: str, max_seconds: float, dr
 
     interpret_without_gpu()
     names = [name for name in apply.split(",") if name.strip()]
-    options: dict[str, Any] = {"top": top, "device": device, "wall_s": max_seconds}
+    options: dict[str, Any] = {"top": top, "device": device, "wall_s": max_seconds, "evaluation": evaluation}
     if draft:
         options["draft"] = Draft(draft, prompt)
     verification = verify_run(run, names, **options, say=say, verbose=verbose())

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tracekit.measure.benching import PANELS, BenchGrid, bench
     from tracekit.measure.configurations import configuration, grid_names
     from tracekit.measure.drafting import Draft
+    from tracekit.measure.quality import Evaluation, evaluation_of
     from tracekit.measure.sweep_modelled import Grid, grid, predicted_points
     from tracekit.measure.sweeping import PAGE, TABLE, sweep
     from tracekit.measure.verify_model import verify

@@ -59,8 +59,17 @@ class Row:
     agreement: float | None = None
     """Fraction of positions with the same most likely token, 0 to 1."""
     perplexity: float | None = None
+    """Of trained weights only, as the other results of an evaluation."""
+    score: float | None = None
+    """Mean of what the function of the evaluation returned."""
+    change: float | None = None
+    """Perplexity or score less that of the first configuration, with its 95 % bootstrap interval."""
+    change_low: float | None = None
+    change_high: float | None = None
     text_agreement: float | None = None
     """Fraction of the text's positions with the same most likely token as the first configuration, 0 to 1."""
+    text_kl: float | None = None
+    """Mean Kullback-Leibler divergence from the first configuration's next tokens of the text, nats."""
     sm_clock_mhz: int | None = None
     """Under load."""
     temperature_c: int | None = None

@@ -12,10 +12,11 @@ from tracekit.capture import complete
 from tracekit.measure import batch_memory, jobs
 from tracekit.measure.batch_memory import largest_batch
 from tracekit.measure.bench_rows import Row, held_rows, to_csv, to_parquet
-from tracekit.measure.bench_worker import Request, measured, text_of
+from tracekit.measure.bench_worker import Request, measured
 from tracekit.measure.configurations import Configuration, configuration
 from tracekit.measure.expectations import Expectations
 from tracekit.measure.interleaved import WALL_S
+from tracekit.measure.quality import Evaluation, sample, text_of
 from tracekit.measure.worker import Failure, Worker, checked
 from tracekit.reports.measure import bench_html
 from tracekit.reports.words import check_writable, quantity, write_atomically
@@ -37,7 +38,8 @@ class BenchGrid:
     seq_lens: Sequence[int]
     settings: Settings
     """Settings that all rows share."""
-    text: Path | None = None
+    evaluation: Evaluation | None = None
+    """What quality is judged by; None for the sample."""
     calibration: Path | None = None
     """Text that `awq` and `smoothquant` are calibrated with; None for the sample."""
     largest_batch: bool = False
@@ -57,7 +59,7 @@ def bench(grid: BenchGrid, folder: Path, say: Say = silent, *, verbose: bool = F
     folder that contains another bench, unless `force`.
     """
     wanted = [configuration(name) for name in grid.configurations]
-    text = text_of(grid.text)
+    evaluation = grid.evaluation or Evaluation("the sample", text=sample(), asked=False)
     check_writable(folder / CSV)
     stored = held_rows(folder / CSV, grid.runs(), wanted, force)
     done = {row.key: row for row in stored if not row.error}
@@ -67,7 +69,7 @@ def bench(grid: BenchGrid, folder: Path, say: Say = silent, *, verbose: bool = F
     rows: list[Row] = []
     points = len(list(grid.runs())) * len(wanted)
     progressed("measuring points", 0, points)
-    making = _Making(folder, text, text_of(grid.calibration), grid.largest_batch, grid.wall_s, done, say, verbose)
+    making = _Making(folder, evaluation, text_of(grid.calibration), grid.largest_batch, grid.wall_s, done, say, verbose)
     for settings in grid.runs():
         for row in _run(settings, wanted, making):
             rows.append(row)
@@ -81,7 +83,7 @@ def bench(grid: BenchGrid, folder: Path, say: Say = silent, *, verbose: bool = F
 @dataclass(frozen=True)
 class _Making:
     folder: Path
-    text: str
+    evaluation: Evaluation
     calibration: str
     largest_batch: bool
     wall_s: float
@@ -103,7 +105,9 @@ def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) 
         yield from (replace(_row(requested, each, first), error=str(error)) for each in wanted)
         return
     requests = [
-        Request(_row(settings, each, first), settings, first, each, making.text, making.calibration, making.wall_s)
+        Request(
+            _row(settings, each, first), settings, first, each, making.evaluation, making.calibration, making.wall_s
+        )
         for each in wanted
     ]
     missing = [each for each in requests if each.row.key not in making.done]

@@ -6,10 +6,11 @@ from pathlib import Path
 from tracekit.analyzers.results import DeviceReading, Verified
 from tracekit.apply import Subject
 from tracekit.capture import clock_of, device_run, models
-from tracekit.measure import device_state, trial
+from tracekit.measure import device_state, quality, trial
 from tracekit.measure.drafting import Draft
 from tracekit.measure.expectations import Expected
 from tracekit.measure.interleaved import compare
+from tracekit.measure.quality import Evaluation
 from tracekit.measure.side_by_side import Ready, warm
 from tracekit.measure.trial import Start
 from tracekit.run import Settings, silent
@@ -37,16 +38,20 @@ def prepared(settings: Settings) -> Ready:
     return _CACHE.prepare(settings)
 
 
-def start(settings: Settings) -> Start:
-    return trial.start(prepared(settings))
+def start(settings: Settings, evaluation: Evaluation | None = None) -> Start:
+    """Prepare the run. Raises InputError if it cannot be judged by the evaluation."""
+    before = prepared(settings)
+    if evaluation:
+        quality.check(before.subject, evaluation)
+    return trial.start(before)
 
 
 def read_device() -> DeviceReading | None:
     return device_state.reading()
 
 
-def verify(settings: Settings, name: str, expected: Expected, wall_s: float) -> Verified:
-    return trial.verify(prepared(settings), name, expected, wall_s=wall_s)
+def verify(settings: Settings, name: str, expected: Expected, wall_s: float, evaluation: Evaluation | None) -> Verified:
+    return trial.verify(prepared(settings), name, expected, wall_s=wall_s, evaluation=evaluation)
 
 
 def verify_draft(settings: Settings, name: str, expected: Expected, draft: Draft, wall_s: float) -> Verified:

@@ -13,14 +13,15 @@ from tracekit.measure import device_state, drafting
 from tracekit.measure.drafting import Draft
 from tracekit.measure.expectations import Expected
 from tracekit.measure.interleaved import BUDGET_S, WALL_S, noise
+from tracekit.measure.quality import Evaluation, judged
 from tracekit.measure.side_by_side import Measured, Ready, measure
 from tracekit.measure.worker import device_works, failure_of
 from tracekit.run import Settings, environment, require
 from tracekit.version import __version__
 
 RANDOM_WEIGHTS = (
-    "The weights are random: differences show how far the arithmetic drifts in this architecture, not the accuracy "
-    "that a trained model would lose."
+    "Speed only: the weights are random, so differences show how far the arithmetic drifts in this architecture, not "
+    "the accuracy that a trained model would lose."
 )
 _APPLIED_WITH = ("torchao", "bitsandbytes", "liger-kernel", "peft", "nvidia-ml-py")
 """Packages that a measurement depends on, in addition to torch and transformers."""
@@ -50,9 +51,15 @@ def device_name(settings: Settings) -> str:
 
 
 def verify(
-    before: Ready, name: str, expected: Expected, budget_s: float = BUDGET_S, *, wall_s: float = WALL_S
+    before: Ready,
+    name: str,
+    expected: Expected,
+    budget_s: float = BUDGET_S,
+    *,
+    wall_s: float = WALL_S,
+    evaluation: Evaluation | None = None,
 ) -> Verified:
-    """Measure the optimization `name` (names joined with "+" are applied together).
+    """Measure the optimization `name` (names joined with "+" are applied together), and judge it by the evaluation.
 
     An exception of the model, a package or the device becomes the `error` of the result.
     """
@@ -61,7 +68,9 @@ def verify(
         resident = device_state.allocated_bytes()
         changed = parse(name).apply(before.subject)
         measured = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
-        return _with(predicted, measured, _caveats(changed, measured))
+        quality, unjudged = judged(before.subject, changed, evaluation)
+        caveats = [*_caveats(changed, measured), *filter(None, [unjudged])]
+        return replace(_with(predicted, measured, caveats), quality=quality)
 
     return _guarded(unmeasured(name, expected), tried)
 

@@ -15,6 +15,7 @@ from tracekit.measure import jobs, trial, verify_script
 from tracekit.measure.drafting import Draft
 from tracekit.measure.expectations import Expectations, Expected
 from tracekit.measure.interleaved import WALL_S
+from tracekit.measure.quality import Evaluation, evaluation_of
 from tracekit.measure.worker import Failure, Worker, checked
 from tracekit.profiling import write_outputs
 from tracekit.reports.words import write_atomically
@@ -50,6 +51,7 @@ def verify_run(
     device: Device = "auto",
     wall_s: float = WALL_S,
     draft: Draft | None = None,
+    evaluation: str = "",
     say: Say = silent,
     verbose: bool = False,
 ) -> Verification:
@@ -58,12 +60,13 @@ def verify_run(
     `apply` names them (joined with "+" to apply several together); without it, the `top` recommendations are measured.
     After each one, verify.json in the folder is written, which keeps earlier results of other optimizations. The
     report is written at the end. `wall_s` limits the seconds of wall time for one optimization. With `draft`,
-    speculative decoding runs that model, whose acceptance is measured. With `verbose`, libraries may print to stderr.
+    speculative decoding runs that model, whose acceptance is measured. `evaluation` is a file with a text or token ids,
+    or a function (module:name): it judges a model with trained weights. With `verbose`, libraries may print to stderr.
     Raises TracekitError if a name is unknown, or the run cannot be repeated.
     """
-    wanted = _wanted(apply, draft)
+    wanted, judge = _wanted(apply, draft), evaluation_of(evaluation) if evaluation else None
     run = read(folder)
-    again = _script(run, folder, device, draft) if run.script else _model(folder, device, draft)
+    again = _script(run, folder, device, draft, judge) if run.script else _model(folder, device, draft, judge)
     names = wanted or again.recommended(folder, again.settings, top)
     expectations = Expectations(folder / TRACE) if again.same_device else None
     predict = expectations.predict if expectations else _other_device
@@ -93,18 +96,19 @@ class _Again:
     """Whether its step is built and timed alone, as predictions of it are; else it is timed at a script's pace."""
 
 
-def _model(folder: Path, device: Device, draft: Draft | None) -> _Again:
+def _model(folder: Path, device: Device, draft: Draft | None, judge: Evaluation | None) -> _Again:
     stored = settings_of(folder)
     again = replace(stored, device=_device(stored.device, device), name="")
     settings = complete(again if again.device == stored.device else replace(again, gpu="", gpu_file=""))
     same = settings.device == stored.device and settings.gpu == stored.gpu
-    return _Again(settings, same, partial(_measured, settings, draft=draft), recommended, True)
+    return _Again(settings, same, partial(_measured, settings, draft=draft, judge=judge), recommended, True)
 
 
-def _script(run: Run, folder: Path, device: Device, draft: Draft | None) -> _Again:
-    if draft:
-        what, why = f"{folder} is the run of a script.", "A draft model is measured beside a model."
-        raise InputError(what, why, "Leave out --draft.")
+def _script(run: Run, folder: Path, device: Device, draft: Draft | None, judge: Evaluation | None) -> _Again:
+    if draft or judge:
+        name = "--draft" if draft else "--eval"
+        what, why = f"{folder} is the run of a script.", f"{name} needs a model that tracekit builds."
+        raise InputError(what, why, f"Leave out {name}.")
     again = verify_script.script_run_of(run, folder, _device(run.device, device))
     settings, measured = again.settings, partial(verify_script.measured, again)
     return _Again(settings, settings.device == run.device, measured, _around_script, False)
@@ -186,19 +190,20 @@ def _measured(
     say: Say,
     *,
     draft: Draft | None,
+    judge: Evaluation | None,
     verbose: bool,
 ) -> Iterator[Verification]:
     """Measure each optimization in a worker process, and yield all results so far after each one."""
     results: list[Verified] = []
     with Worker(verbose=verbose) as worker:
         say(f"building {settings.shown_name} on {settings.device}")
-        began = checked(worker.call(jobs.start, settings))
+        began = checked(worker.call(jobs.start, settings, judge))
         for name, prediction in counted([*zip(names, predictions, strict=True)], "measuring optimizations"):
             say(f"measuring {name} ({len(results) + 1} of {len(names)})")
             if draft and _drafts(name):
                 answer = worker.call(jobs.verify_draft, settings, name, prediction, draft, wall_s)
             else:
-                answer = worker.call(jobs.verify, settings, name, prediction, wall_s)
+                answer = worker.call(jobs.verify, settings, name, prediction, wall_s, judge)
             failed = isinstance(answer, Failure)
             results.append(trial.unmeasured(name, prediction, str(answer)) if failed else answer)
             yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))

@@ -21,7 +21,7 @@ from finetune import finetuned
 from speculate import speculated
 from train import train_models
 
-from tracekit.measure import BenchGrid, bench, from_csv
+from tracekit.measure import BenchGrid, bench, evaluation_of, from_csv
 from tracekit.reports.measure import bench_text, figure
 from tracekit.run import Settings
 
@@ -72,7 +72,7 @@ def _bench(models: Path, output: Path, device: str, ends: float) -> None:
 
     names = (_ON_CPU if device == "cpu" else CONFIGURATIONS).split(",")
     settings = Settings(model="", workload="decode", device=device, weights="pretrained")
-    texts = models / "held_out.txt", models / "train.txt"
+    texts = evaluation_of(str(models / "held_out.txt")), models / "train.txt"
     grid = BenchGrid([str(models / "small-gpt")], names, [1], [256], settings, *texts, wall_s=4.0)
     try:
         bench(grid, models / "bench", say)

@@ -1,0 +1,149 @@
+"""`--eval`: quality beside speed, on trained weights, by a text, by tokens, or by a function."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from tiny_models import write_model
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tracekit.analyzers.core import InputError
+from tracekit.cli import main
+from tracekit.measure import evaluation_of, from_csv
+from tracekit.measure.quality import _change, _perplexity
+
+PATTERN = [7, 3, 9, 1, 5, 2, 8, 4] * 40
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model that was trained on a repeated pattern, without a tokenizer, and the pattern as tokens."""
+    folder = write_model(tmp_path_factory.mktemp("trained") / "llama", "llama")
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    tokens, optimizer = torch.tensor([PATTERN[:64]]), torch.optim.AdamW(model.parameters(), 1e-2)
+    for _ in range(15):
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder)
+    (folder / "pattern.json").write_text(json.dumps(PATTERN))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return profiled(trained, trained.parent / "run", "--weights", "pretrained")
+
+
+def profiled(model, folder, *more):
+    command = ["profile", "--model", str(model), "--seq-len", "8", "--device", "cpu", "--dtype", "fp32", "--steps", "1"]
+    done = CliRunner().invoke(main, [*command, *more, "-o", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def verified(run, given, apply="half-precision"):
+    command = ["verify", str(run), "--apply", apply, "--max-seconds", "2", "--eval", str(given)]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads((run / "analysis.json").read_text())["verified"]
+    return result, done.stdout
+
+
+@pytest.mark.usefixtures("same_process")
+def test_perplexity_of_tokens_before_and_after_stands_in_data_text_and_page(run, trained):
+    half, text = verified(run, trained / "pattern.json")
+    quality = half["quality"]
+    assert (quality["by"], quality["measure"], quality["items"]) == ("pattern.json", "perplexity", 5 * 63)
+    assert 1 < quality["before"] < 10  # of 100 tokens
+    change = quality["change"]
+    assert change["low"] < change["expected"] < change["high"]
+    assert change["expected"] == pytest.approx(quality["after"] - quality["before"], abs=1e-3)
+    assert 0.9 < quality["agreement"] <= 1 and 0 < quality["kl"] < 0.1
+    assert "perplexity" in text and "pattern.json" in text and "95 % interval" in text
+    assert "perplexity of pattern.json" in (run / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("same_process")
+def test_a_function_scores_both_models(run, tmp_path, monkeypatch):
+    (tmp_path / "my_scores.py").write_text(
+        "def several(model):\n    return [float(model.dtype.itemsize + each) for each in range(30)]\n"
+        "def one(model):\n    return model.dtype.itemsize\n"
+        "def broken(model):\n    raise ValueError('no data here')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    several = verified(run, "my_scores:several")[0]["quality"]
+    assert several["measure"] == "score" and (several["before"], several["after"]) == (18.5, 16.5)
+    assert several["change"] == {"low": -2.0, "expected": -2.0, "high": -2.0}  # the pairs all change alike
+    one = verified(run, "my_scores:one")[0]["quality"]
+    assert (one["before"], one["after"], one["change"], one["kl"]) == (4, 2, None, None)
+    broken = verified(run, "my_scores:broken")[0]
+    assert broken["quality"] is None and broken["measured"]
+    assert any("my_scores:broken failed. ValueError: no data here" in line for line in broken["caveats"])
+
+
+@pytest.mark.usefixtures("same_process")
+def test_random_weights_are_timed_only(trained, tmp_path):
+    half, text = verified(profiled(trained, tmp_path / "run"), trained / "pattern.json")
+    assert half["measured"] and half["quality"] is None
+    assert "Speed only: the weights are random" in text and "perplexity" not in text
+
+
+@pytest.mark.usefixtures("same_process")
+def test_a_bench_judges_trained_weights_and_only_times_random_ones(trained, tmp_path):
+    command = ["bench", "--model", str(trained), "--seq-len", "8", "--device", "cpu", "--dtype", "fp32,bf16"]
+    command += ["--apply", "none", "--eval", str(trained / "pattern.json"), "--max-seconds", "2"]
+    done = CliRunner().invoke(main, [*command, "--weights", "pretrained", "-o", str(tmp_path / "trained")])
+    first, half = from_csv(tmp_path / "trained" / "bench.csv")
+    assert done.exit_code == 0 and first.perplexity < 10 and first.text_agreement == 1 and first.text_kl == 0
+    assert half.perplexity == pytest.approx(first.perplexity + half.change) and half.change_low < half.change_high
+    assert "perplexity" in done.stdout and "Speed only" not in done.stdout
+    done = CliRunner().invoke(main, [*command, "-o", str(tmp_path / "random")])
+    assert all(each.latency_us and each.perplexity is None for each in from_csv(tmp_path / "random" / "bench.csv"))
+    assert "Speed only: the weights are random" in done.stdout
+
+
+@pytest.mark.usefixtures("same_process")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nosuch.txt", "nosuch.txt cannot be read as text."),
+        ("floats.npy", "does not hold two or more integers"),
+        ("words.json", "words.json cannot be read as token ids."),
+        ("large.json", "It holds the id 100; the model has 100 tokens."),
+        ("some.txt", "llama has no tokenizer."),
+        ("nosuch:function", "ModuleNotFoundError: No module named 'nosuch'"),
+        ("json:nosuch", "AttributeError"),
+    ],
+)
+def test_what_cannot_judge_is_refused_before_anything_is_measured(run, tmp_path, monkeypatch, given, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    np.save("floats.npy", np.ones(3))
+    for name, content in {"words.json": '["a"]', "large.json": "[1, 100]", "some.txt": "Some text."}.items():
+        (tmp_path / name).write_text(content)
+    done = CliRunner().invoke(main, ["verify", str(run), "--apply", "half-precision", "--eval", given])
+    assert done.exit_code == 1 and said in done.stderr and "measuring" not in done.stderr
+
+
+def test_a_pickled_array_is_not_loaded(tmp_path):
+    np.save(tmp_path / "ids.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="cannot be read as token ids"):
+        evaluation_of(str(tmp_path / "ids.npy"))
+
+
+def test_the_interval_of_a_change_holds_the_true_one():
+    """The losses of both models share most of their spread, which pairs cancel."""
+    generator = np.random.default_rng(1)
+    inside = 0
+    for _ in range(20):
+        before = generator.normal(2.0, 1.0, 2000)
+        found = _change(before, before + generator.normal(0.01, 0.05, 2000), _perplexity, 32)
+        inside += found.low <= _perplexity(2.01) - _perplexity(2.0) <= found.high
+        assert found.high - found.low < 0.1
+    assert inside >= 17
