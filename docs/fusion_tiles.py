@@ -7,8 +7,7 @@ _GPUS = ("t4", "a100", "h100")
 _KERNELS = (
     ("add_norm, 2,048 columns", "add_norm", 2048),
     ("add_norm, 8,192 columns", "add_norm", 8192),
-    ("gated_activation, pointwise_chain, dropout_residual", "gated_activation", 8192),
-    ("norm of heads", "norm", 128),
+    ("gated_activation, pointwise_chain", "gated_activation", 8192),
     ("cross_entropy, draft_check", "cross_entropy", 1),
     ("weight_only_product", "weight_only_product", 4096),
 )

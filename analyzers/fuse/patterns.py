@@ -18,7 +18,8 @@ from tracekit.analyzers.fuse.structure import (
     rms_epsilon,
 )
 
-_DROPOUT = "PyTorch's dropout and addition are faster than the kernel that draws again (measured)"
+_DROPOUT = "PyTorch's dropout and addition are faster than a kernel that draws again (measured)"
+_NORMS = "rms_norm and layer_norm of torch and of liger-kernel are one kernel"
 _MODULES = ("LAYERS", "NAMES", "GROUPS", "LIST", "LAST_NORM", "HEAD")
 """Constants of templates that name modules. Without names in the graph, the reader decides where to insert a kernel."""
 ACTIVATIONS = {"silu", "gelu", "relu", "sigmoid", "tanh"}
@@ -148,14 +149,9 @@ def _norm(group: OpGroup) -> Kernel | None:
     centered = graph.name(norm) == "native_layer_norm"
     at = {graph.layer(node) for node in norms}
     before = [node for node in group.nodes if graph.name(node) == "add" and graph.layer(node) not in at]
-    rows, columns = matrix(graph, group.outputs[-1] if not centered else graph.nodes[norm].inputs[0])
     if not before:
-        shape = graph.tensors[graph.nodes[norm].inputs[0]].shape
-        sizes = {"rows": max(1, rows // shape[-2]), "heads": shape[-2], "size": columns} if len(shape) == 4 else {}
-        epsilon = None if centered else rms_epsilon(group, graph.layer(norm))
-        named = {"LAYERS": (graph.layer_type(norm),)} | ({"EPSILON": epsilon} if epsilon else {})
-        known = epsilon or (not graph.named and not centered and is_rms(group, graph.layer(norm)))
-        return Kernel(group, "norm", "norm" if sizes and known else "", named, sizes)
+        return Kernel(group, "norm", library=_NORMS)
+    rows, columns = matrix(graph, group.outputs[-1] if not centered else graph.nodes[norm].inputs[0])
     return _residual_norm(group, before[0], norm, {"rows": rows, "columns": columns})
 
 

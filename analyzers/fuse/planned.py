@@ -20,7 +20,6 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 _INFERENCE = {
     "add_norm": (0.87, 1.26),
-    "norm": (1.0, 1.12),
     "norm_quantize": (0.52, 0.7),
     "rotary": (0.73, 1.0),
     "gated_activation": (0.81, 1.18),
@@ -34,12 +33,10 @@ _INFERENCE = {
 }
 _TRAINING = {
     "add_norm": (0.99, 1.1),
-    "norm": (1.2, 1.38),
     "rotary": (0.34, 0.47),
     "gated_activation": (0.99, 1.04),
     "pointwise_chain": (0.8, 0.95),
     "cross_entropy": (0.58, 0.74),
-    "dropout_residual": (1.14, 1.23),
 }
 """Template -> lowest and highest time of the kernel over that of torch.compile's, over models and sizes
 (benchmarks/data/fused_kernels.json.gz; forward and backward in training)."""

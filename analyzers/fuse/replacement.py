@@ -21,12 +21,10 @@ PRECISIONS: dict[str, Precision] = {
 }
 _BACKWARD_TENSORS = {
     "add_norm": (3, 1),
-    "norm": (2, 1),
     "gated_activation": (3, 2),
     "rotary": (1, 1),
     "rotary_of_one": (1, 1),
     "pointwise_chain": (2, 1),
-    "dropout_residual": (1, 1),
 }
 """Number of tensors of the group's size that its backward pass reads and writes."""
 _PARTIAL_ROWS = 528
@@ -76,9 +74,9 @@ def _backward(kernel: Kernel, forward: Cost) -> Cost:
 
 def _weight_gradient(kernel: Kernel, precision: Precision) -> list[Cost]:
     """Return the costs of a norm's weight gradient: the sum of its parts, and its cast."""
-    if kernel.template not in ("add_norm", "norm"):
+    if kernel.template != "add_norm":
         return []
-    columns = int(kernel.sizes.get("columns") or kernel.sizes.get("size") or 0)
+    columns = int(kernel.sizes["columns"])
     parts = _PARTIAL_ROWS * columns
     summed = Cost(parts, 4 * parts, 4 * columns, "reduction", "fp32", access="columns", row=_PARTIAL_ROWS)
     cast = Cost(0, 4 * columns, round(columns * ELEMENT_BYTES[precision]), "copy", precision)

@@ -55,11 +55,12 @@ def of_rows(columns: int, element_bytes: int, gpu: GPU) -> Tiles:
     return Tiles(tuple({"num_warps": n} for n in tried), reason)
 
 
-def of_elements(element_bytes: int, gpu: GPU, name: str = "BLOCK") -> Tiles:
+def of_elements(element_bytes: int, gpu: GPU) -> Tiles:
     """Return blocks of elements with 4 warps each."""
     limits, each = sm_limits(gpu), thread_bytes(gpu)
     block = _power(4 * limits.threads_of_a_warp * each / element_bytes, 256, 4096)
-    launches = ({name: block, "num_warps": 4}, {name: 2 * block, "num_warps": 8}, {name: block // 2, "num_warps": 4})
+    tried = ((block, 4), (2 * block, 8), (block // 2, 4))
+    launches = tuple({"BLOCK": each, "num_warps": warps} for each, warps in tried)
     return Tiles(launches, f"{_why_bytes(gpu)} 4 warps then take {block} elements.")
 
 
@@ -106,10 +107,8 @@ def of_template(template: str, columns: int, element_bytes: int, gpu: GPU) -> Ti
     it."""
     if template in LIBRARY:
         return None
-    if template in ("gated_activation", "pointwise_chain", "dropout_residual"):
+    if template in ("gated_activation", "pointwise_chain"):
         return of_elements(element_bytes, gpu)
-    if template == "norm":
-        return of_elements(element_bytes, gpu, "ELEMENTS")
     if template == "weight_only_product":
         return of_narrow_product(gpu)
     return of_vocabulary(gpu) if template in ("cross_entropy", "draft_check") else of_rows(columns, element_bytes, gpu)

@@ -15,7 +15,7 @@ from tracekit.fuse.writing import Written, load, text
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-BOTH = ("norm", "gated_activation", "weight_only_product", "cross_entropy")
+BOTH = ("add_norm", "gated_activation", "weight_only_product", "cross_entropy")
 """Templates that are also proved in bf16, to which the interpreter rounds as a GPU does."""
 
 
@@ -58,7 +58,6 @@ STRIDES = (
     ("gated_activation", f"up_stride{FORWARD}", f"gate_stride{FORWARD}"),
     ("rotary", "k_ptr += batch * k_batch_stride", "k_ptr += batch * q_batch_stride"),
     ("masked_softmax", "batch * mask_batch_stride", "batch * mask_query_stride"),
-    ("norm", "(row // inner) * outer_stride", "(row // inner) * inner_stride"),
     ("embedding_position", "token_table.contiguous()", "token_table"),
     ("weight_only_product", "packed.contiguous(), scale.contiguous()", "packed.contiguous(), scale"),
 )
@@ -76,17 +75,18 @@ def test_a_wrong_stride_fails_its_proof(tmp_path, name, right, wrong):
 
 
 def test_a_kernel_that_returns_its_reference_is_not_proved(monkeypatch):
-    kernel = template("norm")
+    kernel = template("add_norm")
     monkeypatch.setattr(kernel, "fused", lambda *inputs: kernel.reference(*inputs))
-    checks = proof.prove(kernel, "norm", (torch.float32,), trains=True, device=DEVICE)
+    checks = proof.prove(kernel, "add_norm", (torch.float32,), trains=True, device=DEVICE)
     assert {each.passed for each in checks} == {None}
 
 
 def test_a_wrong_gradient_fails_its_proof(monkeypatch):
-    kernel = template("norm")
-    right = kernel._Norm.backward
-    monkeypatch.setattr(kernel._Norm, "backward", staticmethod(lambda ctx, grad: right(ctx, grad * 0.99)))
-    failed = proof.failed(proof.prove(kernel, "norm", (torch.float32,), trains=True, device=DEVICE))
+    kernel = template("add_norm")
+    right = kernel._AddNorm.backward
+    wrong = staticmethod(lambda ctx, grad, summed: right(ctx, grad * 0.99, summed))
+    monkeypatch.setattr(kernel._AddNorm, "backward", wrong)
+    failed = proof.failed(proof.prove(kernel, "add_norm", (torch.float32,), trains=True, device=DEVICE))
     assert all("gradient" in each.name or each.name == "gradcheck" for each in failed)
     assert failed
 
@@ -120,7 +120,6 @@ OF_LLAMA = {"add_norm": {}, "rotary": {}, "gated_activation": {}, "packed_projec
 OF_QWEN3 = {
     "add_norm": {"LAYERS": ("Qwen3DecoderLayer",)},
     "rotary": {"LAYERS": ("Qwen3Attention",)},
-    "norm": {},
     "gated_activation": {"LAYERS": ("Qwen3MLP",)},
     "packed_projections": {},
     "cross_entropy": {"LAYERS": ("Qwen3ForCausalLM",)},
@@ -185,19 +184,6 @@ def test_a_model_trains_the_same_with_all_kernels(tmp_path, build, kinds):
         torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-3)
 
 
-def test_dropout_is_drawn_again_in_the_backward_pass(tmp_path):
-    model = gpt2(resid_pdrop=0.5, embd_pdrop=0.0, attn_pdrop=0.0).train()
-    kernel = template_with(tmp_path, "dropout_residual", {})
-    tokens = torch.randint(61, (2, 7), device=DEVICE)
-    kernel.apply(model)
-    losses = {float(model(tokens, labels=tokens).loss.detach()) for _ in range(3)}
-    assert len(losses) == 3
-    model.eval()
-    dropped = model(tokens).logits
-    kernel.remove(model)
-    torch.testing.assert_close(dropped, model(tokens).logits, atol=1e-5, rtol=1e-4)
-
-
 def template_with(tmp_path, name, constants):
     path = tmp_path / f"{name}.py"
     path.write_text(text(Written(name, constants)))
@@ -209,7 +195,6 @@ def template_with(tmp_path, name, constants):
     [
         ("add_norm", {"EPSILON": 1e-6}, llama, {"rms_norm_eps": 1e-5}, "epsilon is 1e-06"),
         ("add_norm", OF_GPT2["add_norm"], gpt2, {"layer_norm_epsilon": 1e-6}, "epsilon is 1e-05"),
-        ("norm", {"EPSILON": 1e-6}, qwen3, {"rms_norm_eps": 1e-5}, "epsilon is 1e-06"),
         ("gated_activation", {}, llama, {"hidden_act": "gelu_pytorch_tanh"}, "another activation"),
         ("pointwise_chain", {"LAYERS": ("GELUActivation",)}, gpt2, {"activation_function": "gelu"}, "else"),
         ("gelu_product", {}, gpt2, {"activation_function": "relu"}, "another activation"),
@@ -255,7 +240,7 @@ def test_a_part_of_each_head_may_rotate(size):
 
 
 def test_a_kernel_that_fits_no_module_is_refused(tmp_path):
-    for name in ("norm", "gated_activation", "pointwise_chain", "cross_entropy", "padded_projection"):
+    for name in ("gated_activation", "pointwise_chain", "cross_entropy", "padded_projection"):
         with pytest.raises(ValueError, match=r"has no|is named"):
             template_with(tmp_path, name, {}).apply(torch.nn.Sequential(torch.nn.GELU()).eval())
 

@@ -45,10 +45,6 @@ def test_scaled_residuals_and_logits_have_no_kernel(tmp_path):
     assert kernels == {"rotary", "gated_activation"}
 
 
-def test_a_norm_by_one_plus_its_weight_has_no_kernel(tmp_path):
-    assert "norm" not in templates(tmp_path, "gemma3_text", "Gemma3ForCausalLM", head_dim=16)
-
-
 def test_a_head_with_a_bias_has_no_fused_loss_and_parallel_layers_no_fused_norm(tmp_path):
     assert templates(tmp_path, "phi", "PhiForCausalLM", "train") == {"pointwise_chain", "rotary"}
 

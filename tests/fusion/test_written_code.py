@@ -71,7 +71,7 @@ def test_only_constants_differ_from_the_template(name, hostile):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), [1], type("S", (str,), {})("x"), 1j])
 def test_what_is_no_plain_value_is_no_constant(value):
     with pytest.raises(InputError, match="cannot be a constant"):
-        text(Written("norm", {"EPSILON": value}))
+        text(Written("add_norm", {"EPSILON": value}))
 
 
 def sources(graph):

@@ -38,13 +38,6 @@ TEMPLATES: dict[str, Template] = {
         activations=(0, 1),
         small={"rows": 2, "columns": 5},
     ),
-    "norm": Template(
-        "norm",
-        ({"rows": 1, "heads": 3, "size": 17}, {"rows": 5, "heads": 2, "size": 128, "batch": 2}),
-        gradients=(0, 1),
-        small={"rows": 2, "heads": 2, "size": 3},
-        reduced="size",
-    ),
     "norm_quantize": Template(
         "norm + quantize", ({"rows": 1, "columns": 7}, {"rows": 5, "columns": 769}), extremes=False
     ),
@@ -69,13 +62,6 @@ TEMPLATES: dict[str, Template] = {
         gradients=(0,),
         small={"rows": 2, "heads": 1, "size": 4},
         reduced="size",
-    ),
-    "dropout_residual": Template(
-        "bias + dropout + residual",
-        ({"rows": 1, "columns": 5}, {"rows": 3, "columns": 771}),
-        gradients=(0, 1, 2),
-        activations=(0, 1),
-        small={"rows": 2, "columns": 3},
     ),
     "masked_softmax": Template(
         "softmax with mask",
@@ -137,7 +123,6 @@ _SINCE = {"bf16": (8, 0)}
 _NEEDS = {
     "residual + norm": "the template is put into layers that are x + a(norm(x)), then x + mlp(norm(x)), and nothing "
     "else, with a layer norm or an RMS norm by its plain weight",
-    "norm": "the template does RMS norms of heads of queries and keys, by their plain weight",
     "rotary embedding": "the template rotates queries and keys in one call, or one tensor by the angles of pairs",
     "gated activation": "the template is put into MLPs that are down(activation(gate(x)) * up(x)), and nothing else",
     "cross entropy": "the template is for causal models of transformers, whose head has no bias and whose logits are "

@@ -154,7 +154,7 @@ def _use(planned: Planned) -> str:
     if _is_named(planned):
         return "Use: apply(model) puts it in place of the modules, remove(model) takes it out."
     note = f"{by_hand}. The trace names no modules: apply(model) needs their names in the constants below."
-    lacks = planned.template in ("norm", "add_norm") and "EPSILON" not in planned.constants
+    lacks = planned.template == "add_norm" and "EPSILON" not in planned.constants
     return note + (" It does not record the norm's epsilon either: set EPSILON." if lacks else "")
 
 
