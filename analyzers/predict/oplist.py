@@ -33,7 +33,7 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, outermost
+from tracekit.analyzers.predict.recorded import Recorded, gathered, outermost
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import blocking_copies, idle_before, launched_ns, waited_ns, waiting_calls
 from tracekit.analyzers.results import Analysis
@@ -153,6 +153,7 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
         "launched_ns": launched_ns,
         "again": _forward_again(trace.host, head.launch.to_numpy()),
         "place": _places(trace.host, head.launch.to_numpy()),
+        "gathered": gathered(trace.host, head.op.to_numpy()),
     }
     return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
 

@@ -47,6 +47,8 @@ class Recorded:
     """Whether the op is one of the forward pass that the backward pass runs again."""
     place: pd.Series = field(default_factory=_nothing)
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
+    gathered: pd.Series = field(default_factory=_nothing)
+    """Number of rows of the tensor from which the op gathers rows, and elements of a row; None: it gathers none."""
     until_wait: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the host time between the op's launch and the next that precedes the wait for the device."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
@@ -79,6 +81,10 @@ class Recorded:
 
     def places(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _of(ops, self.place, "")
+
+    def sources(self, ops: OpList) -> npt.NDArray[np.object_]:
+        """Return the rows, and elements of a row, of the tensor from which each op gathers; None for others."""
+        return _of(ops, self.gathered, None)
 
     def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""
@@ -173,3 +179,16 @@ def _places(host: pd.DataFrame, rows: npt.NDArray[np.integer], tracks: npt.NDArr
     track = np.searchsorted(tracks, host["thread"].to_numpy()[rows])
     since = host["start_ns"].to_numpy()[rows].astype(np.int64) - start
     return track * (stop - start + 1) + np.clip(since, 0, stop - start)
+
+
+_GATHERS = ("aten::index", "aten::index_select")
+
+
+def gathered(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
+    """Return the rows, and elements of a row, of the tensor from which each op gathers by its recorded shape; None for
+    other ops."""
+    sources = np.full(len(ops), None, dtype=object)
+    for at in np.flatnonzero((ops >= 0) & np.isin(take(host.name.to_numpy(), ops), _GATHERS)).tolist():
+        if dims := recorded_dims(host.shapes.iloc[ops[at]], 0):
+            sources[at] = (dims[0], math.prod(dims[1:]))
+    return sources

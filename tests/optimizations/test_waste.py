@@ -47,6 +47,7 @@ def run(*rows, **facts):
         copied=pd.Series([row.get("copied", 0.0) for row in rows]),
         doubles=pd.Series([row.get("doubles", 0.0) for row in rows]),
         again=pd.Series([row.get("again", False) for row in rows]),
+        gathered=pd.Series([row.get("gathered") for row in rows], dtype=object),
         place=pd.Series([row.get("place", "") for row in rows], dtype=object),
     )
     base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)
@@ -88,6 +89,7 @@ PICKED = op("aten::argmax", Cost(50_257, 2 * 50_257, 8, "reduction", "fp16", row
 ALL_PICKED = op("aten::argmax", Cost(50_257, 1024 * 2 * 50_257, 8, "reduction", "fp16", row=50_257))
 ADDS = op("aten::add_", ns=40_000.0, call=ENGINE + "torch::autograd::AccumulateGrad", phase="backward")
 ZEROS = op("aten::zero_", ns=40_000.0, phase="optimizer")
+EACH = op("aten::bmm", op_lists.product(1, 1024, 2048, "bf16", batch=1024, weights=False))
 WHOLE = elementwise(1 << 20, "fp32")
 
 PLANTED = {
@@ -101,6 +103,7 @@ PLANTED = {
     "copied-again": run(*[copy(1 << 20, ns=90_000.0), op("aten::add", WHOLE), linear()] * 4),
     "casts-back": run(cast(1 << 20, 2, 4), op("aten::mul", WHOLE), cast(1 << 20, 4, 2)),
     "weights-cast": run(*[cast(4096 * 1024, 4, 2), op("aten::addmm", op_lists.product(8, 4096, 1024, "fp16"))] * 2),
+    "gathered-weights": run(linear(), op("aten::index", ns=900_000.0) | {"gathered": (8, 1024 * 2048)}, EACH),
     "unused-logits": run(LOGITS, PICKED),
     "training-mode": run(linear(), op("aten::native_dropout", WHOLE)),
 }
@@ -115,6 +118,7 @@ ALIKE = {
     "copied-again": run(*[copy(1 << 20, ns=90_000.0), linear()] * 4),
     "casts-back": run(cast(1 << 20, 2, 4), op("aten::rsqrt", WHOLE), op("aten::mul", WHOLE), cast(1 << 20, 4, 2)),
     "weights-cast": trained(cast(4096 * 1024, 4, 2), op("aten::addmm", op_lists.product(8, 4096, 1024, "fp16"))),
+    "gathered-weights": run(linear(), op("aten::index", ns=900_000.0) | {"gathered": (1024, 1024 * 2048)}, EACH),
     "unused-logits": run(LOGITS, ALL_PICKED),
     "training-mode": trained(op("aten::native_dropout", WHOLE, phase="forward")),
 }
@@ -186,5 +190,5 @@ def test_decoding_that_appends_to_a_cache_is_no_call_per_item():
 
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 13
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 14
     assert all("Not to be confused with" in kind.what for kind in kinds().values())

@@ -1,16 +1,18 @@
 """Detectors of work that was done before: in an earlier pass, in the forward pass, for another layer or item."""
 
+import math
 import re
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.advise.waste.finding import Finding, lessened, removed
+from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
 from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.core import Outcomes
-from tracekit.analyzers.cost import Product, batched
+from tracekit.analyzers.cost import Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed, in_phase, pick, retimed, where, which
 
 Ints = npt.NDArray[np.intp]
@@ -116,6 +118,37 @@ def casts_of_weights(base: Baseline) -> Finding | None:
         later = [cost for cost in ops.cost[place + 1 : place + 4] if cost is not None]
         rows[place] = any(cost.weight_bytes == ops.cost[place].write_bytes for cost in later)
     return Finding(rows, removed(rows), int(rows.sum())) if rows.any() else None
+
+
+_SOON = 6
+"""Ops within which a product reads what was gathered for it."""
+
+
+def weights_for_each_item(base: Baseline) -> Finding | None:
+    """Find matrices that are gathered for each item, and the products right after that read each copy once."""
+    sources, ops = base.recorded.sources(base.ops), base.ops
+    copies, products, matrices = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), 1
+    for place in [at for at, source in enumerate(sources) if source is not None]:
+        number, elements = sources[place]
+        for later in range(place + 1, min(place + _SOON, len(ops))):
+            work = getattr(ops.cost[later], "work", None)
+            if isinstance(work, Product) and work.groups >= 2 * number and work.n * work.k == elements:
+                copies[place], products[later], matrices = True, True, max(matrices, number)
+    if not copies.any():
+        return None
+    grouped = lessened(products, STAYS, cost=partial(_grouped, matrices=matrices))
+    return Finding(copies, lambda base, outcome: grouped(base, outcome)[~copies], int(copies.sum()))
+
+
+def _grouped(cost: Cost, matrices: int) -> Cost:
+    """Return the cost if the items of each matrix are rows of one product."""
+    work = cost.work
+    if not isinstance(work, Product) or work.groups <= matrices:
+        return cost
+    one, all_items = work.n * work.k, work.groups * work.m * work.k
+    read = round(cost.read_bytes * (all_items + matrices * one) / (all_items + work.groups * one))
+    rows = math.ceil(work.groups * work.m / matrices)
+    return replace(cost, read_bytes=read, work=replace(work, groups=matrices, m=rows, weight="b"))
 
 
 _ITEMS = 4

@@ -7,6 +7,7 @@ from tracekit.advise.waste.again import (
     forward_passes_again,
     passes_without_cache,
     remade_constants,
+    weights_for_each_item,
 )
 from tracekit.advise.waste.removal import Waste
 from tracekit.advise.waste.unasked import (
@@ -31,6 +32,7 @@ DETECTORS = {
     "copied-again": copies_of_one_size,
     "casts-back": casts_there_and_back,
     "weights-cast": casts_of_weights,
+    "gathered-weights": weights_for_each_item,
     "unused-logits": logits_of_all_tokens,
     "training-mode": dropout_in_inference,
 }
