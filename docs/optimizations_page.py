@@ -83,5 +83,4 @@ def _facts(optimization) -> str:
         "Needs": optimization.condition,
         "Not with": "; ".join(f"`{other}`: {why.rstrip('.')}" for other, why in optimization.excludes.items()),
     }
-    rows = [f"| {name} | {value} |" for name, value in facts.items() if value]
-    return "\n".join(["", "| | |", "|---|---|", *rows, ""])
+    return "\n" + " ".join(f"*{name}*: {value.rstrip('.')}." for name, value in facts.items() if value) + "\n"
