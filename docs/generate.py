@@ -1,4 +1,4 @@
-"""Write columns.md, cli.md, optimizations.md, and tables of other pages: `python docs/generate.py`.
+"""Write columns.md, optimizations.md, and tables of other pages: `python docs/generate.py`.
 
 A test fails when they are stale.
 """
@@ -7,9 +7,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from runpy import run_path
-
-import click
-from click.testing import CliRunner
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -44,24 +41,6 @@ def _table(table) -> str:
     return "\n".join(
         [f"## {table.name}\n\n{table.meaning}\n", "| column | type | unit | meaning |", "|---|---|---|---|", *rows]
     )
-
-
-def commands() -> str:
-    """The help of every command."""
-    cli = import_module("tracekit.cli").main
-    context = click.Context(cli)
-    words = [[name, *below] for name in cli.list_commands(context) for below in _below(cli.get_command(context, name))]
-    pages = [("tracekit", _help(cli, [])), *((f"tracekit {' '.join(each)}", _help(cli, each)) for each in words)]
-    return "# Commands\n\nGenerated from `--help`.\n" + "".join(f"\n## {n}\n\n```\n{text}```\n" for n, text in pages)
-
-
-def _below(command: click.Command | None) -> list[list[str]]:
-    """A command itself, and the commands below it."""
-    return [[], *([name] for name in command.commands)] if isinstance(command, click.Group) else [[]]
-
-
-def _help(cli: click.Group, words: list[str]) -> str:
-    return CliRunner().invoke(cli, [*words, "--help"], prog_name="tracekit", terminal_width=100).output
 
 
 def optimizations() -> str:
@@ -117,4 +96,3 @@ if __name__ == "__main__":
     (HERE / "fusion.md").write_text(fusion(), encoding="utf-8")
     (HERE / "optimizations.md").write_text(optimizations(), encoding="utf-8")
     (HERE / "columns.md").write_text(columns(), encoding="utf-8")
-    (HERE / "cli.md").write_text(commands(), encoding="utf-8")

@@ -22,10 +22,6 @@ def test_the_page_of_columns_is_fresh(generate):
     assert (ROOT / "docs/columns.md").read_text() == generate.columns(), "run python docs/generate.py"
 
 
-def test_the_page_of_commands_is_fresh(generate):
-    assert (ROOT / "docs/cli.md").read_text() == generate.commands(), "run python docs/generate.py"
-
-
 def test_the_table_of_the_readme_is_fresh(generate):
     assert (ROOT / "README.md").read_text() == generate.readme(), "run python docs/generate.py"
 
