@@ -1,0 +1,3 @@
+"""The FLOPs, bytes and work of each op, from its recorded inputs: formulas by kind of op, and a table of other
+libraries' ops.
+"""
