@@ -20,6 +20,7 @@ ELSEWHERE = {
     r"^python3 -m venv|^pip install": "installs packages; .ci/run",
     r"^tracekit profile --model gpt2 --workload decode -o": "measures on a GPU; modelled runs are tried",
     r"^tracekit run .* --train|analyze runs/gpt2_from_scratch": "trains for a minute; tests/capture/test_own_code.py",
+    r"--synchronize modules": "runs the reader's script; tests/capture/test_synchronized_modules.py",
     r"--ops-file ops.toml|--apply no-dropout|analyze kernels.csv": "uses the page's plug-in; test_plugins.py",
     r"ranks operations.parquet": "reads a job of the reader's; tests/ranks/test_replay.py",
     r"^tracekit (check head/1|analyze big_training|profile --model my_model/)": "names runs or models of the reader's",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import published_page
+from benchmarks.accuracy import published, published_page
 from benchmarks.results import benched, page, several_gpus, trained, verified
 from tracekit.measure import Row
 
@@ -23,10 +23,19 @@ def test_the_published_page_is_that_of_the_committed_rows():
     assert [cell.split(",")[0].strip() for cell in head.strip("|").split("|")[2:]] == [
         "published",
         "MODELLED",
+        "MODELLED",
         "measured",
         "measured",
     ]
     assert "| GPT-2, T4, compile | 1.45× | 1.64× (1.38 to 1.96) | 1.87× |" in text
+
+
+def test_both_views_of_a_forward_pass_are_those_of_todays_model():
+    pytest.importorskip("transformers")
+    stored = {row["run"]: row for row in published_page.rows() if row["kind"] == "part"}
+    for name, shares in published.parts().items():
+        asked = [float(stored[name][view]) for view in ("modelled", "kernels")]
+        assert [100 * share for share in shares] == pytest.approx(asked, abs=1.0), name
 
 
 @pytest.mark.parametrize("each", sorted((ROOT / "docs").glob("*.md")), ids=lambda each: each.stem)
@@ -77,8 +86,8 @@ def row(config: str, speedup: float, workload: str = "decode") -> Row:
 
 
 def test_published_rates_stand_beside_ours_whatever_the_order_of_a_name():
-    published = {"T4": {("gpt2", "fp32"): 50.0, ("gpt2", "fp16+compile"): 100.0}, "A100": {("gpt2", "fp32"): 80.0}}
-    table = benched.bench([row("fp32", 1.0), row("compile+fp16", 3.0), row("nf4", 0.5)], published)
+    there = {"T4": {("gpt2", "fp32"): 50.0, ("gpt2", "fp16+compile"): 100.0}, "A100": {("gpt2", "fp32"): 80.0}}
+    table = benched.bench([row("fp32", 1.0), row("compile+fp16", 3.0), row("nf4", 0.5)], there)
     assert "| fp32 | 1.00× | 50/s (T4); 80/s (A100) | 1.00 ms | 1,000 |" in table
     assert "| compile+fp16 | 3.0× | 100/s, 2.0× (T4) |" in table
     assert "| nf4 | 0.50× | – |" in table

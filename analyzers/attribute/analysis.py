@@ -30,6 +30,7 @@ from tracekit.analyzers.attribute.layer_tables import (
     layer_parts_table,
     layer_types_table,
     layers_table,
+    synchronized_problem,
 )
 from tracekit.analyzers.attribute.nesting import Nest
 from tracekit.analyzers.attribute.op_tables import Totals, kernels_table, ops_table, phases_table
@@ -94,6 +95,8 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     of_steps = work if inside.all() else work[inside].reset_index(drop=True)
     totals = Totals(of_steps, scale)
     layers = layers_table(host, attributed, of_steps, totals)
+    synchronized = metadata.capture.synchronized if metadata.capture else {}
+    types = layer_types_table(layers, of_steps, totals, synchronized)
     compared = counters_comparison(work, counted.costed)
     analysis = Analysis(
         source=_source(trace, attributed, device, work),
@@ -101,7 +104,7 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         timeline=times,
         work=work,
         layers=layers,
-        layer_types=layer_types_table(layers, of_steps, totals),
+        layer_types=types,
         layer_ops=layer_ops_table(layers, of_steps, totals),
         layer_parts=layer_parts_table(layers, of_steps, totals),
         ops=ops_table(host, attributed, of_steps, totals),
@@ -113,6 +116,7 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
             trace.problems,
             _problems(trace, attributed, device, judged, work, times),
             counter_problems(work, trace.counters, compared),
+            synchronized_problem(types, on_device=items.on_device),
         ),
         counters_comparison=compared,
         counts=counts_table(trace, attributed, work),

@@ -1,7 +1,7 @@
 """Breaks the work down by layer and by class of module."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from tracekit.analyzers.attribute.nesting import take
 from tracekit.analyzers.attribute.op_tables import Totals, busy_ns, duration_ns, with_children
 from tracekit.analyzers.attribute.phases import BACKWARD
 from tracekit.analyzers.results import LAYER_OPS, LAYER_PARTS, LAYER_TYPES, LAYERS
+from tracekit.analyzers.trace import problems
 
 Ints = npt.NDArray[np.int64]
 
@@ -49,8 +50,10 @@ def layers_table(host: pd.DataFrame, attributed: Attributed, work: pd.DataFrame,
     )
 
 
-def layer_types_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
-    """Return LAYER_TYPES for the rows of LAYERS that have a class."""
+def layer_types_table(
+    layers: pd.DataFrame, work: pd.DataFrame, totals: Totals, synchronized: Mapping[str, float]
+) -> pd.DataFrame:
+    """Return LAYER_TYPES for the rows of LAYERS that have a class. `synchronized` holds the shares of classes."""
     types = [name for name in dict.fromkeys(layers["type"]) if name]
     code = np.array([types.index(name) if name else -1 for name in layers["type"]], dtype=np.int64)
     parents = layers["parent"].tolist()
@@ -64,9 +67,30 @@ def layer_types_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) 
             "layers": np.bincount(code[code >= 0], minlength=len(types)),
             **{name: _sum_rows(layers[[name]].to_numpy(), code, len(types))[:, 0] for name in _OWN},
             **columns,
+            "synchronized_share": [synchronized.get(name, np.nan) for name in types],
         }
     )
     return table.sort_values("busy_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+_WAITING = (
+    "because each synchronization exposes the latency of launches, which otherwise overlaps with the device's work, "
+    "and charges the host's time to modules"
+)
+_CALLING = "because the time of calls between ops is charged to modules, too; a CPU has nothing to synchronize"
+_NAMED = 3
+
+
+def synchronized_problem(types: pd.DataFrame, *, on_device: bool) -> pd.DataFrame:
+    """Return a problem that says how shares between synchronizations differ from those of the work; empty without."""
+    known = types[types["synchronized_share"].notna()]
+    apart = (known["synchronized_share"] - known["share"]).abs()
+    said = [
+        f"{row.type} takes {row.synchronized_share:.1%} instead of {row.share:.1%}"
+        for row in known.loc[apart.nlargest(_NAMED).index].itertuples()
+    ]
+    detail = f"{', '.join(said)}, {_WAITING if on_device else _CALLING}"
+    return problems.table([problems.problem("synchronized-modules", int(bool(said)), detail)])
 
 
 def depths(parents: Sequence[int]) -> list[int]:

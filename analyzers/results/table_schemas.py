@@ -157,6 +157,13 @@ LAYER_TYPES = Table(
     *TIMES,
     *_OWN_TIMES,
     *COSTED,
+    Column(
+        "synchronized_share",
+        "float64",
+        "",
+        "fraction of the forward pass if modules are timed between synchronizations of the device (--synchronize); "
+        "NaN: they were not",
+    ),
 )
 
 LAYER_OPS = Table(

@@ -16,6 +16,12 @@ ANALYZING = (
         "Roofline fractions are wrong if another GPU ran it.",
     ),
     Kind(
+        "synchronized-modules",
+        "info",
+        "Timed between synchronizations, as tutorials do, {detail}.",
+        "Compare such a table with the column synchronized_share, and decide by the shares of the work.",
+    ),
+    Kind(
         "does-not-fit",
         "error",
         "The run does not fit the GPU: {detail}. Its times are those of a GPU with more memory.",

@@ -77,6 +77,8 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the workload: unprofiled when measured, simulated when modelled."""
     phases: dict[str, Latency] = {}
     """Latency of parts of a step: time_to_first_token, time_between_tokens."""
+    synchronized: dict[str, Amount] = {}
+    """Shares of a forward pass by class of module, if modules were timed between synchronizations of the device."""
     peak_memory_bytes: Count = 0
     host_op_us: Amount = 0.0
     """Host time per kernel-launching op of a modelled run; the next fields are its range on such machines and its

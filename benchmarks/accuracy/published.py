@@ -1,6 +1,7 @@
 """Models the runs of published results, and predicts their optimizations."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.blind.predict import HOST_LOGS
@@ -16,7 +18,7 @@ from tracekit.advise.outcomes import sources
 from tracekit.analyzers import analyze
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU, hardware
-from tracekit.analyzers.predict import Baseline, Sources, baseline
+from tracekit.analyzers.predict import Baseline, Sources, baseline, which
 from tracekit.analyzers.trace import load
 from tracekit.capture import complete, model_trace
 from tracekit.run import Settings
@@ -117,6 +119,33 @@ def _named(model: str, folder: Path) -> str:
         return _SAME_SHAPES.get(model, model)
     (folder / "config.json").write_text(json.dumps(_NOT_BUNDLED[model]))
     return str(folder)
+
+
+_PARTS = {
+    "blocks": r"\.h\.\d+",
+    "LM head": r"^lm_head",
+    "attention": r"\.h\.\d+\.attn",
+    "MLP": r"\.h\.\d+\.mlp",
+    "two norms": r"\.h\.\d+\.ln_[12]",
+}
+_OF_FORWARD = ("blocks", "LM head")
+
+
+def parts() -> dict[str, tuple[float, float]]:
+    """Return the shares of the parts of GPT-2's forward pass on a T4: if each module is waited for, and of its kernels.
+
+    Blocks and head are shares of the pass, the other parts of the blocks. If it is waited for, an op takes its host's
+    time or its kernel's, whichever is longer.
+    """
+    ops = run("t4", "gpt2", "decode", 1, 60, "fp32", "sdpa").ops
+    shares = [_shares(ops.layer, times) for times in (np.maximum(ops.host_ns, ops.kernel_ns), ops.kernel_ns)]
+    return {name: (shares[0][name], shares[1][name]) for name in _PARTS}
+
+
+def _shares(layers: "pd.Series[str]", times: "pd.Series[float]") -> dict[str, float]:
+    of = {name: float(times[which(layers, re.compile(part).search)].sum()) for name, part in _PARTS.items()}
+    whole = float(times.sum())
+    return {name: time / (whole if name in _OF_FORWARD else of["blocks"]) for name, time in of.items()}
 
 
 TABLE = "calibration/published_end_to_end.csv"

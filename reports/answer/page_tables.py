@@ -17,7 +17,7 @@ def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
     if analysis.source.kind == "modelled":
         time += ", modelled"
     specs: list[tuple[str, str, pd.DataFrame, Spec]] = [
-        ("layer_types", "By type of layer", analysis.layer_types, _layer_types(time)),
+        ("layer_types", "By type of layer", analysis.layer_types, _layer_types(time, analysis)),
         ("layer_parts", "Parts of layers", analysis.layer_parts, _layer_parts(time)),
         ("phases", "By phase", analysis.phases, _phases(time)),
         ("layers", "Layers", analysis.layers, _layers(time)),
@@ -150,8 +150,10 @@ def _time(label: str) -> Spec:
     return [("busy_ns", label, "time"), ("share", "share", "share"), _DURATION]
 
 
-def _layer_types(time: str) -> Spec:
+def _layer_types(time: str, analysis: Analysis) -> Spec:
     own: Spec = [("self_busy_ns", "own time", "time")]
+    if analysis.layer_types["synchronized_share"].notna().any():
+        own.insert(0, ("synchronized_share", "synchronized", "share"))
     return [("type", "type", "name"), ("layers", "layers", "count"), *_time(time), *own, *_COST, *_BOUND]
 
 

@@ -49,7 +49,8 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     frame = layer_patterns(analysis.layers) if table == "layers" else getattr(analysis, table)
     time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
     view = _headed(_title(analysis, table, len(frame)), table.replace("_", " ").removesuffix("s"))
-    for column in ("calls", time, "share"):
+    waited = table == "layer_types" and bool(frame["synchronized_share"].notna().any())
+    for column in ("calls", time, "share", *(["synchronized"] if waited else [])):
         view.add_column(column, justify="right", no_wrap=True)
     drawn, counted = width >= _WIDE, width >= _USUAL
     if drawn:
@@ -59,11 +60,12 @@ def _table(analysis: Analysis, table: str, width: int) -> Table:
     for column in ("bound", "own bound"):
         view.add_column(column, no_wrap=True)
     numbers = _NUMBERS_WIDTH + (_COUNTS_WIDTH if counted else 0) + (_BAR + 3 if drawn else 0)
+    numbers += len("synchronized") + 2 if waited else 0
     limit = max(_SHORTEST_NAME, width - numbers)
     longest = _longest(frame, table)
     cut = middle_truncated if table == "layers" else shortened
     names = [cut(printable(name), limit) for name in _names(longest, table)]
-    rows = [_cells(name, row, drawn, counted) for name, row in zip(names, rows_of(longest), strict=True)]
+    rows = [_cells(name, row, drawn, counted, waited) for name, row in zip(names, rows_of(longest), strict=True)]
     if rows:  # One row with multi-line cells looks the same and is faster, because rich is slow per cell.
         view.add_row(*(Text("\n").join(column) for column in zip(*rows, strict=True)))
     return view
@@ -76,12 +78,14 @@ def _longest(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     return longest[longest["busy_ns"] > 0]
 
 
-def _cells(name: str, row: Any, drawn: bool, counted: bool) -> list[Text]:
-    """Return the cells of one row; a bar is added if `drawn`, FLOPs and bytes if `counted`."""
+def _cells(name: str, row: Any, drawn: bool, counted: bool, waited: bool) -> list[Text]:
+    """Return the cells of one row, with a bar if `drawn`, FLOPs and bytes if `counted`, and the share between
+    synchronizations if `waited`."""
     bounds = [Text(bound, style=COLOURS.get(bound, "")) for bound in (row.bound, row.own_bound)]
     bar = [Text(_bar(row.share), style=bounds[0].style)] if drawn else []
     counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()
-    numbers = (f"{row.calls:,}", duration(row.busy_ns / 1000), percent(row.share))
+    shares = (percent(row.share), *((percent(row.synchronized_share),) if waited else ()))
+    numbers = (f"{row.calls:,}", duration(row.busy_ns / 1000), *shares)
     return [*map(Text, (name, *numbers)), *bar, *map(Text, counts), *bounds]
 
 

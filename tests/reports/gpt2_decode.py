@@ -236,7 +236,7 @@ def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     grouped = layers.loc[layers["type"] != ""].groupby("type", sort=False)
     sums = grouped[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
     return table_schemas.LAYER_TYPES.frame(
-        {"type": list(sums.index), "layers": grouped.size().to_numpy()}
+        {"type": list(sums.index), "layers": grouped.size().to_numpy(), "synchronized_share": np.nan}
         | dict.fromkeys(_BOUNDS, grouped["bound"].first().to_numpy())
         | {name: sums[name].to_numpy() for name in sums.columns}
     )

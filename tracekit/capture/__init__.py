@@ -18,12 +18,20 @@ if TYPE_CHECKING:
         gpu_here,
         modelled_or_projected,
         profile_script,
+        refuse_modelled,
         run_script,
         session,
     )
     from tracekit.capture.complete_settings import complete
     from tracekit.capture.device_run import explained
-    from tracekit.capture.emitted_ranges import Emitter, NoRanges, ProfilerRanges, annotate, phase
+    from tracekit.capture.emitted_ranges import (
+        Emitter,
+        NoRanges,
+        ProfilerRanges,
+        annotate,
+        annotate_every_module,
+        phase,
+    )
     from tracekit.capture.fake import model_trace, steps
     from tracekit.capture.fake.model_trace import Modelled, write_run
     from tracekit.capture.fake.op_graph import graph_of
@@ -32,7 +40,16 @@ if TYPE_CHECKING:
     from tracekit.capture.fake.session import ModelledCapture
     from tracekit.capture.fake.steps import FakeRun
     from tracekit.capture.inputs import last_logits_only, prompt_inputs
-    from tracekit.capture.latency import WARM_UP_STEPS, Clock, HostClock, clock_of, summarize, synchronize, time_step
+    from tracekit.capture.latency import (
+        WARM_UP_STEPS,
+        Clock,
+        HostClock,
+        ModuleTimes,
+        clock_of,
+        summarize,
+        synchronize,
+        time_step,
+    )
     from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence, plain, text_of
     from tracekit.capture.models import bundled, find, load_config
     from tracekit.capture.own_model import Loss, OwnModel, weights_of

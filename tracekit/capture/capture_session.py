@@ -49,14 +49,16 @@ def session(
     device: Device = "auto",
     force: bool = False,
     numbered: bool = False,
+    about: dict[str, Any] | None = None,
     say: Say = silent,
 ) -> "Capture | ModelledCapture":
     """Return a context manager that captures a block of torch code, and writes the trace and run.json.
 
     `run` says what runs; None: a block of this program. `gpu` names the GPU to project to. Without a GPU, or with
-    device="model", the block runs on the CPU and is modelled for that GPU. `gpu_file` describes GPUs that tracekit does
-    not know. If the folder contains another run, FOLDER-2 and so on are used with `numbered`. Raises InputError if the
-    GPU is unknown, or there is no device to run on, and TracekitError for another run, unless `force`.
+    device="model", the block runs on the CPU and is modelled for that GPU. `gpu_file` describes GPUs that tracekit
+    does not know. `about` holds further fields of CaptureInfo of a measured run. If the folder contains another
+    run, FOLDER-2 and so on are used with `numbered`. Raises InputError if the GPU is unknown, or there is no device
+    to run on, and TracekitError for another run, unless `force`.
     """
     gpu_asked = modelled_or_projected(gpu, gpu_file, device)
     place = device_of(gpu_asked, device)
@@ -70,7 +72,7 @@ def session(
             (folder / name).unlink(missing_ok=True)
     if gpu_asked and place == "model":
         return ModelledCapture(folder, gpu_asked, say, run)
-    return Capture(folder, gpu_asked, run=run)
+    return Capture(folder, gpu_asked, about, run)
 
 
 def this_program() -> Run:
@@ -176,6 +178,16 @@ class Capture:
             **self._about,
             steps=self._steps,
             peak_memory_bytes=require("torch.cuda").max_memory_allocated() if on_cuda else 0,
+        )
+
+
+def refuse_modelled(device: Device) -> None:
+    """Raise InputError for --synchronize in a modelled run."""
+    if device == "model":
+        raise InputError(
+            "A modelled run has no module to synchronize.",
+            "Nothing runs on a device; modelled shares are those of kernels.",
+            "Run it on a GPU, or add --device cpu; or leave out --synchronize.",
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.capture import models, workloads
-from tracekit.capture.capture_session import refuse_on_cpu
+from tracekit.capture.capture_session import refuse_modelled, refuse_on_cpu
 from tracekit.capture.model_kinds import usable_attention
 from tracekit.capture.precision import has_experts, published_dtype
 from tracekit.run import Device, Settings, require
@@ -27,6 +27,7 @@ def complete(requested: Settings) -> Settings:
     settings = replace(requested, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
     settings = replace(settings, attention=usable_attention(config, requested.attention))
     _check_ranks(settings)
+    _check_synchronized(settings)
     if device == "model":
         _check_modelled(settings, gpu)
         _check_experts(settings, config)
@@ -77,6 +78,16 @@ def _check_experts(settings: Settings, config: Any) -> None:
             "It is a mixture of experts, and torch has grouped GEMMs only for bf16.",
             "Leave out --dtype.",
         )
+
+
+def _check_synchronized(settings: Settings) -> None:
+    """Raise InputError if modules cannot be timed between synchronizations."""
+    if not settings.synchronize:
+        return
+    refuse_modelled(settings.device)
+    if settings.workload == "train" or settings.split:
+        why = "Hooks time the modules of a forward pass, on one device."
+        raise InputError(f"Modules of {'several ranks' if settings.split else 'a training step'} are not timed.", why)
 
 
 def _check_ranks(settings: Settings) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,16 @@ from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.capture import emitted_ranges, models
 from tracekit.capture.emitted_ranges import NoRanges, ProfilerRanges
-from tracekit.capture.latency import WARM_UP_STEPS, StepTimes, clock_of, export, new_profiler, synchronize, time_step
+from tracekit.capture.latency import (
+    WARM_UP_STEPS,
+    ModuleTimes,
+    StepTimes,
+    clock_of,
+    export,
+    new_profiler,
+    synchronize,
+    time_step,
+)
 from tracekit.capture.named_waits import named_waits
 from tracekit.capture.precision import Backend, backend_of, numerics, refusal_told
 from tracekit.capture.workloads import Step, prepare
@@ -33,6 +42,8 @@ class Measurement:
     times: StepTimes
     peak_memory_bytes: int
     device: environment.DeviceState
+    synchronized: dict[str, float] = field(default_factory=dict)
+    """Shares of classes of modules between synchronizations; {} unless the settings ask for them."""
 
 
 def write(settings: Settings, path: Path, say: Say) -> None:
@@ -53,23 +64,36 @@ def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, sa
     """Time and profile a step of an existing model, and write the trace. The caller's numerics apply."""
     with explained(settings, backend_of(settings.attention)):
         say("warming up and timing without the profiler")
-        measured = _measure(step, settings)
+        measured = _measure(model, step, settings)
         say(f"profiling {settings.steps} steps")
         profiler = profiled(model, step, settings)
     say(f"writing {path}")
     export(profiler, path, capture_info(settings, model, measured))
 
 
-def _measure(step: Step, settings: Settings) -> Measurement:
+def _measure(model: "nn.Module", step: Step, settings: Settings) -> Measurement:
     for _ in counted(range(WARM_UP_STEPS), "warming up, steps"):
         step(NoRanges())
     synchronize()
     if settings.device == "cpu":
-        return Measurement(time_step(step, clock_of("cpu")), 0, environment.cpu_state())
+        times = time_step(step, clock_of("cpu"))
+        return Measurement(times, 0, environment.cpu_state(), _synchronized(model, step, settings))
     cuda = require("torch.cuda")
     cuda.reset_peak_memory_stats()
     times = time_step(step, clock_of("cuda"))
-    return Measurement(times, cuda.max_memory_allocated(), environment.cuda_state())
+    peak, state = cuda.max_memory_allocated(), environment.cuda_state()
+    return Measurement(times, peak, state, _synchronized(model, step, settings))
+
+
+def _synchronized(model: "nn.Module", step: Step, settings: Settings) -> dict[str, float]:
+    """Time each module between synchronizations, before the profiler has slowed the launches of this process."""
+    if not settings.synchronize:
+        return {}
+    times = ModuleTimes()
+    with emitted_ranges.annotate(model, times):
+        for _ in range(1 + settings.steps):
+            step(NoRanges())
+    return times.shares()
 
 
 def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
@@ -109,6 +133,7 @@ def capture_info(settings: Settings, model: "nn.Module", measured: Measurement) 
         latency=measured.times.step,
         phases=measured.times.phases,
         peak_memory_bytes=measured.peak_memory_bytes,
+        synchronized=measured.synchronized,
     )
 
 

@@ -2,8 +2,9 @@
 
 import statistics
 import tempfile
+import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,57 @@ class Stopwatch:
 
     def pop(self) -> None:
         self.spans.append((*self._open.pop(), self.clock.mark()))
+
+
+class ModuleTimes:
+    """An emitter that waits for the device where a module begins and ends, and times it on the host's clock.
+
+    A module within another one of its class is counted with it. The first call of each outermost module is left out if
+    there are others, because it warms up.
+    """
+
+    def __init__(self) -> None:
+        self._threads = threading.local()
+        self._calls: dict[str, list[Counter[str]]] = defaultdict(list)
+
+    def push(self, name: str) -> None:
+        synchronize()
+        open_, _ = self._of_thread()
+        open_.append((name, time.perf_counter_ns()))
+
+    def pop(self) -> None:
+        synchronize()
+        now = time.perf_counter_ns()
+        open_, times = self._of_thread()
+        name, began = open_.pop()
+        kind = _class_of(name)
+        if all(_class_of(outer) != kind for outer, _ in open_):
+            times[kind] += now - began
+        if not open_:
+            times[""] += now - began
+            self._calls[name].append(Counter(times))
+            times.clear()
+
+    def _of_thread(self) -> tuple[list[tuple[str, int]], Counter[str]]:
+        """Return the open modules of this thread, and the times of its outermost one."""
+        if not hasattr(self._threads, "own"):
+            self._threads.own = [], Counter[str]()
+        own: tuple[list[tuple[str, int]], Counter[str]] = self._threads.own
+        return own
+
+    def shares(self) -> dict[str, float]:
+        """Return the time of each class of modules as a share of that of all outermost ones."""
+        total = Counter[str]()
+        for calls in self._calls.values():
+            for each in calls[len(calls) > 1 :]:
+                total.update(each)
+        whole = total.pop("", 0)
+        return {kind: spent / max(1, whole) for kind, spent in total.items()}
+
+
+def _class_of(name: str) -> str:
+    found = ranges.parse(name)
+    return found[2] if found else ""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def _most_unpacked_gib() -> float:
 
 
 EVAL = "What quality is judged by: a text, a file of token ids (.npy, .json), or a function (module:name)."
+SYNCHRONIZE = "Also time each module between synchronizations of the device, as tutorials do."
 GPU_FILE = "A TOML file that describes GPUs which tracekit does not know; each section is named after its GPU."
 
 

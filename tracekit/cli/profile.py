@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from tracekit.cli._output import FORCE, folder_option, say, show_outputs
-from tracekit.cli._reading import GPU_FILE
-from tracekit.run import ATTENTIONS, DEVICES, DTYPES, LINKS, WEIGHTS, WORKLOAD_NAMES
+from tracekit.cli._reading import GPU_FILE, SYNCHRONIZE
+from tracekit.run import ATTENTIONS, DEVICES, DTYPES, LINKS, WEIGHTS, WORKLOAD_NAMES, Synchronize
 
 _POSITIVE = click.IntRange(1, 10**9)
 _RANKS = click.IntRange(0, 1 << 20)
@@ -42,6 +42,7 @@ _STEPS = click.IntRange(1, 10_000)
 )
 @click.option("--weights", type=click.Choice(WEIGHTS), default="random", show_default=True)
 @click.option("--steps", type=_STEPS, default=3, show_default=True, help="Steps recorded in the trace.")
+@click.option("--synchronize", type=click.Choice(["modules"]), default=None, help=SYNCHRONIZE)
 @click.option("--data-parallel", type=_RANKS, default=0, metavar="N", help="N GPUs train with DistributedDataParallel.")
 @click.option("--tensor-parallel", type=_RANKS, default=0, metavar="N", help="N GPUs share each layer.")
 @click.option("--fsdp", is_flag=True, help="The GPUs of --world-size share the weights (fully_shard).")
@@ -51,7 +52,9 @@ _STEPS = click.IntRange(1, 10_000)
 )
 @folder_option("Output folder.  [default: runs/MODEL-GPU-WORKLOAD]")
 @FORCE
-def command(seq_len: int | None, output: Path | None, force: bool, **options: Any) -> None:
+def command(
+    seq_len: int | None, synchronize: Synchronize | None, output: Path | None, force: bool, **options: Any
+) -> None:
     """Profile a model: where its time goes, what bounds it, what to do next.
 
     On a GPU, the model runs under torch.profiler, and is also timed without it. Without a GPU, or with --device model,
@@ -73,6 +76,9 @@ def command(seq_len: int | None, output: Path | None, force: bool, **options: An
       graph.json.gz  the ops and the tensors between them, for `fuse`
       run.json       the settings, to repeat the run
 
+    With --synchronize modules, the shares of such a timing stand beside those of the work, with the reason why they
+    differ. The modules of a forward pass are timed, so not with train.
+
     With --data-parallel, --tensor-parallel or --fsdp, each rank is a process on this host and writes
     rank-N/trace.json.gz, for `tracekit ranks`. With --device model, only the first rank is modelled, because all ranks
     do the same.
@@ -84,7 +90,9 @@ def command(seq_len: int | None, output: Path | None, force: bool, **options: An
     from tracekit.profiling import profiled_run
     from tracekit.run import Settings
 
-    settings = complete(Settings(seq_len=seq_len or 0, output=str(output or ""), **options))
+    settings = complete(
+        Settings(seq_len=seq_len or 0, synchronize=synchronize or "", output=str(output or ""), **options)
+    )
     folder = profiled_run.rank_folder(settings)
     show_outputs(profiled_run.run(settings, say, force=force), folder)
     if folder != settings.folder:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tracekit.analyzers.core import TracekitError, reading
-from tracekit.cli._output import FORCE, folder_option, say, show_outputs
-from tracekit.cli._reading import GPU_FILE
+from tracekit.analyzers.core import InputError, TracekitError, reading
+from tracekit.cli._output import FORCE, folder_option, say, show_outputs, verbose
+from tracekit.cli._reading import GPU_FILE, SYNCHRONIZE
 from tracekit.run import DEVICES, Device
 
 if TYPE_CHECKING:
+    from tracekit.analyzers.cost import GPU
     from tracekit.capture import Capture, ModelledCapture
     from tracekit.run import Place
 
@@ -32,12 +33,20 @@ _INTERRUPTED = 130
     show_default=True,
     help="model: the script runs on the CPU, and its ops are modelled for --gpu.",
 )
+@click.option("--synchronize", type=click.Choice(["modules"]), default=None, help=SYNCHRONIZE)
 @folder_option("Output folder.  [default: runs/SCRIPT or runs/SCRIPT-GPU, with a number if another run is there]")
 @FORCE
 @click.argument("script", type=Path)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
-    gpu: str, gpu_file: str, device: Device, output: Path | None, force: bool, script: Path, args: tuple[str, ...]
+    gpu: str,
+    gpu_file: str,
+    device: Device,
+    synchronize: str | None,
+    output: Path | None,
+    force: bool,
+    script: Path,
+    args: tuple[str, ...],
 ) -> None:
     """Profile a Python script without changing it.
 
@@ -47,6 +56,9 @@ def command(
 
     With --gpu, the run is measured here and projected to that GPU. Without a GPU, or with --device model, the script
     runs on the CPU, which "cuda" in the script then refers to, and its ops are modelled for the GPU.
+
+    With --synchronize modules, the script is first run once more, in another process, with each module timed between
+    synchronizations of the device; what it writes is written twice. The shares stand beside those of the work.
 
     Under torchrun, each rank writes its trace into a separate folder, for `tracekit ranks`.
 
@@ -68,13 +80,32 @@ def command(
     job = output or Path("runs") / (f"{script.stem}-{target.id}" if target else script.stem)
     folder = job / f"rank-{here.rank}" if here else job
     options: dict[str, Any] = {"gpu": gpu, "gpu_file": gpu_file, "device": device, "force": force, "say": say}
-    capture = session(folder, run, numbered=not (output or here), **options)
+    about = {"synchronized": _module_shares(script, args, device, target, here)} if synchronize else {}
+    capture = session(folder, run, numbered=not (output or here), about=about, **options)
     _record(capture, script, args)
     if here:
         _say_rank(here, job, folder)
         return
     say("analyzing")
     show_outputs(write_outputs(capture.path.parent), capture.path.parent)
+
+
+def _module_shares(
+    script: Path, args: tuple[str, ...], device: Device, target: "GPU | None", here: "Place | None"
+) -> dict[str, float]:
+    """Return the shares of the script's classes of modules, timed between synchronizations in another process."""
+    from tracekit.capture import device_of, refuse_modelled
+    from tracekit.measure import Worker, checked, script_run
+
+    there = device_of(target, device)
+    refuse_modelled(there)
+    if here:
+        raise InputError("A rank is not timed by modules.", "Its script is run twice, the other ranks' are not.")
+    say(f"timing the modules of {script} between synchronizations")
+    with Worker(verbose=verbose()) as worker:
+        command_line = script_run.Command(script, args, there == "cuda")
+        shares: dict[str, float] = checked(worker.call(script_run.module_shares, command_line))
+    return shares
 
 
 def _say_misplaced(script: Path, args: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.measure import jobs, sweeping
+    from tracekit.measure import jobs, script_run, sweeping
     from tracekit.measure.bench_rows import Row, from_csv
     from tracekit.measure.benching import PANELS, BenchGrid, bench
     from tracekit.measure.configurations import configuration, grid_names

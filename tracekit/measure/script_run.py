@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.apply import ScriptChanges
-from tracekit.capture import WARM_UP_STEPS, clock_of, run_script
+from tracekit.capture import WARM_UP_STEPS, ModuleTimes, annotate_every_module, clock_of, run_script
 from tracekit.measure import device_state
 from tracekit.measure.trial import Start, versions
 from tracekit.run import environment, first_line, require
@@ -89,6 +89,17 @@ def timed(command: Command, main: Main, changes: ScriptChanges) -> StepTimes:
         _run(command)
     made.check()
     return StepTimes(steps.samples_us(), device_state.peak_so_far())
+
+
+def module_shares(command: Command) -> dict[str, float]:
+    """Run the script with each module timed between synchronizations of the device, and return the shares of classes.
+
+    Raises TracekitError if it fails.
+    """
+    times = ModuleTimes()
+    with annotate_every_module(times):
+        _run(command)
+    return times.shares()
 
 
 def _change(model: "nn.Module", changes: ScriptChanges, steps: "_Steps") -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Dtype,
         Settings,
         Split,
+        Synchronize,
         Weights,
         WorkloadName,
     )

@@ -55,6 +55,8 @@ Attention = Literal["eager", "sdpa", "flash"]
 Device = Literal["auto", "cuda", "cpu", "model"]
 Weights = Literal["random", "pretrained"]
 
+Synchronize = Literal["", "modules"]
+
 WORKLOAD_NAMES: tuple[WorkloadName, ...] = get_args(WorkloadName)
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 ATTENTIONS: tuple[Attention, ...] = get_args(Attention)
@@ -86,6 +88,8 @@ class Settings:
     weights: Weights = "random"
     steps: int = 3
     """Number of steps in the trace."""
+    synchronize: Synchronize = ""
+    """modules: each module is also timed between synchronizations of the device."""
     data_parallel: int = 0
     """Ranks that train with DistributedDataParallel; 0: one."""
     tensor_parallel: int = 0
