@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,6 +63,20 @@ def test_a_class_has_its_time_once_and_the_first_call_is_left_out(monkeypatch):
     assert len(waited) == 3 * 3 * 2  # calls, modules, ends
     shares = times.shares()
     assert shares["Waits"] == 1 and 0.4 < shares["Leaf"] < 0.6
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_a_graph_that_is_captured_is_not_waited_for(monkeypatch, capturing):
+    waited = []
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        is_current_stream_capturing=lambda: capturing,
+        synchronize=lambda: waited.append(1),
+    )
+    monkeypatch.setattr(latency, "require", lambda _: cuda)
+    latency.synchronize()
+    assert len(waited) == (not capturing)
 
 
 def layers_of(folder):
@@ -125,6 +140,7 @@ def test_on_a_device_the_sentence_names_launches():
     [
         ("profile --model gpt2 --gpu t4", "A modelled run has no module to synchronize."),
         ("profile --model gpt2 --device cpu --workload train", "Modules of a training step are not timed."),
+        ("profile --model gpt2 --device cpu --tensor-parallel 2", "Modules of several ranks are not timed."),
         ("run --gpu t4 own.py", "A modelled run has no module to synchronize."),
     ],
 )

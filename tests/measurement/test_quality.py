@@ -10,10 +10,12 @@ from click.testing import CliRunner
 from tiny_models import write_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, Interval
+from tracekit.apply import Subject
 from tracekit.cli import main
-from tracekit.measure import evaluation_of, from_csv
-from tracekit.measure.quality import _change, _perplexity
+from tracekit.measure import evaluation_of, from_csv, quality
+from tracekit.measure.quality import Evaluation, _change, _perplexity, check, judged
+from tracekit.run import Settings
 
 PATTERN = [7, 3, 9, 1, 5, 2, 8, 4] * 40
 
@@ -129,6 +131,32 @@ def test_what_cannot_judge_is_refused_before_anything_is_measured(run, tmp_path,
         (tmp_path / name).write_text(content)
     done = CliRunner().invoke(main, ["verify", str(run), "--apply", "half-precision", "--eval", given])
     assert done.exit_code == 1 and said in done.stderr and "measuring" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "workload", "said"), [("bert", "prefill", "predict"), ("llama", "train", "training")]
+)
+def test_what_predicts_no_tokens_or_trains_has_no_perplexity(trained, model, workload, said):
+    built = AutoModelForCausalLM.from_pretrained(trained).eval() if model == "llama" else torch.nn.Linear(1, 1)
+    if model == "bert":
+        built.config = AutoConfig.from_pretrained(write_model(trained.parent / model, model))
+    subject = Subject(model=built, settings=Settings(model=model, workload=workload, weights="pretrained"))
+    with pytest.raises(InputError, match=said):
+        check(subject, Evaluation("some", text="Some."))
+
+
+def test_too_little_memory_for_the_logits_costs_no_measurement(trained, monkeypatch):
+    def too_large(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    model = AutoModelForCausalLM.from_pretrained(trained).eval()
+    options = {"device": "cpu", "dtype": "fp32", "weights": "pretrained"}
+    subject = Subject(model=model, settings=Settings(model=str(trained), **options))
+    ids = Evaluation("ids", ids=tuple(PATTERN))
+    found, why = judged(subject, subject, ids)
+    assert not why and (found.agreement, found.kl, found.change) == (1, 0, Interval(0, 0, 0))
+    monkeypatch.setattr(quality, "_logits", too_large)
+    assert judged(subject, subject, ids) == (None, "The quality was not measured. CUDA out of memory.")
 
 
 def test_a_pickled_array_is_not_loaded(tmp_path):

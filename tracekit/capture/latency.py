@@ -193,9 +193,9 @@ def new_profiler() -> Any:
 
 
 def synchronize() -> None:
-    """Wait for the device's work, so that it is recorded as part of its step."""
+    """Wait for the device's work, so that it is recorded as part of its step; a CUDA graph under capture has none."""
     cuda = require("torch.cuda")
-    if cuda.is_available() and cuda.is_initialized():
+    if cuda.is_available() and cuda.is_initialized() and not cuda.is_current_stream_capturing():
         cuda.synchronize()
 
 

@@ -105,6 +105,8 @@ def _module_shares(
     with Worker(verbose=verbose()) as worker:
         command_line = script_run.Command(script, args, there == "cuda")
         shares: dict[str, float] = checked(worker.call(script_run.module_shares, command_line))
+    if not shares:
+        say(f"{script} calls no torch module, so none was timed")
     return shares
 
 

@@ -94,8 +94,9 @@ def judged(before: Subject, after: Subject, evaluation: Evaluation | None) -> tu
         check(before, evaluation)
         judge = _scores if evaluation.function else _perplexities
         return judge(before, after, evaluation), ""
-    except InputError as error:
-        return None, f"The quality was not measured. {error}" if evaluation.asked else ""
+    except (InputError, RuntimeError) as error:  # also if memory is too small for the logits: the speed is kept
+        why = str(error) if isinstance(error, InputError) else first_line(error)
+        return None, f"The quality was not measured. {why}" if evaluation.asked else ""
 
 
 def check(subject: Subject, evaluation: Evaluation) -> None:
@@ -160,16 +161,16 @@ def _perplexities(before: Subject, after: Subject, evaluation: Evaluation) -> Qu
 def _logits(subject: Subject, window: Any) -> Any:
     model: Any = subject.model
     with require("torch").inference_mode(), subject.numerics():
-        return model(input_ids=window[None], use_cache=False).logits[0, :-1].double()
+        return model(input_ids=window[None], use_cache=False).logits[0, :-1].float()
 
 
 def _beside(before: Any, after: Any, expected: Any) -> tuple[Any, ...]:
     """Return per position both losses, the Kullback-Leibler divergence, and whether the likeliest token is the same."""
     functional = require("torch").nn.functional
     one, other = before.log_softmax(-1), after.log_softmax(-1)
-    losses = (functional.nll_loss(each, expected, reduction="none") for each in (one, other))
+    losses = (functional.nll_loss(each, expected, reduction="none").double() for each in (one, other))
     apart = functional.kl_div(other, one, reduction="none", log_target=True).sum(-1)
-    return (*losses, apart, (before.argmax(-1) == after.argmax(-1)).double())
+    return (*losses, apart.double(), (before.argmax(-1) == after.argmax(-1)).double())
 
 
 def _perplexity(loss: float) -> float:
