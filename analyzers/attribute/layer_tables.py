@@ -86,7 +86,7 @@ def synchronized_problem(types: pd.DataFrame, *, on_device: bool) -> pd.DataFram
     known = types[types["synchronized_share"].notna()]
     apart = (known["synchronized_share"] - known["share"]).abs()
     said = [
-        f"{row.type} takes {row.synchronized_share:.1%} instead of {row.share:.1%}"
+        f"{row.type} takes {100 * row.synchronized_share:.1f} % instead of {100 * row.share:.1f} %"
         for row in known.loc[apart.nlargest(_NAMED).index].itertuples()
     ]
     detail = f"{', '.join(said)}, {_WAITING if on_device else _CALLING}"

@@ -131,7 +131,7 @@ def test_on_a_device_the_sentence_names_launches():
     analysis = tracekit.analyze(Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz")
     types = analysis.layer_types.assign(synchronized_share=analysis.layer_types["share"] / 2)
     (problem,) = synchronized_problem(types, on_device=True).itertuples()
-    assert "GPT2LMHeadModel takes 50.0% instead of 100.0%" in problem.message
+    assert "GPT2LMHeadModel takes 50.0 % instead of 100.0 %" in problem.message
     assert "exposes the latency of launches" in problem.message
 
 

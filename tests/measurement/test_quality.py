@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,9 +161,14 @@ def test_too_little_memory_for_the_logits_costs_no_measurement(trained, monkeypa
 
 
 def test_a_pickled_array_is_not_loaded(tmp_path):
-    np.save(tmp_path / "ids.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    class Executes:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "executed",)
+
+    np.save(tmp_path / "ids.npy", np.array([Executes()], dtype=object), allow_pickle=True)
     with pytest.raises(InputError, match="cannot be read as token ids"):
         evaluation_of(str(tmp_path / "ids.npy"))
+    assert not (tmp_path / "executed").exists()
 
 
 def test_the_interval_of_a_change_holds_the_true_one():
