@@ -85,9 +85,10 @@ def synchronized_problem(types: pd.DataFrame, *, on_device: bool) -> pd.DataFram
     """Return a problem that says how shares between synchronizations differ from those of the work; empty without."""
     known = types[types["synchronized_share"].notna()]
     apart = (known["synchronized_share"] - known["share"]).abs()
+    most = known.loc[apart.nlargest(_NAMED).index]
     said = [
-        f"{row.type} takes {100 * row.synchronized_share:.1f} % instead of {100 * row.share:.1f} %"
-        for row in known.loc[apart.nlargest(_NAMED).index].itertuples()
+        f"{name} takes {100 * waited:.1f} % instead of {100 * true:.1f} %"
+        for name, waited, true in zip(most["type"], most["synchronized_share"], most["share"], strict=True)
     ]
     detail = f"{', '.join(said)}, {_WAITING if on_device else _CALLING}"
     return problems.table([problems.problem("synchronized-modules", int(bool(said)), detail)])
