@@ -4,7 +4,7 @@ The low and high ends of the latency are those of a fast and of a slow host for 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from tracekit.analyzers.core import Link, counted
 from tracekit.analyzers.cost import GPU, hardware
-from tracekit.analyzers.predict import HostCosts, assumed, workspace_bytes
+from tracekit.analyzers.predict import KERNEL_ERROR, HostCosts, assumed, workspace_bytes
 from tracekit.analyzers.trace import CaptureInfo, Latency, RecordedOn, ranges
 from tracekit.capture import stamp
 from tracekit.capture.fake import events
 from tracekit.capture.fake import steps as fake_run
 from tracekit.capture.fake.recording import Recording
 from tracekit.capture.fake.steps import FakeRun
-from tracekit.capture.fake.timeline import Timeline, kernel_of, lay_out
+from tracekit.capture.fake.timeline import ModelledKernel, Timeline, kernel_of, lay_out
 from tracekit.capture.latency import PHASE_NAMES
 from tracekit.reports.words import with_article
 from tracekit.run import Say, Settings, environment, silent
@@ -74,12 +74,19 @@ def write_run(modelled: Modelled, path: Path, say: Say = silent) -> CaptureInfo:
         say(f"it needs {needed / 1e9:.1f} GB: more than the {gpu.memory_gb:g} GB of {with_article(gpu.name)}")
     tf32, link = modelled.about.get("dtype") == "tf32", cast(Link, modelled.about.get("link", "nvlink"))
     kernels = [kernel_of(call, gpu, tf32=tf32, link=link) for call in counted(recording.calls, "modelling ops")]
-    factors = (host.span.expected, host.span.low, host.span.high)
-    timelines = [lay_out(recording, kernels, gpu, host.scaled(each), max(modelled.steps, 1)) for each in factors]
+    ends = ((host.span.expected, 1.0), (host.span.low, KERNEL_ERROR.low), (host.span.high, KERNEL_ERROR.high))
+    timelines = [
+        lay_out(recording, [_scaled(each, error) for each in kernels], gpu, host.scaled(factor), max(modelled.steps, 1))
+        for factor, error in ends
+    ]
     info = _info(modelled, needed, (timelines[0], timelines[1], timelines[2]))
     marked = modelled.steps > 0
     stamp.write(path, info, gpu, events.events(recording, kernels, timelines[0], gpu, marked=marked))
     return info
+
+
+def _scaled(kernel: ModelledKernel | None, error: float) -> ModelledKernel | None:
+    return replace(kernel, duration_ns=round(kernel.duration_ns * error)) if kernel else None
 
 
 def _info(modelled: Modelled, peak_memory_bytes: int, timelines: tuple[Timeline, Timeline, Timeline]) -> CaptureInfo:
