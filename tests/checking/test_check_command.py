@@ -172,7 +172,7 @@ def test_files_for_other_programs(tracekit, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--against", "nowhere"), r"no baseline 'nowhere'.*Baselines there:.* compiled, main.*check RUN --save nowhere"),
+        (("--against", "nowhere"), r"no baseline 'nowhere'.*Baselines there:.* compiled, main.*--save nowhere"),
         (("--against", "../../etc/passwd"), r"cannot be the name of a baseline"),
         ((), r"nothing to check.*--against"),
     ],
