@@ -15,7 +15,7 @@ _ROUNDS = 3
 
 _DECLARING = (
     "trace.trace",
-    "trace.ncu.counters",
+    "trace.ncu.reader",
     "results.table_schemas",
     "results.tables",
     "predict.sweep_crossovers",

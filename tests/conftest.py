@@ -61,9 +61,9 @@ def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Measure in this process, which has imported PyTorch already, instead of a separate one."""
     from same_process import SameProcess
 
-    from tracekit.measure import benching, jobs, sweep_measured, verifying
+    from tracekit.measure import benching, jobs, sweeping, verifying
 
-    for module in (benching, verifying, sweep_measured):
+    for module in (benching, verifying, sweeping):
         monkeypatch.setattr(module, "Worker", SameProcess)
     yield
     jobs._CACHE.runs.clear()

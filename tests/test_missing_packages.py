@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from tiny_trace import write_tiny_trace
 
-from tracekit.analyzers.core.packages import REQUIREMENTS
+from tracekit.analyzers.core.errors import REQUIREMENTS
 from tracekit.cli import main
 from tracekit.run import require
 

@@ -12,7 +12,7 @@ from tiny_models import write_model
 from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.analyzers.predict import SWEEP, crossovers
 from tracekit.cli import main
-from tracekit.measure import grid, sweep, sweep_measured
+from tracekit.measure import grid, sweep, sweeping
 from tracekit.reports.measure import sentences, sweep_html, sweep_text
 from tracekit.run import Settings
 
@@ -125,9 +125,7 @@ def test_a_sweep_leaves_a_page_and_a_table(tiny):
 
 @pytest.mark.usefixtures("same_process")
 def test_points_are_measured_on_this_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        sweep_measured, "BUDGET_S", 1.0
-    )  # short blocks, rather than a limit that a busy machine reaches
+    monkeypatch.setattr(sweeping, "BUDGET_S", 1.0)  # short blocks, rather than a limit that a busy machine reaches
     model = str(write_model(tmp_path / "tiny", "gpt2"))
     apply = ("half-precision", "cuda-graphs")
     points = sweep(model, batch_size=2, seq_len=8, apply=apply, measure=True, device="cpu", max_seconds=300)

@@ -1,13 +1,16 @@
-"""Tables of the causes of idle time: by cause, and for each step by what the host did."""
+"""Tables of the causes of idle time: by cause, and for each step by what the host did, with names for it."""
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.cause_codes import UNKNOWN, codes_of, sums_by
+from tracekit.analyzers.attribute.cause_codes import UNKNOWN, WORDS, Codes, codes_of, is_any, sums_by
 from tracekit.analyzers.attribute.gaps import Idle
-from tracekit.analyzers.attribute.host_names import NAME_COLUMNS, host_names
-from tracekit.analyzers.attribute.nesting import Rows, take
+from tracekit.analyzers.attribute.host_kinds import FRAMEWORK_RANGE, LOADING, Function, function_of, is_library_op
+from tracekit.analyzers.attribute.kernel_names import matching
+from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
 from tracekit.analyzers.results import CAUSE_MEANINGS, HOST_CAUSES, IDLE_CAUSES
 
 Floats = npt.NDArray[np.float64]
@@ -92,3 +95,142 @@ def blocked_launches(host: pd.DataFrame, work: pd.DataFrame) -> Rows:
     pending = np.searchsorted(np.sort(began), began) - np.searchsorted(ended, began, "right")
     long = take(host["duration_ns"].to_numpy(), launch, 0) >= LONG_NS
     return np.sort(launch[(launch >= 0) & (pending >= FULL) & long])
+
+
+Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Names = tuple[str, str, str]
+NAME_COLUMNS = ("name", "location", "caller")
+
+_CODE = ("data-loading", "preprocessing", "python")
+"""Causes named by the function that ran; other causes are named by their op, or by the driver call."""
+_OPS = ("sync", "transfer", "allocation")
+_CALLS = (
+    "recording",
+    "setup",
+    "planning",
+    "profiling",
+    "communication",
+    "compilation",
+    "garbage-collection",
+    "unexplained",
+)
+_BLOCK_ROWS = 1 << 18
+_NEAR = 8
+"""Maximum number of functions among which a caller is searched."""
+_MOST_OPS = 64
+"""Maximum number of ops among which an outermost op is searched."""
+
+
+def host_names(host: pd.DataFrame, rows: Integers, causes: Codes) -> tuple[Integers, npt.NDArray[np.object_]]:
+    """Return a number for each of `rows` (-1 for none) with its cause, and the names (NAME_COLUMNS) that each number
+    stands for."""
+    wanted = np.flatnonzero((rows >= 0) & is_any(causes, [*_CODE, *_OPS, *_CALLS]))
+    number, texts = np.zeros(len(rows), dtype=np.int64), [("", "", "")]
+    if len(wanted):
+        distinct, which = np.unique(rows[wanted] * len(WORDS) + causes[wanted], return_inverse=True)
+        of_distinct, texts = _names(host, *np.divmod(distinct, len(WORDS)))
+        number[wanted] = of_distinct[which]
+    return number, np.array(texts, dtype=object)
+
+
+def _names(host: pd.DataFrame, rows: Integers, causes: Integers) -> tuple[Integers, list[Names]]:
+    """Return the number of each row's names, and the names by number. Number 0 is for rows without a name."""
+    around = _Around(host, np.unique(rows))
+    distinct, which = np.unique(np.column_stack([*around.about(rows), causes]), axis=0, return_inverse=True)
+    numbers: dict[Names, int] = {("", "", ""): 0}
+    every = (_name_of(WORDS[key[-1]], *around.distinct[key[:-1]]) for key in distinct)
+    return np.array([numbers.setdefault(names, len(numbers)) for names in every])[which.ravel()], list(numbers)
+
+
+class _Around:
+    """Some rows of the host table, and the rows around them on their threads."""
+
+    def __init__(self, host: pd.DataFrame, rows: Integers) -> None:
+        self._rows = _enclosing(host, rows)
+        part = host[["start_ns", "duration_ns", "thread", "category", "name"]].iloc[self._rows].reset_index(drop=True)
+        part["name"] = part["name"].cat.remove_unused_categories()
+        self._part, self._parent = part, Nest(part, np.ones(len(part), dtype=bool)).parents()
+        self._code = part["name"].cat.codes.to_numpy()
+        self.distinct = np.array([*map(str, part["name"].cat.categories), ""], dtype=object)
+        """Distinct names; the last one, "", is for no row."""
+
+    def about(self, rows: Integers) -> list[Integers]:
+        """Return the numbers of the names of each row and of the rows around it; -1 for none.
+
+        The rows around it are the running code, its caller, the outermost op, the data loader and the range.
+        """
+        at = np.searchsorted(self._rows, rows).astype(np.int32)
+        names, category = self._part["name"], self._part["category"]
+        frames, ranges = ((category == each).to_numpy() for each in ("python", "range"))
+        written = self._numbered(lambda function: bool(function.location) and not function.framework)
+        foreign = frames & (written[:-1] != written[-1])
+        code = nearest(self._parent, foreign)[at]
+        around = [
+            at,
+            code,
+            self._caller(code, foreign),
+            self._outermost(at, is_library_op(self._part)),
+            nearest(self._parent, (ranges | frames) & matching(names, LOADING))[at],
+            nearest(self._parent, ranges & ~matching(names, FRAMEWORK_RANGE))[at],
+        ]
+        return [take(self._code, row) for row in around]
+
+    def _numbered(self, label: Callable[[Function], object]) -> Integers:
+        """Return a number for the label of each row's function, and last the number for no row."""
+        numbers, _ = pd.factorize(np.array([label(function_of(name)) for name in self.distinct], dtype=object))
+        return numbers[np.append(self._code, -1)]
+
+    def _outermost(self, at: Rows, mask: Bools) -> Rows:
+        """Return the outermost row of the unbroken chain of rows in the mask around each row."""
+        outermost = nearest(self._parent, mask)[at]
+        for _ in range(_MOST_OPS):
+            above = take(self._parent, outermost)
+            further = (above >= 0) & take(mask, above, absent=False)
+            if not further.any():
+                break
+            outermost = np.where(further, above, outermost)
+        return outermost
+
+    def _caller(self, code: Rows, foreign: Bools) -> Rows:
+        """Return the nearest enclosing foreign row of another package, or if none is near, of another file."""
+        packages = self._numbered(lambda function: function.package)
+        files = self._numbered(lambda function: function.location.rpartition(":")[0])
+        up = nearest(self._parent, foreign)
+        package = self._climbed(code, up, packages)
+        return np.where(package >= 0, package, self._climbed(code, up, files))
+
+    def _climbed(self, code: Rows, up: Rows, labels: Integers) -> Rows:
+        caller = code
+        for _ in range(_NEAR):
+            same = (caller >= 0) & (labels[caller] == labels[code])
+            caller = np.where(same, take(up, take(self._parent, caller)), caller)
+        return np.where(labels[caller] == labels[code], -1, caller)
+
+
+def _enclosing(host: pd.DataFrame, rows: Integers) -> Integers:
+    """Return these rows, and the rows of their threads that are open when one of them begins."""
+    start, duration, thread = (host[name].to_numpy() for name in ("start_ns", "duration_ns", "thread"))
+    starts, mine = np.sort(start[rows]), np.zeros(int(thread.max(initial=0)) + 1, dtype=bool)
+    mine[thread[rows]] = True
+    met = [rows]
+    for low in range(0, len(host), _BLOCK_ROWS):
+        block = slice(low, low + _BLOCK_ROWS)
+        begun = np.searchsorted(starts, start[block], "left")
+        open_then = np.searchsorted(starts, start[block] + duration[block], "right") > begun
+        met.append(np.flatnonzero(open_then & mine[thread[block]]) + low)
+    return np.unique(np.concatenate(met))
+
+
+def _name_of(cause: str, own: str, code: str, caller: str, op: str, loader: str, around: str) -> Names:
+    function = function_of(code) if code else Function("", "", "", False)
+    if cause in _CODE:
+        called = caller or ("" if cause != "data-loading" else loader)
+        name = function.name or function_of(op or loader or around or own).name
+        return name, function.location, _with_location(called) if name != called else ""
+    return (op or own) if cause in _OPS else function_of(own).name, function.location, function.name
+
+
+def _with_location(frame: str) -> str:
+    function = function_of(frame)
+    return f"{function.name} ({function.location})" if function.location else function.name

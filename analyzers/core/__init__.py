@@ -8,7 +8,14 @@ from tracekit.analyzers.core.faces import lazily
 
 if TYPE_CHECKING:
     from tracekit.analyzers.core import limits
-    from tracekit.analyzers.core.errors import InputError, MissingPackageError, TracekitError, UnknownNameError, reading
+    from tracekit.analyzers.core.errors import (
+        InputError,
+        MissingPackageError,
+        TracekitError,
+        UnknownNameError,
+        installing,
+        reading,
+    )
     from tracekit.analyzers.core.faces import lazily
     from tracekit.analyzers.core.hosts import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.limits import (
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
         PositiveAmount,
         decoded,
     )
-    from tracekit.analyzers.core.packages import installing
     from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
     from tracekit.analyzers.core.progress import counted, progressed, watching
     from tracekit.analyzers.core.schema import (
@@ -47,7 +53,16 @@ if TYPE_CHECKING:
         Column,
         Table,
     )
-    from tracekit.analyzers.core.student import digamma, t_quantile, trigamma, trigamma_inverse
-    from tracekit.analyzers.core.values import Bundle, Displayed, Interval, Outcomes, Renderers
+    from tracekit.analyzers.core.values import (
+        Bundle,
+        Displayed,
+        Interval,
+        Outcomes,
+        Renderers,
+        digamma,
+        t_quantile,
+        trigamma,
+        trigamma_inverse,
+    )
 else:
     __getattr__ = lazily(__name__, __file__)

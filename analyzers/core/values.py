@@ -1,7 +1,10 @@
-"""A value with uncertainty."""
+"""Values with uncertainty, and Student's t distribution with the functions of Smyth's moderated t, without SciPy."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 from tracekit.analyzers.core.limits import Number
@@ -44,3 +47,85 @@ class Displayed:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Bundle | None:
         render = Displayed.renderers().get(type(self))
         return render(self) if render else None
+
+
+_RECURSE_BELOW = 6.0
+_TINY = 1e-300
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(probability: float, df: float) -> float:
+    """Return t with P(T <= t) = `probability` (0.5 to 1) for `df` degrees of freedom; infinite `df` is the normal."""
+    if math.isinf(df):
+        return NormalDist().inv_cdf(probability)
+    low, high = 0.0, 1.0
+    while _cdf(high, df) < probability:
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _cdf(middle, df) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def digamma(x: float) -> float:
+    """Return the derivative of log Gamma, for x > 0."""
+    shift = 0.0
+    while x < _RECURSE_BELOW:
+        shift -= 1 / x
+        x += 1
+    square = 1 / x**2
+    return shift + math.log(x) - 1 / (2 * x) - square * (1 / 12 - square * (1 / 120 - square / 252))
+
+
+def trigamma(x: float) -> float:
+    """Return the derivative of `digamma`, for x > 0."""
+    shift = 0.0
+    while x < _RECURSE_BELOW:
+        shift += 1 / x**2
+        x += 1
+    square = 1 / x**2
+    return shift + 1 / x + square / 2 + square / x * (1 / 6 - square * (1 / 30 - square / 42))
+
+
+def trigamma_inverse(y: float) -> float:
+    """Return x > 0 with trigamma(x) = y, for y > 0, by bisection of log x."""
+    low, high = -20.0, 40.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if trigamma(math.exp(middle)) > y else (low, middle)
+    return math.exp((low + high) / 2)
+
+
+def _cdf(t: float, df: float) -> float:
+    """Return P(T <= t) for t >= 0."""
+    return 1 - _beta_regularized(df / 2, 0.5, df / (df + t * t)) / 2
+
+
+def _beta_regularized(a: float, b: float, x: float) -> float:
+    """Return the regularized incomplete beta function I_x(a, b), by its continued fraction (Lentz)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    if x > (a + 1) / (a + b + 2):
+        return 1 - front * _fraction(b, a, 1 - x) / b
+    return front * _fraction(a, b, x) / a
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
+    h = d
+    for m in range(1, 300):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / _away(1 + term * d)
+            c = _away(1 + term / c)
+            h *= d * c
+        if abs(d * c - 1) < 1e-13:
+            break
+    return h
+
+
+def _away(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
         Placed,
         Timed,
         TimedKernel,
+        in_flight_bytes,
         is_generated,
+        of_template,
+        thread_bytes,
     )
     from tracekit.analyzers.fuse.plan_table import BY_HAND, placed, table
     from tracekit.analyzers.fuse.planned import Planned, plan
-    from tracekit.analyzers.fuse.tiles import in_flight_bytes, of_template, thread_bytes
 else:
     __getattr__ = lazily(__name__, __file__)

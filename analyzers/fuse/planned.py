@@ -10,10 +10,9 @@ from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU
 from tracekit.analyzers.fuse.graph import Graph
 from tracekit.analyzers.fuse.groups import backward_of, find, ops_of
-from tracekit.analyzers.fuse.kernel import Kernel
+from tracekit.analyzers.fuse.kernel import Kernel, Tiles, of_template
 from tracekit.analyzers.fuse.patterns import kernels
 from tracekit.analyzers.fuse.replacement import PRECISIONS, Estimate, estimate
-from tracekit.analyzers.fuse.tiles import Tiles, of_template
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 """A layer's number, as in h.3."""

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         optimizes,
         pick,
         plain_launch_ns,
+        predicted_work,
         put,
         remembered,
         retimed,
@@ -126,7 +127,6 @@ if TYPE_CHECKING:
         stored_bytes,
         with_weights,
     )
-    from tracekit.analyzers.predict.transforms.work_after import predicted_work
     from tracekit.analyzers.predict.uncertainty import MOST_QUOTED, Evidence, Sources, Widths, interval, widths
 else:
     __getattr__ = lazily(__name__, __file__)

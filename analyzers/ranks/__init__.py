@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
     from tracekit.analyzers.ranks.stragglers import LEAST_COST
     from tracekit.analyzers.ranks.summary import RankSummary, summarize
-    from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED, LARGER_BUCKETS
-    from tracekit.analyzers.ranks.what_ifs import IN_TIME
+    from tracekit.analyzers.ranks.what_ifs import ACCUMULATED, IN_TIME, LARGER_BUCKETS
 else:
     __getattr__ = lazily(__name__, __file__)

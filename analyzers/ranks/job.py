@@ -17,7 +17,7 @@ from tracekit.analyzers.ranks.job_tables import (
     rank_by_step_table,
     ranks_table,
 )
-from tracekit.analyzers.ranks.peers import alike, peers
+from tracekit.analyzers.ranks.own_parts import alike, peers
 from tracekit.analyzers.ranks.result import Job, Straggler, slow_links
 from tracekit.analyzers.ranks.simulate import critical_path, simulate
 from tracekit.analyzers.ranks.stragglers import MORE_WORK, Cost, Costs, costs

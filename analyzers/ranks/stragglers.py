@@ -26,8 +26,16 @@ import numpy.typing as npt
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.ranks.causes import beyond
-from tracekit.analyzers.ranks.own_parts import LEAST_FOR_SPREAD, OwnParts, mean_interval, outliers
-from tracekit.analyzers.ranks.peers import longest_pause, pace, peers, typical
+from tracekit.analyzers.ranks.own_parts import (
+    LEAST_FOR_SPREAD,
+    OwnParts,
+    longest_pause,
+    mean_interval,
+    outliers,
+    pace,
+    peers,
+    typical,
+)
 from tracekit.analyzers.ranks.program import Program
 from tracekit.analyzers.ranks.simulate import step_times
 

@@ -1,6 +1,6 @@
 """Simulates the gain of a job from changes: fixed ranks and links, balanced work, other communication, and none."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,14 +10,12 @@ import pandas as pd
 
 from tracekit.analyzers.cost import GPU, Message, hardware
 from tracekit.analyzers.predict import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
-from tracekit.analyzers.ranks import transfer_changes
 from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.causes import MORE
 from tracekit.analyzers.ranks.job_tables import hosts_of
 from tracekit.analyzers.ranks.result import WhatIf
 from tracekit.analyzers.ranks.simulate import step_times, with_transfers
 from tracekit.analyzers.ranks.stragglers import Costs
-from tracekit.analyzers.ranks.transfer_changes import ACCUMULATED
 
 Floats = npt.NDArray[np.float64]
 
@@ -99,12 +97,12 @@ def _factors(job: AlignedRanks, collectives: pd.DataFrame, faster: Floats | None
     of_collective = pd.Series(phases.reindex(collectives["call"]).to_numpy(), index=collectives.index)
     return {
         "mend-link": faster,
-        "larger-buckets": transfer_changes.in_larger_buckets(collectives, job.parallelisms),
-        "accumulate": transfer_changes.accumulated(collectives, job.parallelisms),
-        "keep-weights": transfer_changes.weights_kept(collectives, of_collective, job.parallelisms),
+        "larger-buckets": in_larger_buckets(collectives, job.parallelisms),
+        "accumulate": accumulated(collectives, job.parallelisms),
+        "keep-weights": weights_kept(collectives, of_collective, job.parallelisms),
         "shard-within-hosts": within_hosts(collectives, job.parallelisms, _spreads(job), _gpu(job)),
-        "faster-links": transfer_changes.over_faster_links(collectives),
-        "overlap-last": transfer_changes.last_overlapped(collectives),
+        "faster-links": over_faster_links(collectives),
+        "overlap-last": last_overlapped(collectives),
         "free-transfers": np.zeros(len(collectives)),
     }
 
@@ -142,3 +140,78 @@ def _beyond_mean(job: AlignedRanks) -> Floats:
     """Return the computation of each rank and step beyond the mean over the ranks."""
     compute = job.own.parts["compute"]
     return compute - compute.mean(axis=0)
+
+
+LARGER_BUCKETS = 4
+"""Simulated size of gradient buckets, relative to that of the job."""
+ACCUMULATED = 4
+"""Simulated number of steps whose gradients are accumulated before they are reduced."""
+_REDUCTIONS = ("all-reduce", "reduce-scatter")
+Kinds = Mapping[int, str]
+Change = Callable[[pd.DataFrame, Kinds], Floats | None]
+
+
+def in_larger_buckets(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
+    """Return the factors if LARGER_BUCKETS consecutive reductions of gradients in a step become one.
+
+    The last of them carries the bytes of all. None without a data-parallel group with as many calls per step.
+    """
+    factors, changed = np.ones(len(collectives)), False
+    for rows in _of_groups(collectives, kinds, "data", ("all-reduce",)):
+        least = float(rows["transfer_ns"].min())
+        for _, step in rows.groupby("step"):
+            changed |= len(step) >= LARGER_BUCKETS
+            factors[step.index] = merged(step["transfer_ns"].to_numpy(float), LARGER_BUCKETS, least)
+    return factors if changed else None
+
+
+def merged(transfer: Floats, times: int, least: float) -> Floats:
+    """Return the factors of the transfers of one group and step, in order."""
+    bucket = np.arange(len(transfer)) // times
+    last = np.diff(bucket, append=bucket[-1] + 1) > 0
+    total, size = (np.bincount(bucket, weights) for weights in (transfer, np.ones(len(transfer))))
+    together = total - (size - 1) * least
+    return np.where(last, together[bucket] / np.maximum(transfer, 1.0), 0.0)
+
+
+def accumulated(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
+    """Return the factors in a step that only accumulates its gradients; None if no group reduces gradients."""
+    return _free([*_of_groups(collectives, kinds, "data"), *_of_groups(collectives, kinds, "fsdp")], collectives)
+
+
+def weights_kept(collectives: pd.DataFrame, phases: pd.Series, kinds: Kinds) -> Floats | None:
+    """Return the factors if weights are not gathered again in the backward pass; None if they already are not.
+
+    `phases` are those of the collectives.
+    """
+    gathers = _of_groups(collectives, kinds, "fsdp", ("all-gather",))
+    return _free([rows[phases[rows.index] == "backward"] for rows in gathers], collectives)
+
+
+def over_faster_links(collectives: pd.DataFrame) -> Floats:
+    """Return the factors over links with twice the bandwidth."""
+    transfer = collectives["transfer_ns"]
+    least = transfer.groupby([collectives["group"], collectives["kind"].astype(str)]).transform("min")
+    faster = least + (transfer - least) / 2
+    return np.asarray(faster / np.maximum(transfer, 1.0), dtype=float)
+
+
+def last_overlapped(collectives: pd.DataFrame) -> Floats:
+    """Return the factors if the last collective of each step takes no time."""
+    last = collectives.groupby("step")["start_ns"].transform("max") == collectives["start_ns"]
+    return np.where(last & (collectives["step"] >= 0), 0.0, 1.0)
+
+
+def _of_groups(
+    collectives: pd.DataFrame, kinds: Kinds, parallelism: str, of: tuple[str, ...] = _REDUCTIONS
+) -> list[pd.DataFrame]:
+    """Return, for each group of a parallelism, its collectives of some kinds inside steps."""
+    inside = collectives[collectives["kind"].isin(of) & (collectives["step"] >= 0)]
+    return [rows for number, rows in inside.groupby("group") if kinds.get(int(str(number))) == parallelism]
+
+
+def _free(parts: list[pd.DataFrame], collectives: pd.DataFrame) -> Floats | None:
+    factors = np.ones(len(collectives))
+    for rows in parts:
+        factors[rows.index] = 0.0
+    return factors if (factors == 0).any() else None

@@ -11,8 +11,17 @@ if TYPE_CHECKING:
     from tracekit.analyzers.serving.metrics import PARTS, SERVE_PLAN, Measures, measures, not_served, over_time, row
     from tracekit.analyzers.serving.model import Model, bundled_models, model_of
     from tracekit.analyzers.serving.passes import Chunk, PassTimes
-    from tracekit.analyzers.serving.plan import Question, ServePlan, Setting, planned
+    from tracekit.analyzers.serving.plan import (
+        Question,
+        ServePlan,
+        Setting,
+        ladder,
+        pareto,
+        planned,
+        runs,
+        settings,
+        with_format,
+    )
     from tracekit.analyzers.serving.request_stream import Request, Stream, stream
-    from tracekit.analyzers.serving.search import ladder, pareto, runs, settings, with_format
 else:
     __getattr__ = lazily(__name__, __file__)

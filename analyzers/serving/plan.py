@@ -1,7 +1,8 @@
 """Answers how an engine serves a stream of requests with a model on GPUs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import pandas as pd
 
@@ -9,12 +10,61 @@ from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.serving.deployment import Deployment
 from tracekit.analyzers.serving.engine import Run, simulate
-from tracekit.analyzers.serving.engines import Format, all_engines
+from tracekit.analyzers.serving.engines import DTYPES, Format, all_engines
 from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, measures, not_served, over_time, row
 from tracekit.analyzers.serving.model import Model
 from tracekit.analyzers.serving.passes import PassTimes
 from tracekit.analyzers.serving.request_stream import Stream, stream
-from tracekit.analyzers.serving.search import ladder, pareto, runs, settings, with_format
+
+_TOKENS = (2048, 4096, 8192, 16384)
+_TENSORS = (1, 2, 4, 8)
+_FP8 = (8, 9)
+
+
+def ladder(of: Deployment, prefix_hit: float, drafted: int, acceptance: float) -> Iterator[tuple[str, Deployment]]:
+    """Yield a deployment for each step from a batch that waits for its longest request, each with those before it."""
+    engine = replace(of.engine, paged=False, in_flight=False, mixed=False, chunked=False, reserve=0.0)
+    plain = replace(of, engine=engine, prefix_hit=0.0, drafted=0)
+    yield "static batching", plain
+    in_flight = replace(plain, engine=replace(of.engine, paged=False, reserve=0.0))
+    yield "in-flight batching", in_flight
+    paged = replace(plain, engine=replace(of.engine, paged=True, in_flight=True))
+    yield "paged cache", paged
+    shared = replace(paged, prefix_hit=prefix_hit)
+    yield f"prefix sharing, {prefix_hit:.0%} of each prompt", shared
+    yield (
+        f"speculative, {drafted} drafted, {acceptance:.0%} accepted",
+        replace(shared, drafted=drafted, acceptance=acceptance),
+    )
+
+
+def settings(of: Deployment) -> Iterator[tuple[str, Deployment]]:
+    """Yield each setting of a search: GPUs, formats, tokens of a pass, CUDA graphs."""
+    formats = [each for each in DTYPES if runs(each, of.gpu)]
+    for tensor, dtype, tokens, graphs in product(_TENSORS, formats, _TOKENS, (True, False)):
+        if tensor > of.model.layers[0].attention.heads:
+            continue
+        engine = replace(of.engine, most_tokens=tokens, graphs=of.engine.graphs if graphs else ())
+        name = f"tp {tensor}, {dtype}, {tokens:,} tokens a pass" + ("" if graphs else ", no graphs")
+        yield name, with_format(replace(of, engine=engine, tensor=tensor, expert=min(of.expert, tensor), data=1), dtype)
+
+
+def with_format(of: Deployment, dtype: str) -> Deployment:
+    return replace(of, format=Format(dtype, of.engine.cache[dtype]))
+
+
+def runs(dtype: str, gpu: GPU) -> bool:
+    """Return whether a GPU multiplies in a format, or unpacks it."""
+    return dtype in ("bf16", "int4") or gpu.compute_capability >= (_FP8 if dtype == "fp8" else (10, 0))
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[bool]:
+    """Return which points are not worse in both (rate of a GPU, time between tokens) than another one."""
+    return [
+        not any(rate >= own_rate and time <= own_time and (rate, time) != (own_rate, own_time) for rate, time in points)
+        for own_rate, own_time in points
+    ]
+
 
 _DRAFTED = 3
 """Tokens that are drafted for each pass."""

@@ -9,7 +9,18 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.reports.words import numbers, page, wording
     from tracekit.reports.words.exported import number, plain_rows, public, public_frame, records
-    from tracekit.reports.words.files import check_writable, write_atomically, write_text, written
+    from tracekit.reports.words.files import (
+        check_not_input,
+        check_page,
+        check_text,
+        check_trace,
+        check_writable,
+        is_same_file,
+        mark_of,
+        write_atomically,
+        write_text,
+        written,
+    )
     from tracekit.reports.words.names import (
         device,
         in_sentence,
@@ -40,14 +51,6 @@ if TYPE_CHECKING:
     )
     from tracekit.reports.words.page import asset, environment
     from tracekit.reports.words.patterns import grouped, in_tree_order, layer_patterns, unnumbered
-    from tracekit.reports.words.replacing import (
-        check_not_input,
-        check_page,
-        check_text,
-        check_trace,
-        is_same_file,
-        mark_of,
-    )
     from tracekit.reports.words.table_names import TABLES
     from tracekit.reports.words.untrusted import (
         bar,

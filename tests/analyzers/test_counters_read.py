@@ -6,8 +6,8 @@ import pytest
 from ncu_csv import COUNTERS, PROF, details, number, raw, table_of, text
 
 from tracekit.analyzers.trace import load
-from tracekit.analyzers.trace.ncu.counters import COUNTERS as TABLE
 from tracekit.analyzers.trace.ncu.pages import decimal_mark, parse, scale
+from tracekit.analyzers.trace.ncu.reader import COUNTERS as TABLE
 
 FP32 = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 TENSOR = "sm__ops_path_tensor_src_{}.sum"

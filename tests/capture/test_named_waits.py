@@ -12,7 +12,7 @@ from torch import nn
 import tracekit
 from tracekit.analyzers.attribute import analyze
 from tracekit.analyzers.trace import load
-from tracekit.capture.named_waits import _READS, _public_path, named_waits
+from tracekit.capture.wrapped_calls import _READS, _public_path, named_waits
 
 SCRIPT = """
 import torch

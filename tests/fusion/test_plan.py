@@ -14,7 +14,7 @@ from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.fuse import Call, Graph, Node, Tensor, plan
 from tracekit.analyzers.fuse import graph as graphs
 from tracekit.analyzers.fuse.groups import find
-from tracekit.analyzers.fuse.tiles import of_elements, of_rows
+from tracekit.analyzers.fuse.kernel import of_elements, of_rows
 from tracekit.capture.fake.op_graph import numbers_in
 from tracekit.cli import main
 from tracekit.fuse import pointwise, proof, run_kernels

@@ -8,8 +8,8 @@ import pytest
 from op_lists import base
 
 from tracekit.advise.optimizations.half_precision import HalfPrecision
+from tracekit.advise.optimizations.layouts import PadShapes
 from tracekit.advise.optimizations.mixed_precision import TF32, MixedPrecision
-from tracekit.advise.optimizations.pad_shapes import PadShapes
 from tracekit.analyzers.attribute import multiplies_in
 from tracekit.analyzers.predict import halved_at_best, in_precision, retimed_by_name
 

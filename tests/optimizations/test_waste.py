@@ -9,8 +9,7 @@ import pytest
 from op_lists import elementwise
 
 from tracekit.advise import OPTIMIZATIONS, Search, find
-from tracekit.advise.waste.catalogue import WASTE
-from tracekit.advise.waste.removal import kinds
+from tracekit.advise.waste.catalogue import WASTE, kinds
 from tracekit.analyzers.attribute import Growth
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import Outside, joined

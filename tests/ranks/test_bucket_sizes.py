@@ -8,7 +8,7 @@ from rank_summaries import MS, call, summary
 
 from tracekit.analyzers.ranks import analyze_ranks
 from tracekit.analyzers.ranks.tables import RANK_WORK
-from tracekit.analyzers.ranks.transfer_changes import merged
+from tracekit.analyzers.ranks.what_ifs import merged
 
 
 def job(kind):

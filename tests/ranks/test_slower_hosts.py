@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from rank_programs import program
 
-from tracekit.analyzers.ranks.own_parts import CLASSES, OwnParts
-from tracekit.analyzers.ranks.peers import longest_pause, pace
+from tracekit.analyzers.ranks.own_parts import CLASSES, OwnParts, longest_pause, pace
 from tracekit.analyzers.ranks.stragglers import MORE_WORK, costs
 
 CALLS = 20

@@ -10,8 +10,7 @@ from tracekit.analyzers.cost import Message, hardware
 from tracekit.analyzers.predict import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
 from tracekit.analyzers.ranks import analyze_ranks
 from tracekit.analyzers.ranks.tables import RANK_WORK
-from tracekit.analyzers.ranks.transfer_changes import over_faster_links
-from tracekit.analyzers.ranks.what_ifs import Spread, within_hosts
+from tracekit.analyzers.ranks.what_ifs import Spread, over_faster_links, within_hosts
 
 
 def gains(kind, calls, flops=(1.0, 1.0)):

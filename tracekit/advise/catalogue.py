@@ -6,7 +6,6 @@ from tracekit.advise.combined import Combined, conflict
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.avoid_syncs import AvoidSyncs
 from tracekit.advise.optimizations.batching import Batching
-from tracekit.advise.optimizations.channels_last import ChannelsLast
 from tracekit.advise.optimizations.compile import Compile
 from tracekit.advise.optimizations.copies import OffloadOverlap, PinnedCopies
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs
@@ -20,12 +19,12 @@ from tracekit.advise.optimizations.graph_not_replaying import GraphNotReplaying
 from tracekit.advise.optimizations.half_precision import HalfPrecision
 from tracekit.advise.optimizations.host_work import Preprocessing
 from tracekit.advise.optimizations.int8_weight_only import Int8WeightOnly
+from tracekit.advise.optimizations.layouts import ChannelsLast, PadShapes
 from tracekit.advise.optimizations.llm_int8 import LLMInt8
 from tracekit.advise.optimizations.max_autotune import MaxAutotune, Recompiling
 from tracekit.advise.optimizations.mixed_precision import TF32, MixedPrecision
 from tracekit.advise.optimizations.nf4 import NF4
 from tracekit.advise.optimizations.overlap_communication import OverlapCommunication
-from tracekit.advise.optimizations.pad_shapes import PadShapes
 from tracekit.advise.optimizations.paged_kv import PagedKV
 from tracekit.advise.optimizations.sdpa import SDPA
 from tracekit.advise.optimizations.speculative_decoding import SpeculativeDecoding

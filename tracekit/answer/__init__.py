@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.answer.analyzing import analyze, analyze_into
-    from tracekit.answer.comparing import compare, memory_of_run
+    from tracekit.answer.analyzing import analyze, analyze_into, compare, memory_of_run
     from tracekit.answer.fused_kernels import by_data_flow, with_graph
     from tracekit.answer.predicting import predict, scaling
 else:

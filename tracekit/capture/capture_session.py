@@ -18,8 +18,7 @@ from tracekit.capture.called_modules import Called
 from tracekit.capture.emitted_ranges import ProfilerRanges, annotate_every_module
 from tracekit.capture.fake.session import ModelledCapture
 from tracekit.capture.latency import export, new_profiler, synchronize
-from tracekit.capture.named_waits import named_waits
-from tracekit.capture.nvtx_calls import nvtx_ranges
+from tracekit.capture.wrapped_calls import named_waits, nvtx_ranges
 from tracekit.reports.words import check_writable, with_article
 from tracekit.run import (
     GRAPH,

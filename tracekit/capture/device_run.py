@@ -21,9 +21,9 @@ from tracekit.capture.latency import (
     synchronize,
     time_step,
 )
-from tracekit.capture.named_waits import named_waits
 from tracekit.capture.precision import Backend, backend_of, numerics, refusal_told
 from tracekit.capture.workloads import Step, prepare
+from tracekit.capture.wrapped_calls import named_waits
 from tracekit.run import Say, Settings, environment, model_errors, require
 from tracekit.version import __version__
 

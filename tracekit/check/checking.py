@@ -19,9 +19,8 @@ from tracekit.analyzers.compare import compare_summaries
 from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.analyzers.trace import is_url
 from tracekit.check import baseline_file
-from tracekit.check.culprits import culprits
 from tracekit.check.options import Configuration, configuration
-from tracekit.check.run_values import ENTRIES, WORK, Recorded, recorded, unknown, unlike
+from tracekit.check.run_values import ENTRIES, WORK, Recorded, culprits, recorded, unknown, unlike
 from tracekit.measure import Worker, checked, jobs
 from tracekit.run import Settings, settings_of
 

@@ -1,6 +1,7 @@
 """`tracekit bench`."""
 
 import os
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,6 @@ from typing import Any
 import click
 
 from tracekit.analyzers.core import InputError
-from tracekit.cli._names import check_names
 from tracekit.cli._output import FORCE, folder_option, say, verbose
 from tracekit.cli._reading import EVAL
 from tracekit.run import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
@@ -204,3 +204,19 @@ def _settings(device: Any, **shared: Any) -> Any:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return Settings(model="", device=device, **shared)
+
+
+def check_names(models: Iterable[str] = (), gpus: Iterable[str] = (), apply: Iterable[str] = ()) -> None:
+    """Raise UnknownNameError with the nearest names for an unknown model, GPU or optimization."""
+    from tracekit.advise import parse
+    from tracekit.analyzers.cost import hardware
+    from tracekit.analyzers.predict import NONE
+    from tracekit.capture import find
+
+    for model in models:
+        find(model)
+    for gpu in gpus:
+        hardware.find(gpu)
+    for names in apply:
+        if names != NONE:
+            parse(names)

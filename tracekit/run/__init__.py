@@ -7,7 +7,18 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.run import environment, file, files, folder, seal
     from tracekit.run.environment import Place, configuration_folder, cpu_state, place, write_place
-    from tracekit.run.file import Run, holds_settings, of_script, of_settings, read, settings_of, write
+    from tracekit.run.file import (
+        Run,
+        check_folder,
+        check_replaced,
+        holds_settings,
+        of_script,
+        of_settings,
+        read,
+        settings_of,
+        unused_folder,
+        write,
+    )
     from tracekit.run.files import joined, to_json, verification_of
     from tracekit.run.folder import (
         ANALYSIS,
@@ -22,7 +33,6 @@ if TYPE_CHECKING:
         is_page_of,
         page_of,
     )
-    from tracekit.run.held import check_folder, check_replaced, unused_folder
     from tracekit.run.packages import Say, first_line, model_errors, require, silent
     from tracekit.run.settings import (
         ATTENTIONS,

@@ -84,6 +84,6 @@ class Launches:
     """Whether the last launch is incomplete."""
 
 
-NAME, GRID, BLOCK, DEVICE, STREAM, CAPABILITY = "Kernel Name", "Grid Size", "Block Size", "Device", "Stream", "CC"
+NAME, GRID, BLOCK, DEVICE_ID, STREAM, CAPABILITY = "Kernel Name", "Grid Size", "Block Size", "Device", "Stream", "CC"
 DEVICE_NAME = "device__attribute_display_name"
-IDENTITY = (NAME, GRID, BLOCK, DEVICE, STREAM, CAPABILITY, DEVICE_NAME)
+IDENTITY = (NAME, GRID, BLOCK, DEVICE_ID, STREAM, CAPABILITY, DEVICE_NAME)

@@ -3,16 +3,28 @@
 A report measures kernels separately and has no timeline. Its launches become one step, in sequence.
 """
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import Column, InputError, Table
 from tracekit.analyzers.trace import problems
-from tracekit.analyzers.trace.ncu import FORMAT
-from tracekit.analyzers.trace.ncu.counters import counters, launches_of
-from tracekit.analyzers.trace.ncu.lines import CAPABILITY, DEVICE_NAME, Launches
+from tracekit.analyzers.trace.ncu import FORMAT, metrics, pages
+from tracekit.analyzers.trace.ncu import lines as csv_lines
+from tracekit.analyzers.trace.ncu.lines import (
+    BLOCK,
+    CAPABILITY,
+    DEVICE_ID,
+    DEVICE_NAME,
+    GRID,
+    IDENTITY,
+    NAME,
+    STREAM,
+    Launches,
+)
 from tracekit.analyzers.trace.ncu.metrics import column
 from tracekit.analyzers.trace.source import Source
 from tracekit.analyzers.trace.trace import DEVICE, HOST, DeviceProperties, Metadata, Trace
@@ -92,3 +104,133 @@ def _capability(text: str) -> tuple[int, int]:
     major, _, minor = text.partition(".")
     known = major.isascii() and minor.isascii() and major.isdigit() and minor.isdigit() and len(text) < 8
     return (int(major), int(minor)) if known else (0, 0)
+
+
+Floats = npt.NDArray[np.float64]
+
+_NUMBER = re.compile(r"\d+")
+_MOST_DIGITS = 10
+_LARGEST_SHARE = 1.01
+_MOST_BYTES_PER_SECOND = 1e15
+_MOST_FLOPS_PER_SECOND = 1e18
+_LONGEST_NS = 86_400e9
+
+
+def launches_of(data: bytes) -> Launches:
+    """Read the launches of a CSV of either page. Raises ValueError without a header."""
+    lines = csv_lines.split(data, lambda name: name in ("ID", *IDENTITY) or metrics.wanted(name))
+    page = pages.details_launches if lines.of_details else pages.raw_launches
+    return page(lines, metrics.wanted)
+
+
+def counters(launches: Launches) -> tuple[pd.DataFrame, int]:
+    """Return the table COUNTERS, and the number of values that were left out because they are impossible."""
+    identity, measured = launches.identity, launches.metrics
+    flops, moved = metrics.flops_by_pipe(measured), metrics.memory_bytes(measured)
+    seconds = metrics.column(measured, "gpu__time_duration.sum")
+    most_flops, most_bytes = _most(seconds, _MOST_FLOPS_PER_SECOND), _most(seconds, _MOST_BYTES_PER_SECOND)
+    plausible = {
+        **{f"{pipe}_flops": _plausible(flops[pipe], most_flops) for pipe in metrics.PIPES},
+        "flops": _plausible(flops["all"], most_flops),
+        "dram_read_bytes": _plausible(moved["read"], most_bytes),
+        "dram_write_bytes": _plausible(moved["write"], most_bytes),
+        "dram_bytes": _plausible(moved["all"], most_bytes),
+        "l2_bytes": _plausible(moved["l2"], most_bytes),
+        "dram_throughput": _plausible_share(_of_peak(measured, "gpu__dram_throughput", "dram__throughput")),
+        "sm_throughput": _plausible_share(_of_peak(measured, "sm__throughput")),
+        "occupancy": _plausible_share(metrics.share(measured, "sm__warps_active.avg.pct_of_peak_sustained_active")),
+    }
+    table = COUNTERS.frame(
+        {
+            "name": identity[NAME],
+            "grid": identity[GRID],
+            "block": identity[BLOCK],
+            "blocks": _product(identity[GRID]),
+            "threads_per_block": _product(identity[BLOCK]),
+            "device": _integer(identity[DEVICE_ID]),
+            "stream": _integer(identity[STREAM]),
+            "registers": _whole(metrics.column(measured, "launch__registers_per_thread"), limit=1024),
+            "duration_ns": _whole(seconds * 1e9, limit=_LONGEST_NS),
+            **{name: values for name, (values, _) in plausible.items()},
+            "precision": metrics.main_precision(measured),
+        }
+    )
+    return table, sum(impossible for _, impossible in plausible.values())
+
+
+def _most(seconds: Floats, rate: float) -> Floats:
+    """Return the largest plausible amount in each kernel's time, or without a time in the longest plausible time."""
+    longest = _LONGEST_NS / 1e9
+    return np.where((seconds > 0) & (seconds < longest), seconds, longest) * rate
+
+
+def _plausible(values: Floats, most: Floats) -> tuple[Floats, int]:
+    """Return the values with NaN for those that are negative or above `most`, and the number of these."""
+    impossible = (values < 0) | (values > most)
+    return np.where(impossible, np.nan, values), int(impossible.sum())
+
+
+def _plausible_share(values: Floats) -> tuple[Floats, int]:
+    """Check shares, which may exceed 1 slightly because of rounding, and limit them to 1."""
+    shares, impossible = _plausible(values, np.full(len(values), _LARGEST_SHARE))
+    return np.minimum(shares, 1.0), impossible
+
+
+def _of_peak(measured: pd.DataFrame, *names: str) -> Floats:
+    return metrics.share(measured, *(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names))
+
+
+def _product(texts: pd.Series) -> list[int]:
+    """Multiply the three numbers of each size such as "(8, 36, 1)"; -1 for any other text."""
+    products = {text: _size(_NUMBER.findall(text)) for text in texts.unique()}
+    return [products[text] for text in texts]
+
+
+def _size(numbers: list[str]) -> int:
+    sizes = [int(number) for number in numbers if len(number) <= _MOST_DIGITS]
+    fits = len(sizes) == len(numbers) and _is_size(sizes)
+    return sizes[0] * sizes[1] * sizes[2] if fits else -1
+
+
+def _is_size(sizes: list[int]) -> bool:
+    return len(sizes) == 3 and all(0 < size < 1 << 31 for size in sizes) and sizes[0] * sizes[1] * sizes[2] < 1 << 62
+
+
+def _integer(texts: pd.Series) -> list[int]:
+    return [int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1 for text in texts]
+
+
+def _whole(values: Floats, limit: float) -> npt.NDArray[np.int64]:
+    """Round values; -1 for values that are absent, negative, or not below the limit."""
+    usable = np.isfinite(values) & (values >= 0) & (values < limit)
+    return np.where(usable, np.rint(np.where(usable, values, 0.0)), -1).astype(np.int64)
+
+
+COUNTERS = Table(
+    "counters",
+    "Kernel launches that Nsight Compute measured, in order; every number is measured. Absent metrics are NaN.",
+    Column("name", "category", "", "kernel name as reported"),
+    Column("grid", "object", "", 'grid size, "(8, 36, 1)"; "": not reported'),
+    Column("block", "object", "", 'block size, "(128, 1, 1)"; "": not reported'),
+    Column("blocks", "int64", "", "thread blocks in the grid; -1: not reported"),
+    Column("threads_per_block", "int32", "", "threads in a block; -1: not reported"),
+    Column("device", "int32", "", "device index; -1: not reported"),
+    Column("stream", "int64", "", "stream id; -1: not reported"),
+    Column("registers", "int32", "", "registers per thread; -1: not reported"),
+    Column(
+        "duration_ns", "int64", "ns", "duration while it was measured, at the clocks and caches of the tool; -1: none"
+    ),
+    Column("fp16_flops", "float64", "FLOP", "half-precision instructions outside the tensor cores, 2 per multiply-add"),
+    Column("fp32_flops", "float64", "FLOP", "single-precision instructions, 2 per multiply-add"),
+    Column("fp64_flops", "float64", "FLOP", "double-precision instructions outside the tensor cores"),
+    Column("tensor_flops", "float64", "FLOP", "tensor cores, 2 per multiply-add, including integer operations"),
+    Column("flops", "float64", "FLOP", "sum of the pipes; NaN unless single precision and tensor cores were measured"),
+    Column("precision", "category", "", 'precision of most FLOPs; "": none, or a half-precision mix'),
+    Column("dram_read_bytes", "float64", "B", "read from device memory"),
+    Column("dram_write_bytes", "float64", "B", "written to device memory"),
+    Column("dram_bytes", "float64", "B", "read from and written to device memory"),
+    Column("l2_bytes", "float64", "B", "passed through the L2 cache"),
+    Column("dram_throughput", "float64", "", "fraction of the peak of device memory, 0 to 1"),
+    Column("sm_throughput", "float64", "", "fraction of the peak of the busiest unit of the SMs, 0 to 1"),
+    Column("occupancy", "float64", "", "active warps over the maximum, 0 to 1"),
+)

@@ -35,7 +35,7 @@ def read(source: Source) -> Trace:
 
 
 _IDENTITY = {
-    shape.DEVICE: "launch__device_id",
+    shape.DEVICE_ID: "launch__device_id",
     shape.STREAM: "launch__stream_id",
     shape.DEVICE_NAME: "device__attribute_display_name",
 }

@@ -1,5 +1,17 @@
-"""The kinds of waste with their detectors, in the order in which they are removed."""
+"""Work that a better program would not do, as one optimization a kind: the simulated step without it."""
 
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimizations.host_work import named_causes
+from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.advise.waste.again import (
     calls_for_items,
     casts_of_weights,
@@ -9,7 +21,7 @@ from tracekit.advise.waste.again import (
     remade_constants,
     weights_for_each_item,
 )
-from tracekit.advise.waste.removal import Waste
+from tracekit.advise.waste.finding import NOTABLE, Finding
 from tracekit.advise.waste.unasked import (
     casts_there_and_back,
     collected_and_freed,
@@ -19,6 +31,126 @@ from tracekit.advise.waste.unasked import (
     swept_tables,
     zeros_in_gradients,
 )
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
+from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
+from tracekit.apply import Subject
+
+Detector = Callable[[Baseline], Finding | None]
+
+
+class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The words of a kind of waste, a section of kinds.toml."""
+
+    title: str
+    what: str
+    """What it finds, and how it is told from its look-alike."""
+    nothing: str
+    """Why it is refused without such work."""
+    code: str
+    costs: Costs
+    caveats: tuple[str, ...] = ()
+    training: bool = True
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    table = tomllib.loads((Path(__file__).parent / "kinds.toml").read_text(encoding="utf-8"))
+    return {name: msgspec.convert(section, Kind) for name, section in table.items()}
+
+
+class Waste(Optimization):
+    """Work that a better program would not do is left out."""
+
+    fixes_mistake = True
+    needless = True
+    needs_gpu = False
+
+    def __init__(self, name: str, detect: Detector) -> None:
+        self._kind, self._detect = kinds()[name], detect
+        self.id, self.title = name, self._kind.title
+        self.costs, self.caveats = self._kind.costs, self._kind.caveats
+        self.for_training = self._kind.training
+
+    @property
+    def description(self) -> str:
+        return f"{self._kind.what}\n\n*Refused* with: {self._kind.nothing}"
+
+    def objection(self, base: Baseline) -> str | None:
+        return None if _found(self, base) else self._kind.nothing
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        found = _found(self, base)
+        changed = found.change(base, outcome) if found else base.ops
+        return changed if len(changed) else base.ops[:1]
+
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        found = _found(self, base)
+        return found.outside(base, outcome) if found else base.outside
+
+    def reason(self, base: Baseline) -> Statements:
+        found = _found(self, base)
+        if found is None:
+            return ()
+        time = base.outside_ns((*found.sure, *found.likely))
+        values = [
+            of_step("times", "launches", found.times),
+            share_of(base, found.rows),
+            of_step("time", "outside_ns", time),
+            of_step("part", "outside_share", min(1.0, time / max(base.unprofiled_ns, 1.0))),
+            of_step("tokens", "tokens", round(found.tokens)),
+        ]
+        return (say(self.id, *values),)
+
+    def evidence(self, base: Baseline) -> Statements:
+        found = _found(self, base)
+        if found is None:
+            return ()
+        causes = named_causes(base, (*found.sure, *found.likely)) if found.sure else ()
+        return (*causes, *_where(base, found), *largest(base, found.rows))
+
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        found = _found(self, base)
+        return found.notes if found else ()
+
+    def how_to(self, base: Baseline) -> str:
+        return self._kind.code.strip()
+
+    def apply(self, subject: Subject) -> Subject:
+        raise refused(self, "It is a change of the script, which the advice shows.")
+
+
+@remembered
+def _found(waste: Waste, base: Baseline) -> Finding | None:
+    """Return what the detector finds, if it takes a notable part of the step."""
+    found = waste._detect(base)
+    if found is None:
+        return None
+    time = base.ops.kernel_ns[found.rows].sum() + base.ops.host_ns[found.rows].sum()
+    time += base.outside.total((*found.sure, *found.likely))
+    return found if time > NOTABLE * base.unprofiled_ns else None
+
+
+def _where(base: Baseline, found: Finding) -> Statements:
+    """Return the line of source, or without stacks the layer, with most of the waste."""
+    places, layers = base.recorded.places(base.ops), base.ops.layer
+    for kind, role, values in (("waste-line", "location", places), ("waste-layer", "layer", layers)):
+        if name := _most(base, values, found):
+            return (_statement(kind, role, name),)
+    return ()
+
+
+def _most(base: Baseline, values: Any, found: Finding) -> str:
+    """Return the value with the largest part of the waste; "" if most of it has none."""
+    weight = (base.ops.kernel_ns + base.ops.host_ns)[found.rows]
+    sums: dict[str, float] = {}
+    for value, time in zip(np.asarray(values)[found.rows].tolist(), weight.tolist(), strict=True):
+        sums[str(value)] = sums.get(str(value), 0.0) + time
+    return max(sums, key=lambda each: sums[each], default="")
+
+
+def _statement(kind: str, role: str, name: str) -> Statement:
+    return say(kind, Evidence(role, name, "step", "name", name))
+
 
 DETECTORS = {
     "memory-management": collected_and_freed,

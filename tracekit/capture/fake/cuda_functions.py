@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
+from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
@@ -17,10 +18,9 @@ from tracekit.capture.fake.cpu_recorder import Placement
 from tracekit.capture.fake.cuda_attention import AttentionChoice
 from tracekit.capture.fake.cuda_norm import rms_norm
 from tracekit.capture.fake.cuda_recurrent import recurrent_calls
-from tracekit.capture.fake.cuda_stand_ins import stand_ins
 from tracekit.capture.fake.op_recorder import OpRecorder
 from tracekit.capture.fake.tensors import HostTensors
-from tracekit.capture.nvtx_calls import nvtx_ranges
+from tracekit.capture.wrapped_calls import nvtx_ranges
 
 
 class CudaFunctions(TorchFunctionMode):
@@ -195,3 +195,39 @@ def _compiled_functions() -> Iterator[set[object]]:
 
     with patch.object(frames, "_callback_from_stance", noted) if chosen else nullcontext():
         yield called
+
+
+class Event:
+    """Stand-in for torch.cuda.Event. Its times are those of the host, on which the script runs."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._recorded_s = 0.0
+
+    def record(self, *_: Any) -> None:
+        self._recorded_s = perf_counter()
+
+    def elapsed_time(self, end: "Event") -> float:
+        """Return the milliseconds from this event to another."""
+        return 1e3 * (end._recorded_s - self._recorded_s)
+
+    def query(self) -> bool:
+        return True
+
+    def wait(self, *_: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+def stand_ins(name: str) -> tuple[tuple[Any, str, Callable[..., Any]], ...]:
+    """Return (holder, attribute, stand-in) of the functions that would fail without a GPU. `name` is the GPU's name."""
+    return (
+        (torch.cuda, "Event", Event),
+        (torch.cuda, "synchronize", _nothing),
+        (torch.cuda, "set_device", _nothing),
+        (torch.cuda, "current_device", lambda: 0),
+        (torch.cuda, "get_device_name", lambda *_: name),
+        (torch.cuda, "reset_peak_memory_stats", _nothing),
+    )
+
+
+def _nothing(*_: Any, **__: Any) -> None: ...
