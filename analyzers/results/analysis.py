@@ -247,12 +247,6 @@ class Analysis(Displayed):
         return "\n  ".join(lines)
 
     @property
-    def recorded_idle_share(self) -> float:
-        """Fraction of the steps' time in which the device is idle, as recorded under the profiler, 0 to 1."""
-        steps = self.timeline.steps
-        return float(steps["idle_ns"].sum() / max(1, (steps["idle_ns"] + steps["busy_ns"]).sum()))
-
-    @property
     def one_time_share(self) -> float:
         """Fraction of the recorded time of the steps that was set apart as start-up or a pause, 0 to 1."""
         if self.set_apart.empty:
