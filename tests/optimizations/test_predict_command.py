@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 import tracekit
 from tracekit.advise import find
-from tracekit.analyzers.core import InputError
+from tracekit.advise.search import pays
+from tracekit.analyzers.core import InputError, Interval
 from tracekit.answer import predicting
 from tracekit.cli import main
 from tracekit.reports.answer.prediction import schema, to_dict
@@ -98,12 +99,12 @@ def test_without_apply_single_steps_and_the_plan_are_predicted():
     answer = as_json(DECODE)
     single = {each["id"]: each for each in answer["considered"]}
     assert answer["plan"] and answer["plan"][0]["speedup"] == answer["plan"][0]["cumulative"]
-    assert all(step["speedup"]["low"] >= 1.03 for step in answer["plan"])
+    assert all(pays(Interval(**step["speedup"])) for step in answer["plan"])
     latency_steps = [step for step in answer["plan"] if not step["throughput"]]
     assert answer["speedup"]["expected"] == latency_steps[-1]["cumulative"]["expected"]
     assert sorted(answer["applied"]) == sorted(step["name"] for step in latency_steps)
     best = max((each for each in single.values() if each["recommended"] and each["id"] != "batching"), key=_low)
-    assert latency_steps[-1]["cumulative"]["low"] >= best["speedup"]["low"]
+    assert latency_steps[-1]["cumulative"]["low"] >= best["speedup"]["low"] ** 0.95
     assert single["llm-int8"]["speedup"]["high"] < 1
     assert "→" in single["llm-int8"]["explained"]
 
