@@ -101,11 +101,6 @@ class PredictedBaseline:
         return next((check for check in (self.as_traced, self.calibrated) if check and not check.passed), None)
 
     @property
-    def understood(self) -> bool:
-        """Whether the simulation of the unmodified step reproduces the known times."""
-        return self.failed is None
-
-    @property
     def unprofiled_us(self) -> float:
         """Latency without the profiler."""
         return self.latency_us * (1 - (self.profiler_share or 0.0))
@@ -177,33 +172,16 @@ class MemoryFit(msgspec.Struct, frozen=True):
         return tuple(remedy for remedy in self.remedies if remedy.fits)
 
 
-@dataclass(frozen=True)
-class Recommendation(Displayed):
-    id: str
-    title: str
-    speedup: Interval
-    """End-to-end latency before divided by latency after (for batching, throughput after divided by before)."""
-    reason: Statements
-    evidence: Statements
-    how_to: str
-    caveats: tuple[str, ...]
-    explained: Change | None = None
-    costs: Costs | None = None
-    throughput: bool = False
-    """Whether the gain is in throughput: a step takes longer but does more work."""
-    condition: str = ""
-    """Requirement that this run does not meet, such as a draft model; "": none."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Considered:
     """An optimization that was considered, and why it is or is not recommended."""
 
     id: str
     title: str
-    recommended: bool
-    reason: Statements
+    recommended: bool = False
+    reason: Statements = ()
     speedup: Interval | None
+    """End-to-end latency before divided by latency after (for batching, throughput after divided by before)."""
     explained: Change | None = None
     """None: nothing was predicted."""
     objection: str = ""
@@ -212,28 +190,34 @@ class Considered:
     """Reasons why the gain is limited, and how to remove them."""
 
 
-class PlanStep(msgspec.Struct, frozen=True):
-    """One step of a plan, applied to the result of the steps before it."""
+@dataclass(frozen=True, kw_only=True)
+class Recommendation(Considered, Displayed):
+    """An optimization that is recommended, how to apply it, and what that costs."""
+
+    recommended: bool = True
+    speedup: Interval
+    evidence: Statements = ()
+    how_to: str
+    caveats: tuple[str, ...] = ()
+    costs: Costs | None = None
+    throughput: bool = False
+    """Whether the gain is in throughput: a step takes longer but does more work."""
+    condition: str = ""
+    """Requirement that this run does not meet, such as a draft model; "": none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanStep(Recommendation):
+    """One step of a plan. Its speed-up and its explanation are relative to the result of the steps before it."""
 
     name: str
     """The optimization's id, with its argument."""
-    title: str
-    speedup: Interval
-    """Speed-up of this step alone."""
     cumulative: Interval | None
     """Latency speed-up of this step and all before it; None: this step's gain is in throughput."""
     latency_us: Interval
     """Latency of a step of the run after this plan step."""
-    throughput: bool
-    """Whether the gain is in throughput: a step takes longer but does more work."""
     memory_bytes: int | None
     """Peak memory after this plan step; None: unknown."""
-    explained: Change
-    how_to: str
-    caveats: tuple[str, ...]
-    costs: Costs | None = None
-    condition: str = ""
-    """Requirement that this run does not meet; "": none."""
 
 
 class GainThere(msgspec.Struct, frozen=True):

@@ -1,6 +1,8 @@
 """Advice and predictions as plain Python values, as the JSON contracts have them."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 from tracekit.analyzers.core import Interval
@@ -17,22 +19,37 @@ from tracekit.analyzers.results import (
 )
 from tracekit.reports.words import number, wording
 
+_WRITTEN: dict[str, Callable[[Any], Any]] = {
+    "speedup": lambda advice: interval(advice.speedup) if advice.speedup else None,
+    "cumulative": lambda step: interval(step.cumulative) if step.cumulative else None,
+    "latency_us": lambda step: interval(step.latency_us),
+    "reason": lambda advice: wording.why(advice),
+    "explained": lambda advice: wording.explained(advice.explained) or None,
+    "evidence": lambda advice: list(wording.lines(advice.evidence)),
+    "facts": lambda advice: facts((*advice.reason, *getattr(advice, "evidence", ()))),
+    "caveats": lambda advice: list(advice.caveats),
+    "costs": lambda advice: asdict(advice.costs) if advice.costs else None,
+    "condition": lambda advice: advice.condition or None,
+}
+"""How fields are written that are not plain values."""
+
+
+def _fields(advice: Considered, names: str) -> dict[str, Any]:
+    return {name: _WRITTEN.get(name, attrgetter(name))(advice) for name in names.split()}
+
 
 def recommendation(advice: Recommendation) -> dict[str, Any]:
-    return {
-        "id": advice.id,
-        "title": advice.title,
-        "speedup": interval(advice.speedup),
-        "reason": wording.sentences(advice.reason),
-        "explained": wording.explained(advice.explained) or None,
-        "evidence": list(wording.lines(advice.evidence)),
-        "facts": facts((*advice.reason, *advice.evidence)),
-        "how_to": advice.how_to,
-        "caveats": list(advice.caveats),
-        "costs": asdict(advice.costs) if advice.costs else None,
-        "throughput": advice.throughput,
-        "condition": advice.condition or None,
-    }
+    names = "id title speedup reason explained evidence facts how_to caveats costs throughput condition"
+    return _fields(advice, names)
+
+
+def considered(option: Considered) -> dict[str, Any]:
+    return _fields(option, "id title recommended reason explained facts speedup")
+
+
+def plan_step(step: PlanStep) -> dict[str, Any]:
+    names = "name title speedup cumulative latency_us throughput memory_bytes explained how_to caveats costs condition"
+    return _fields(step, names)
 
 
 def memory_fit(fit: MemoryFit | None) -> dict[str, Any] | None:
@@ -57,35 +74,6 @@ def memory_fit(fit: MemoryFit | None) -> dict[str, Any] | None:
         "available_bytes": fit.available_bytes,
         "largest_batch": fit.largest_batch,
         "remedies": remedies,
-    }
-
-
-def considered(option: Considered) -> dict[str, Any]:
-    return {
-        "id": option.id,
-        "title": option.title,
-        "recommended": option.recommended,
-        "reason": wording.why(option),
-        "explained": wording.explained(option.explained) or None,
-        "facts": facts(option.reason),
-        "speedup": interval(option.speedup) if option.speedup else None,
-    }
-
-
-def plan_step(step: PlanStep) -> dict[str, Any]:
-    return {
-        "name": step.name,
-        "title": step.title,
-        "speedup": interval(step.speedup),
-        "cumulative": interval(step.cumulative) if step.cumulative else None,
-        "latency_us": interval(step.latency_us),
-        "throughput": step.throughput,
-        "memory_bytes": step.memory_bytes,
-        "explained": wording.explained(step.explained),
-        "how_to": step.how_to,
-        "caveats": list(step.caveats),
-        "costs": asdict(step.costs) if step.costs else None,
-        "condition": step.condition or None,
     }
 
 

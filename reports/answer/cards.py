@@ -1,14 +1,15 @@
 """Recommendations as cards: gain, reason, instructions, costs, and caveats."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import NamedTuple
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import Analysis, Costs, Evidence, PlanStep, Recommendation, Statement, Statements
 from tracekit.reports.answer.facts import Fact
 from tracekit.reports.answer.measured import MeasuredGain, measured_gains, of_advice, of_steps
-from tracekit.reports.words import explained, lower_first, pieces, printable
+from tracekit.reports.words import explained, lower_first, pieces
 
 Rows = Mapping[tuple[str, str], str]
 _KEYS = {"layer_types": "type", "ops": "name", "kernels": "name", "idle_causes": "cause", "fusion_plan": "number"}
@@ -26,86 +27,56 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    id: str
+    """A recommendation by itself, or a step of the plan, in the words of the page."""
+
+    advice: Recommendation
     applied: str
     """Optimizations of this card and of the plan's earlier steps, joined with +."""
-    title: str
-    speedup: Interval
-    """Speed-up of this optimization alone; in a plan, relative to the earlier steps."""
-    together: Interval | None
-    """Speed-up of this step and all earlier ones in the plan; None: the card is not part of a plan."""
-    throughput: bool
-    condition: str
-    """A requirement that the run does not meet; "" for none."""
     reason: tuple[Link, ...]
     explained: str
     evidence: tuple[tuple[Link, ...], ...]
-    how_to: str
     costs: tuple[Fact, ...]
-    caveats: tuple[str, ...]
     gain: MeasuredGain | None
     """Its measured gain alone; None if it was not measured."""
-    gain_together: MeasuredGain | None = None
+    gain_together: MeasuredGain | None
     """Measured gain of this step and all earlier ones in the plan."""
+
+    @property
+    def together(self) -> Interval | None:
+        """Speed-up of this step and all earlier ones in the plan; None: the card is not part of a plan."""
+        return self.advice.cumulative if isinstance(self.advice, PlanStep) else None
 
 
 def cards(analysis: Analysis) -> tuple[list[Card], list[Card]]:
     """Return the cards of the plan in its order, and the cards of the other recommendations. Without a plan, the first
     list holds all."""
-    rows, gains = _rows(analysis), measured_gains(analysis)
-    alone = {advice.id: _alone(advice, rows, of_advice(gains, advice.id)) for advice in analysis.recommendations}
-    if not analysis.plan:
-        return list(alone.values()), []
-    steps = [
-        replace(
-            _in_plan(step, alone.pop(_id(step), None), of_advice(gains, _id(step)), analysis.plan[:at]),
-            gain_together=of_steps(gains, [each.name for each in analysis.plan[: at + 1]]) if at else None,
-        )
-        for at, step in enumerate(analysis.plan)
-    ]
-    return steps, list(alone.values())
+    alone = {advice.id: advice for advice in analysis.recommendations}
+    make = partial(_card, rows=_rows(analysis), gains=measured_gains(analysis))
+    steps = [make(step, alone.pop(step.id, None), analysis.plan[:at]) for at, step in enumerate(analysis.plan)]
+    others = [make(advice, advice) for advice in alone.values()]
+    return (steps, others) if steps else (others, [])
 
 
-def _id(step: PlanStep) -> str:
-    return step.name.split(":")[0]
-
-
-def _alone(advice: Recommendation, rows: Rows, gain: MeasuredGain | None) -> Card:
+def _card(
+    advice: Recommendation,
+    alone: Recommendation | None,
+    before: tuple[PlanStep, ...] = (),
+    *,
+    rows: Rows,
+    gains: Mapping[str, MeasuredGain],
+) -> Card:
+    """Return the card of a recommendation. That of a plan's step has the reason and the evidence for it `alone`."""
+    gain, explanation = of_advice(gains, advice.id), explained(advice.explained)
+    names = [*(each.name for each in before), advice.name if isinstance(advice, PlanStep) else advice.id]
     return Card(
-        id=advice.id,
-        applied=advice.id,
-        title=printable(advice.title),
-        speedup=advice.speedup,
-        together=None,
-        throughput=advice.throughput,
-        condition=advice.condition,
-        reason=_paragraph(advice.reason, rows),
-        explained=explained(advice.explained),
-        evidence=tuple(_linked(line, rows) for line in advice.evidence),
-        how_to=advice.how_to,
-        costs=tuple(_costs_of(advice.costs, gain)),
-        caveats=tuple(printable(line) for line in advice.caveats),
-        gain=gain,
-    )
-
-
-def _in_plan(step: PlanStep, alone: Card | None, gain: MeasuredGain | None, before: tuple[PlanStep, ...]) -> Card:
-    explanation = explained(step.explained)
-    return Card(
-        id=_id(step),
-        applied="+".join([*(each.name for each in before), step.name]),
-        title=printable(step.title),
-        speedup=step.speedup,
-        together=step.cumulative,
-        throughput=step.throughput,
-        condition=step.condition,
-        reason=alone.reason if alone else (),
+        advice=advice,
+        applied="+".join(names),
+        reason=_paragraph(alone.reason, rows) if alone else (),
         explained=f"With all before it, {lower_first(explanation)}" if before else explanation,
-        evidence=alone.evidence if alone else (),
-        how_to=step.how_to,
-        costs=tuple(_costs_of(step.costs, gain)),
-        caveats=tuple(printable(line) for line in step.caveats),
+        evidence=tuple(_linked(line, rows) for line in alone.evidence) if alone else (),
+        costs=tuple(_costs_of(advice.costs, gain)),
         gain=gain,
+        gain_together=of_steps(gains, names) if before else None,
     )
 
 

@@ -331,40 +331,37 @@ def _host_spans(work: pd.DataFrame) -> pd.DataFrame:
 def _recommendations() -> tuple[analysis.Recommendation, ...]:
     return (
         analysis.Recommendation(
-            "cuda-graphs",
-            "CUDA graphs",
-            analysis.Interval(6.8, 7.4, 8.1),
-            (say("cuda-graphs", of_step("idle", "idle_share", 0.87)),),
-            (
+            id="cuda-graphs",
+            title="CUDA graphs",
+            speedup=analysis.Interval(6.8, 7.4, 8.1),
+            reason=(say("cuda-graphs", of_step("idle", "idle_share", 0.87)),),
+            evidence=(
                 say("idle", of_step("idle", "idle_share", 0.87)),
                 say("optimizer-launches", of_step("launches", "launches", 99)),
                 say("largest-op", Evidence("op", "aten::gemm", "ops", "name", "aten::gemm"), _of_gemm(0.64)),
             ),
-            'model.generation_config.cache_implementation = "static"\n'
+            how_to='model.generation_config.cache_implementation = "static"\n'
             'model.forward = torch.compile(model.forward, mode="reduce-overhead")',
-            ("Needs a static KV cache: shapes must not change between steps.",),
+            caveats=("Needs a static KV cache: shapes must not change between steps.",),
             costs=Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed"),
         ),
         analysis.Recommendation(
-            "batching",
-            "Batching",
-            analysis.Interval(5.1, 6.9, 7.8),
-            (
+            id="batching",
+            title="Batching",
+            speedup=analysis.Interval(5.1, 6.9, 7.8),
+            reason=(
                 say("batching-idle", of_step("idle", "idle_share", 0.87)),
                 say("batching-weights", of_step("share", "share", 0.94)),
             ),
-            (),
-            "tracekit profile --model gpt2 --gpu h200 --workload decode --batch-size 8",
-            ("Throughput, not latency.",),
+            how_to="tracekit profile --model gpt2 --gpu h200 --workload decode --batch-size 8",
+            caveats=("Throughput, not latency.",),
         ),
         analysis.Recommendation(
-            "fused-kernels",
-            "Fused kernels",
-            analysis.Interval(1.08, 1.19, 1.31),
-            (say("fused-kernels", of_step("share", "share", 0.36)),),
-            (),
-            "model = torch.compile(model)",
-            (),
+            id="fused-kernels",
+            title="Fused kernels",
+            speedup=analysis.Interval(1.08, 1.19, 1.31),
+            reason=(say("fused-kernels", of_step("share", "share", 0.36)),),
+            how_to="model = torch.compile(model)",
         ),
     )
 
@@ -393,10 +390,15 @@ def _predicted_work() -> pd.DataFrame:
 
 
 def _considered() -> tuple[analysis.Considered, ...]:
-    taken = tuple(Considered(r.id, r.title, True, r.reason, r.speedup) for r in _recommendations())
     half = analysis.Interval(0.98, 1.0, 1.03)
     return (
-        *taken,
-        Considered("half-precision", "Half precision", False, (say("changes-nothing"),), half, notes=(_WAITS,)),
-        Considered("tensor-parallel", "Tensor parallelism", False, (), None, objection="The model fits one GPU."),
+        *_recommendations(),
+        Considered(
+            id="half-precision",
+            title="Half precision",
+            reason=(say("changes-nothing"),),
+            speedup=half,
+            notes=(_WAITS,),
+        ),
+        Considered(id="tensor-parallel", title="Tensor parallelism", speedup=None, objection="The model fits one GPU."),
     )

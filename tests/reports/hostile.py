@@ -23,7 +23,15 @@ def hostile(analysis: Analysis) -> Analysis:
     """Return the analysis with every name replaced."""
     advice = analysis.recommendations[0]
     said = tuple(say("layers", *(_named(role, name) for role in ("layer", "launches", "time"))) for name in NAMES)
-    nasty = Recommendation("x", SCRIPT, advice.speedup, said[:2], said, SCRIPT, (REVERSED,))
+    nasty = Recommendation(
+        id="x",
+        title=SCRIPT,
+        speedup=advice.speedup,
+        reason=said[:2],
+        evidence=said,
+        how_to=SCRIPT,
+        caveats=(REVERSED,),
+    )
     capture = analysis.source.capture
     verification = verified(analysis).verified
     assert capture is not None
@@ -60,7 +68,19 @@ def hostile(analysis: Analysis) -> Analysis:
 def _step(name: str) -> PlanStep:
     gain = Interval(1.1, 1.2, 1.3)
     change = Change((OpClassTime(name, 2, 1),))
-    return PlanStep(name, name, gain, gain, gain, False, None, change, name, (name,), Costs(name, name, name))
+    return PlanStep(
+        id=name.split(":")[0],
+        name=name,
+        title=name,
+        speedup=gain,
+        cumulative=gain,
+        latency_us=gain,
+        memory_bytes=None,
+        explained=change,
+        how_to=name,
+        caveats=(name,),
+        costs=Costs(name, name, name),
+    )
 
 
 def _named(role: str, name: str) -> Evidence:

@@ -116,8 +116,8 @@ def test_the_plan_comes_first_and_adds_up(analysis: Analysis) -> None:
     alone, both = Interval(1.1, 1.2, 1.3), Interval(7, 8.9, 10.2)
     first, then = Interval(260, 284, 309), Interval(206, 237, 300)
     steps = (
-        PlanStep("cuda-graphs", graphs.title, graphs.speedup, graphs.speedup, first, False, None, *SAID),
-        PlanStep("half-precision", "Half precision", alone, both, then, False, 420_000_000, *SAID),
+        _step("cuda-graphs", graphs.title, graphs.speedup, graphs.speedup, first),
+        _step("half-precision", "Half precision", alone, both, then, 420_000_000),
     )
     text = re.sub(r"(<[^>]*>|\s)+", " ", render(replace(analysis, plan=steps)))
     assert "1. CUDA graphs 6.8–8.1× 6.8–8.1× 260 µs to 309 µs –" in text
@@ -127,7 +127,21 @@ def test_the_plan_comes_first_and_adds_up(analysis: Analysis) -> None:
     assert "Others, each by itself: batching 5.1–7.8×, fused kernels 1.08–1.31×" in text
 
 
-SAID = (Change((OpClassTime("gemm", 2_000_000, 1_000_000),)), "model.half()", ("Digits go.",))
+def _step(
+    name: str, title: str, gain: Interval, cumulative: Interval, latency_us: Interval, memory_bytes: int | None = None
+) -> PlanStep:
+    return PlanStep(
+        id=name,
+        name=name,
+        title=title,
+        speedup=gain,
+        cumulative=cumulative,
+        latency_us=latency_us,
+        memory_bytes=memory_bytes,
+        explained=Change((OpClassTime("gemm", 2_000_000, 1_000_000),)),
+        how_to="model.half()",
+        caveats=("Digits go.",),
+    )
 
 
 def test_what_was_measured_stands_beside_what_was_predicted(analysis: Analysis) -> None:
@@ -357,8 +371,8 @@ def test_steps_of_the_plan_measured_together(analysis: Analysis) -> None:
     graphs = analysis.recommendations[0]
     gain, latency = Interval(1.1, 1.2, 1.3), Interval(206, 237, 300)
     steps = (
-        PlanStep("cuda-graphs", graphs.title, graphs.speedup, graphs.speedup, latency, False, None, *SAID),
-        PlanStep("half-precision", "Half precision", gain, Interval(7, 8.9, 10.2), latency, False, None, *SAID),
+        _step("cuda-graphs", graphs.title, graphs.speedup, graphs.speedup, latency),
+        _step("half-precision", "Half precision", gain, Interval(7, 8.9, 10.2), latency),
     )
     of_run = verified(analysis)
     assert of_run.verified is not None
@@ -378,9 +392,9 @@ def test_what_was_measured_to_fail_comes_last_everywhere(analysis: Analysis) -> 
     failed = replace(graphs, measured=None, error="CUDA error")
     gain, latency = graphs.predicted, Interval(206, 237, 300)
     assert gain is not None
-    steps = tuple(PlanStep(name, name, gain, gain, latency, False, None, *SAID) for name in ("batching", graphs.id))
+    steps = tuple(_step(name, name, gain, gain, latency) for name in ("batching", graphs.id))
     after = after_measuring(replace(of_run, plan=steps, verified=replace(of_run.verified, results=(failed, *others))))
     assert "batching: 6.8–8.1×, measured 4.2×." in headline(after)
     assert [step.name for step in after.plan] == ["batching"]
     assert [advice.id for advice in after.recommendations] == ["batching", graphs.id, "fused-kernels"]
-    assert cards(after)[0][0].id == json.loads(to_json(after))["headline"]["first"] == "batching"
+    assert cards(after)[0][0].advice.id == json.loads(to_json(after))["headline"]["first"] == "batching"

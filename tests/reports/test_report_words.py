@@ -169,7 +169,9 @@ def test_headline_of_a_launch_bound_run(analysis: Analysis) -> None:
 
 
 def test_headline_of_a_run_that_may_gain(analysis: Analysis) -> None:
-    perhaps = Considered("compile", "torch.compile", False, (say("may-not-pay"),), Interval(0.98, 1.44, 3.06))
+    perhaps = Considered(
+        id="compile", title="torch.compile", reason=(say("may-not-pay"),), speedup=Interval(0.98, 1.44, 3.06)
+    )
     bare = replace(analysis, recommendations=(), considered=(*analysis.considered[3:], perhaps))
     assert headline(bare).endswith("waiting for the host. Nothing is sure to help; torch.compile may (0.98–3.1×).")
 
@@ -181,7 +183,7 @@ def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
 def test_headline_of_an_imported_trace(imported: Analysis) -> None:
     bare = replace(imported, recommendations=(), bound=BoundShares(0.1, 0.75, 0.1, 0.05, 0))
     assert headline(bare) == "GPT2LMHeadModel, fp32, on an H200: 75 % memory-bound. Nothing can be predicted."
-    start = SimpleNamespace(timed="unprofiled", failed=None, understood=True, idle_share=0.1)
+    start = SimpleNamespace(timed="unprofiled", failed=None, idle_share=0.1)
     known: Any = replace(bare, predicted_from=start)  # type: ignore[arg-type]
     assert headline(known).endswith(". No optimization is predicted to help.")
     shapeless = replace(known, coverage=replace(known.coverage, cost=0.1))

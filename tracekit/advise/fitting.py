@@ -122,8 +122,9 @@ def _recommended(step: Optimization, remedy: Remedy | None, fit: MemoryFit, sear
     remedy, after = remedy or _remedy(search, (step,)), search.scenarios((step,))
     kind = "makes-it-fit" if remedy.fits else "helps-to-fit"
     reason = (say(kind, _needed(fit), _held(remedy.peak_bytes), _has(fit)),)
+    explained = change(search.base, after.expected, after.work)
     return Considered(
-        step.id, step.title, True, reason, remedy.speedup, change(search.base, after.expected, after.work)
+        id=step.id, title=step.title, recommended=True, reason=reason, speedup=remedy.speedup, explained=explained
     )
 
 

@@ -4,7 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -110,6 +110,16 @@ class Optimization(ABC):
     def how(self, base: Baseline) -> str:
         """Return code or a command to copy: the serving engine's switch, or `how_to`."""
         return self.switches.get(base.source.runtime) or self.how_to(base)
+
+    def terms(self, base: Baseline) -> dict[str, Any]:
+        """Return the fields of a recommendation that say how to apply it to a run, and what that costs."""
+        return {
+            "how_to": self.how(base),
+            "caveats": (*self.caveats, *self.notes(base)),
+            "costs": self.costs,
+            "throughput": self.throughput,
+            "condition": self.condition,
+        }
 
     @abstractmethod
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:

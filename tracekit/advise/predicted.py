@@ -46,7 +46,7 @@ def advise(base: Baseline) -> Advice:
         steps = steps if making_fit else ()
     worth = _ordered([(o, c) for o, c in judgements if c.recommended], steps)
     return Advice(
-        recommendations=tuple(_recommendation(o, c, base) for o, c in worth),
+        recommendations=tuple(Recommendation(**vars(c), evidence=o.evidence(base), **o.terms(base)) for o, c in worth),
         considered=tuple(c for _, c in judgements),
         plan=tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps)),
         latency_steps=in_order(step for step in steps if not step.throughput),
@@ -88,40 +88,20 @@ def _runs(search: Search, alone: list[Steps], plan: Steps) -> Iterator[tuple[str
         yield "+".join(step.name for step in steps), (before.ops, after.ops)
 
 
-def _recommendation(optimization: Optimization, considered: Considered, base: Baseline) -> Recommendation:
-    assert considered.speedup is not None
-    return Recommendation(
-        id=optimization.id,
-        title=optimization.title,
-        speedup=considered.speedup,
-        reason=considered.reason,
-        evidence=optimization.evidence(base),
-        how_to=optimization.how(base),
-        caveats=(*optimization.caveats, *optimization.notes(base)),
-        explained=considered.explained,
-        costs=optimization.costs,
-        throughput=optimization.throughput,
-        condition=optimization.condition,
-    )
-
-
 def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
     start, after = search.scenarios(before), search.scenarios((*before, step))
     cumulative = speedup(search.scenarios(()), after)
     memory = after.expected.memory
     return PlanStep(
+        id=step.id,
         name=step.name,
         title=step.title,
         speedup=speedup(start, after),
         cumulative=None if step.throughput else cumulative,
         latency_us=latency_us(search.base, cumulative, after.work),
-        throughput=step.throughput,
         memory_bytes=memory.peak if memory else None,
         explained=change(search.base, after.expected, after.work),
-        how_to=step.how(start.expected),
-        caveats=(*step.caveats, *step.notes(start.expected)),
-        costs=step.costs,
-        condition=step.condition,
+        **step.terms(start.expected),
     )
 
 
@@ -149,19 +129,19 @@ def judge(optimization: Optimization, search: Search) -> Considered:
     rival = optimization.unsuited(search.base) or (_simpler(optimization, sure, search) if pays else ())
     worth = (pays and not rival) or optimization.needed(search.base)
     return Considered(
-        optimization.id,
-        optimization.title,
-        worth,
-        optimization.reason(search.base) if worth else rival or _against(gain),
-        gain,
-        change(search.base, after.expected, after.work),
+        id=optimization.id,
+        title=optimization.title,
+        recommended=worth,
+        reason=optimization.reason(search.base) if worth else rival or _against(gain),
+        speedup=gain,
+        explained=change(search.base, after.expected, after.work),
         notes=() if worth or rival else optimization.notes(search.base),
     )
 
 
 def refused(optimization: Optimization, objection: str) -> Considered:
     """Return an optimization that does not apply, with the objection."""
-    return Considered(optimization.id, optimization.title, False, (), None, objection=objection)
+    return Considered(id=optimization.id, title=optimization.title, speedup=None, objection=objection)
 
 
 def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Statements:
