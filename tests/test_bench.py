@@ -9,10 +9,9 @@ from tiny_models import write_model
 from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.capture import complete
 from tracekit.cli import main
-from tracekit.measure import Row, Worker, batch_memory, benching, configuration, from_csv, side_by_side
-from tracekit.measure.batch_memory import largest_batch
+from tracekit.measure import Row, Worker, bench_worker, benching, configuration, from_csv, side_by_side
 from tracekit.measure.bench_rows import to_csv
-from tracekit.measure.bench_worker import Request
+from tracekit.measure.bench_worker import Request, largest_batch
 from tracekit.measure.quality import Evaluation, sample
 from tracekit.measure.worker import Failure
 from tracekit.reports.measure import bench_html, bench_text
@@ -108,12 +107,12 @@ def test_training_is_tried_with_the_moments_of_its_optimizer(tmp_path, monkeypat
         tried.append((subject.settings.batch_size, len(optimizer.state), optimizer))
         return side_by_side.ready(subject, optimizer)
 
-    monkeypatch.setattr(batch_memory, "ready", ready)
-    peaks = [batch_memory.peak_bytes(request, batch) for batch in (2, 4)]
+    monkeypatch.setattr(bench_worker, "ready", ready)
+    peaks = [bench_worker.peak_bytes(request, batch) for batch in (2, 4)]
     assert peaks == [0, 0]  # of a GPU, of which there is none
     (two, moments, optimizer), (four, as_many, same) = tried
     assert (two, four) == (2, 4) and moments == as_many > 0 and optimizer is same
-    batch_memory.release()
+    bench_worker.forget()
 
 
 def row(**changes) -> Row:

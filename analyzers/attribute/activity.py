@@ -9,8 +9,19 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.captures import capture_spans
-from tracekit.analyzers.attribute.cause_codes import CODE, COMPUTING, Codes, categorical, first_true, is_any, sums_by
-from tracekit.analyzers.attribute.host_kinds import is_framework, is_library_op, is_module, kinds
+from tracekit.analyzers.attribute.host_kinds import (
+    CODE,
+    COMPUTING,
+    Codes,
+    categorical,
+    first_true,
+    is_any,
+    is_framework,
+    is_library_op,
+    is_module,
+    kinds,
+    sums_by,
+)
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.items import innermost_segments
 from tracekit.analyzers.attribute.kernel_names import is_copy_to_host, matching

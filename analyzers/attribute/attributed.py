@@ -1,4 +1,4 @@
-"""Attributes work items to their launch, op, layer, phase and step."""
+"""Attributes work items to their launch, op, layer, phase (prefill, decode, forward, backward, optimizer) and step."""
 
 import msgspec
 import numpy as np
@@ -6,12 +6,91 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.layers import Layers, find_layers, layer_of
+from tracekit.analyzers.attribute.layers import MODULES, Layers, find_layers, layer_of
 from tracekit.analyzers.attribute.nesting import Nest, Rows, take
 from tracekit.analyzers.attribute.origin import Origin, trace_origin
-from tracekit.analyzers.attribute.phases import OPTIMIZER, Phases, find_phases
+from tracekit.analyzers.attribute.recorded_ranges import UserRanges, serving_phase
 from tracekit.analyzers.attribute.steps import Steps, find_steps
-from tracekit.analyzers.attribute.training import in_optimizer
+from tracekit.analyzers.attribute.training import in_optimizer, is_backward, is_recorded, trains
+from tracekit.analyzers.trace import ranges
+
+Ints = npt.NDArray[np.int64]
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+
+class Phases(msgspec.Struct, frozen=True):
+    """Phases, and the phase of each work item."""
+
+    names: tuple[str, ...]
+    calls: Ints
+    wall_ns: Ints
+    """Host time inside the ranges of each phase, or from its first launch in a step to its last."""
+    of_item: pd.Categorical
+    """Name of the phase of each work item; "" for none."""
+
+
+def find_phases(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
+    """Return the phases from tracekit's ranges, else from batches of a serving engine, else from training ops."""
+    user = UserRanges(host)
+    for phase_of in (_ours, serving_phase):
+        rows, names = user.rows_of(phase_of), user.names_of(phase_of)
+        if len(rows):
+            return _of_ranges(host, rows, [str(phase_of(name)) for name in names], origin.time_ns)
+    if trains(host):
+        return _of_training(host, origin, ops, layers, step)
+    nothing = np.zeros(0, dtype=np.int64)
+    return Phases((), nothing, nothing, _named(np.full(len(step), -1), []))
+
+
+def _ours(name: str) -> str | None:
+    parsed = ranges.parse(name)
+    return parsed[1] if parsed and parsed[0] == "phase" else None
+
+
+def _of_ranges(host: pd.DataFrame, rows: Ints, phase: list[str], time: Ints) -> Phases:
+    """Return the phases that the innermost open ranges name, on any thread."""
+    codes, distinct = pd.factorize(pd.Series(phase, dtype=object))
+    mask = np.zeros(len(host), dtype=bool)
+    mask[rows] = True
+    of_row = np.full(len(host), -1, dtype=np.int64)
+    of_row[rows] = codes
+    open_at = Nest(host, mask, by_time=True).around(np.zeros(len(time), dtype=np.int8), time)
+    names = [str(name) for name in distinct]
+    wall = np.zeros(len(names), dtype=np.int64)
+    np.add.at(wall, codes, host["duration_ns"].to_numpy()[rows])
+    return Phases(tuple(names), np.bincount(codes, minlength=len(names)), wall, _named(take(of_row, open_at), names))
+
+
+def _of_training(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
+    """Return the phases of training.
+
+    Backward is the work that autograd's engine runs, optimizer that of torch.optim, and forward all other work that
+    autograd numbers or a module calls.
+    """
+    backward, optimizer = is_backward(host, origin, ops), in_optimizer(host, origin)
+    layer = take(layers.tree.of_row, layers.calls.around(origin.thread, origin.time_ns))
+    in_module = take(np.array(layers.tree.modules, dtype=np.int64), layer) >= 0
+    forward = is_recorded(host, origin, ops) | in_module & (layers.source in MODULES)
+    code = np.select([optimizer, backward, forward], [2, 1, 0], default=-1)
+    present, code = np.unique(code, return_inverse=True)
+    names = [name for number, name in enumerate((FORWARD, BACKWARD, OPTIMIZER)) if number in present]
+    return _measured(code - int(-1 in present), names, origin.time_ns, step)
+
+
+def _measured(code: Ints, names: list[str], time: Ints, step: Rows) -> Phases:
+    """Return phases with wall times from launches; a phase counts as called once in each step that has work of it."""
+    inside = (code >= 0) & (step >= 0)
+    spans = pd.Series(time[inside]).groupby([code[inside], step[inside]]).agg(["min", "max"])
+    phase = spans.index.get_level_values(0).to_numpy()
+    wall = np.zeros(len(names), dtype=np.int64)
+    np.add.at(wall, phase, (spans["max"] - spans["min"]).to_numpy())
+    return Phases(tuple(names), np.bincount(phase, minlength=len(names)), wall, _named(code, names))
+
+
+def _named(code: Ints, names: list[str]) -> pd.Categorical:
+    return pd.Categorical.from_codes(np.where(code >= 0, code, len(names)), pd.Index([*names, ""], dtype=object))
+
 
 OPTIMIZER_LAYER = "(optimizer)"
 

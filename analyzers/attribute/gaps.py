@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.activity import Launching, host_activity, launching
-from tracekit.analyzers.attribute.cause_codes import (
+from tracekit.analyzers.attribute.host_kinds import (
     CODE,
     UNKNOWN,
     Codes,
@@ -20,9 +20,10 @@ from tracekit.analyzers.attribute.cause_codes import (
     codes_of,
     first_true,
     is_any,
+    is_collective,
     sums_by,
+    synchronises,
 )
-from tracekit.analyzers.attribute.host_kinds import is_collective, synchronises
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_communication, is_copy_to_host, is_host_copy
 from tracekit.analyzers.attribute.nesting import take

@@ -6,9 +6,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.cause_codes import UNKNOWN, WORDS, Codes, codes_of, is_any, sums_by
 from tracekit.analyzers.attribute.gaps import Idle
-from tracekit.analyzers.attribute.host_kinds import FRAMEWORK_RANGE, LOADING, Function, function_of, is_library_op
+from tracekit.analyzers.attribute.host_kinds import (
+    FRAMEWORK_RANGE,
+    LOADING,
+    UNKNOWN,
+    WORDS,
+    Codes,
+    Function,
+    codes_of,
+    function_of,
+    is_any,
+    is_library_op,
+    sums_by,
+)
 from tracekit.analyzers.attribute.kernel_names import matching
 from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
 from tracekit.analyzers.results import CAUSE_MEANINGS, HOST_CAUSES, IDLE_CAUSES

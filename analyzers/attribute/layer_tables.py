@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.attributed import Attributed
+from tracekit.analyzers.attribute.attributed import BACKWARD, Attributed
 from tracekit.analyzers.attribute.layers import calls_and_host_time
 from tracekit.analyzers.attribute.nesting import take
 from tracekit.analyzers.attribute.op_tables import Totals, busy_ns, duration_ns, with_children
-from tracekit.analyzers.attribute.phases import BACKWARD
 from tracekit.analyzers.results import LAYER_OPS, LAYER_PARTS, LAYER_TYPES, LAYERS
 from tracekit.analyzers.trace import problems
 

@@ -1,13 +1,19 @@
-"""Builds the tree of layers from nested host ranges."""
+"""Builds the tree of layers from nested host ranges: modules, and what a program records (record_function, NVTX).
+
+A range inside a module is a child of the module, and the modules called inside the range are below it. A range outside
+all modules is a root; if modules are called inside it, it is not a layer.
+"""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.nesting import Nest, Rows, take
+from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
+from tracekit.analyzers.attribute.training import is_backward_op
 from tracekit.analyzers.trace import ROOT
 
 Ints = npt.NDArray[np.int64]
@@ -125,3 +131,127 @@ def _preorder(parents: list[int], first_ns: Ints) -> list[int]:
         order.append(pending.pop())
         pending += children[order[-1]]
     return order
+
+
+Bools = npt.NDArray[np.bool_]
+Labelled = tuple[Rows, list[Label]]
+"""Label number of each host row (-1: none), and the labels."""
+
+
+def with_program_ranges(host: pd.DataFrame, modules: Labelled, program: Labelled) -> tuple[Tree, Nest]:
+    """Return the tree of the modules and the program's ranges, and the nest of their calls."""
+    (code, labels), (range_code, range_labels) = modules, program
+    is_range = _layers_among(host, code >= 0, range_code)
+    calls = Nest(host, (code >= 0) | is_range)
+    if not is_range.any():
+        return tree_by_path(host, code, labels), calls
+    merged = np.where(is_range, range_code + len(labels), code)
+    return ordered(host, _Builder(labels, range_labels).nodes(merged, calls)), calls
+
+
+def _layers_among(host: pd.DataFrame, is_module: Bools, range_code: Rows) -> Bools:
+    """Select the program's ranges that are layers.
+
+    Ranges outside all modules that contain calls of modules are not layers. Neither are ranges that occur only in the
+    backward pass, because backward work belongs to the layers of the forward pass.
+    """
+    is_range = range_code >= 0
+    if not is_range.any():
+        return is_range
+    nest = Nest(host, is_module | is_range)
+    outside = nearest(nest.parent, is_module[nest.rows]) < 0
+    above_modules = nest.parent[is_module[nest.rows] & (nest.parent >= 0)]
+    holders = _with_ancestors(nest.parent, above_modules[outside[above_modules]])
+    rows, held = nest.rows[outside], nest.rows[holders]
+    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
+    in_backward = Nest(host, is_backward_op(host)).around(thread[rows], start[rows]) >= 0
+    unwanted = rows[in_backward | np.isin(range_code[rows], range_code[held])]
+    is_range[unwanted] = False
+    return is_range
+
+
+def _with_ancestors(parent: Rows, at: Rows) -> Rows:
+    reached = np.zeros(len(parent), dtype=bool)
+    while (at := np.unique(at[at >= 0])).size:
+        at = at[~reached[at]]
+        reached[at] = True
+        at = parent[at]
+    return np.flatnonzero(reached).astype(np.int32)
+
+
+class _Builder:
+    """Numbers the layers by what encloses their calls. Modules outside all ranges are identified by their paths
+    alone."""
+
+    def __init__(self, modules: Sequence[Label], program: Sequence[Label]) -> None:
+        self._labels, self._module_labels = [*modules, *program], len(modules)
+        self._index: dict[tuple[int, str, bool], int] = {}
+        self._above: list[int] = []
+        self._label: list[Label] = []
+        self._is_module: list[bool] = []
+
+    def nodes(self, code: Rows, calls: Nest) -> Nodes:
+        """Return the layers of the calls; `code` holds the label number of each host row."""
+        parent = calls.parents()
+        depth, of_row = depths(calls.rows, parent), np.full(len(code), -1, dtype=np.int32)
+        size = len(self._labels)
+        for level in range(int(depth.max(initial=-1)) + 1):
+            rows = calls.rows[depth == level]
+            keys = (take(of_row, parent[rows]).astype(np.int64) + 1) * size + code[rows]
+            distinct, key = np.unique(keys, return_inverse=True)
+            numbers = [self._number(each // size - 1, each % size) for each in distinct.tolist()]
+            of_row[rows] = np.array(numbers, dtype=np.int32)[key]
+        paths = self._paths()
+        types = [label.type for label in self._label]
+        return Nodes(of_row, paths, types, self._parents(paths), [self._module(each) for each in range(len(paths))])
+
+    def _number(self, above: int, code: int) -> int:
+        label, is_module = self._labels[code], code < self._module_labels
+        if is_module and not self._follows(above, label.name):
+            above = -1
+        key = (above, label.name, is_module)
+        if key not in self._index:
+            self._index[key] = len(self._label)
+            self._above.append(above)
+            self._label.append(label)
+            self._is_module.append(is_module)
+        return self._index[key]
+
+    def _follows(self, above: int, path: str) -> bool:
+        """Return whether the module belongs below the range (or the layer inside a range) in which it was called: only
+        if that range lies in one of the module's ancestors."""
+        if above < 0 or (self._is_module[above] and self._above[above] < 0):
+            return False
+        return bool(_inside(path, self._label[self._module(above)].name)) if self._module(above) >= 0 else False
+
+    def _module(self, node: int) -> int:
+        while node >= 0 and not self._is_module[node]:
+            node = self._above[node]
+        return node
+
+    def _paths(self) -> list[str]:
+        """Return the path of each layer: a module's attribute path, or "path of its parent/name" for a range inside a
+        layer and for a module that is called in several ranges."""
+        places = pd.Series([label.name for label in self._label])[self._is_module].value_counts()
+        paths: list[str] = []
+        for above, label, is_module in zip(self._above, self._label, self._is_module, strict=True):
+            if (is_module and (above < 0 or places[label.name] == 1)) or above < 0:
+                paths.append(label.name)
+            else:
+                name = _inside(label.name, self._label[self._module(above)].name) if is_module else label.name
+                paths.append(f"{paths[above]}/{name}")
+        return paths
+
+    def _parents(self, paths: list[str]) -> list[int]:
+        number = {path: node for node, path in enumerate(paths) if self._is_module[node]}
+        return [
+            parent_by_path(path, number) if self._is_module[node] and above < 0 else above
+            for node, (path, above) in enumerate(zip(paths, self._above, strict=True))
+        ]
+
+
+def _inside(path: str, module: str) -> str:
+    """Return the path relative to a module that contains it; "" if the module does not contain it."""
+    if module == ROOT:
+        return path if path != ROOT else ""
+    return path.removeprefix(f"{module}.") if path.startswith(f"{module}.") else ""

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.layer_tree import Label, Tree, tree_by_nesting, tree_by_path
+from tracekit.analyzers.attribute.layer_tree import Label, Tree, tree_by_nesting, tree_by_path, with_program_ranges
 from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
 from tracekit.analyzers.attribute.origin import Origin
-from tracekit.analyzers.attribute.program_ranges import with_program_ranges
 from tracekit.analyzers.attribute.steps import Steps, is_step_name
 from tracekit.analyzers.attribute.training import backward_ops
 from tracekit.analyzers.trace import ranges

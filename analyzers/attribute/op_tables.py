@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.attributed import Attributed
+from tracekit.analyzers.attribute.attributed import Attributed, Phases
 from tracekit.analyzers.attribute.bound import bound_codes, dominant, intensity
 from tracekit.analyzers.attribute.items import nested_self_time
 from tracekit.analyzers.attribute.nesting import Rows, take
-from tracekit.analyzers.attribute.phases import Phases
 from tracekit.analyzers.cost import generated
 from tracekit.analyzers.results import BOUNDS, KERNELS, OPS, PHASES
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         new_place,
         of_main_part,
     )
-    from tracekit.analyzers.check.history import HistoryPoint, change_points
+    from tracekit.analyzers.check.ratios import HistoryPoint, change_points
     from tracekit.analyzers.check.times import (
         Rules,
         RunTimes,

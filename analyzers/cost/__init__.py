@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         parameters,
         parse_call,
     )
+    from tracekit.analyzers.cost.ops.gemm import GATES
     from tracekit.analyzers.cost.ops.generated import generated
-    from tracekit.analyzers.cost.ops.recurrent import GATES
     from tracekit.analyzers.cost.ops.registry import costs, formula
     from tracekit.analyzers.cost.ops.tensors import Tensor
     from tracekit.analyzers.cost.ops.work import Append, Attention, Norm, Precision, Product, Recurrent, Reduce, Work

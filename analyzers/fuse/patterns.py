@@ -7,15 +7,18 @@ from typing import Any
 from tracekit.analyzers.fuse.graph import Graph
 from tracekit.analyzers.fuse.groups import OpGroup, consumers, family, roots
 from tracekit.analyzers.fuse.kernel import Kernel, Sizes, is_generated, matrix
-from tracekit.analyzers.fuse.product_patterns import cross_entropy, gelu, products, rotary
-from tracekit.analyzers.fuse.structure import (
+from tracekit.analyzers.fuse.product_patterns import (
     CASTS,
     consists_of,
+    cross_entropy,
+    gelu,
     is_residual_layer,
     is_rms,
     is_rotation,
     layer_norm_epsilon,
+    products,
     rms_epsilon,
+    rotary,
 )
 
 _DROPOUT = "PyTorch's dropout and addition are faster than a kernel that draws again (measured)"

@@ -23,7 +23,6 @@ _BACKWARD_TENSORS = {
     "add_norm": (3, 1),
     "gated_activation": (3, 2),
     "rotary": (1, 1),
-    "rotary_of_one": (1, 1),
     "pointwise_chain": (2, 1),
 }
 """Number of tensors of the group's size that its backward pass reads and writes."""
@@ -66,7 +65,7 @@ def _backward(kernel: Kernel, forward: Cost) -> Cost:
     """Return the cost of the backward pass. It recomputes the intermediates of the forward pass that it needs."""
     group, graph = kernel.group, kernel.group.graph
     size = max((_bytes(graph, tensor) for tensor in (*group.inputs, *group.outputs)), default=0)
-    if kernel.template in ("rotary", "rotary_of_one"):
+    if kernel.template == "rotary":
         size = forward.write_bytes
     read, written = (count * size for count in _BACKWARD_TENSORS.get(kernel.template, (2, 1)))
     return replace(forward, read_bytes=read, write_bytes=written)

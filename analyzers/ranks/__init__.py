@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.analyzers.ranks.belonging import copies, foreign
     from tracekit.analyzers.ranks.causes import Reason
     from tracekit.analyzers.ranks.ideal import Remedy, ReplayedJob, replay
-    from tracekit.analyzers.ranks.job import analyze_ranks
+    from tracekit.analyzers.ranks.job import analyze_ranks, copies, foreign
     from tracekit.analyzers.ranks.operations import is_operations, read_operations
     from tracekit.analyzers.ranks.result import Job, Straggler, WhatIf
     from tracekit.analyzers.ranks.stragglers import LEAST_COST

@@ -104,7 +104,7 @@ def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, a
         folder = Path(stack.enter_context(TemporaryDirectory()))
         options = {"workload": workload, "batch_size": batch, "seq_len": seq, "dtype": dtype, "attention": attention}
         asked = Settings(model=_named(model, folder), gpu=target.id, device="model", **options)  # type: ignore[arg-type]
-        model_trace.write(complete(asked), target, folder / "trace.json.gz")
+        model_trace.write_trace(complete(asked), target, folder / "trace.json.gz")
         trace = load(folder / "trace.json.gz")
         base = baseline(trace, analyze(trace, None))
     assert base is not None

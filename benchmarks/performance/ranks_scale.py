@@ -68,7 +68,7 @@ def reduce_ranks(trace: Path, ranks: int) -> None:
     """In this process, whose own peak is printed."""
     from tracekit.analyzers.ranks import analyze_ranks, summarize
     from tracekit.analyzers.trace import reading
-    from tracekit.reports.ranks import export, page
+    from tracekit.reports.ranks import page, text
 
     one = replace(summarize(reading.load(trace)), groups=())
     copies = [
@@ -76,10 +76,10 @@ def reduce_ranks(trace: Path, ranks: int) -> None:
     ]
     began = time.perf_counter(), time.process_time()
     job = analyze_ranks(copies, range(ranks))
-    text = page.render(job), export.to_json(job)
+    written = page.render(job), text.to_json(job)
     wall, used = time.perf_counter() - began[0], time.process_time() - began[1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    sizes = f"page {len(text[0]) / 1e6:.1f} MB, JSON {len(text[1]) / 1e6:.1f} MB"
+    sizes = f"page {len(written[0]) / 1e6:.1f} MB, JSON {len(written[1]) / 1e6:.1f} MB"
     calls = f"{len(one.calls)} calls and {len(one.steps)} steps a rank"
     print(
         f"reduce {ranks:6} ranks: {wall:6.1f} s, {used:6.1f} s of CPU, peak {peak:5.0f} MB; {sizes}; {calls}",

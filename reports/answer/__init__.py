@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.reports.answer import brief, export, html, markdown, prediction, row_detail, stacks, terminal
+    from tracekit.reports.answer import brief, export, html, markdown, prediction, row_detail, terminal
     from tracekit.reports.answer.advice_export import interval
     from tracekit.reports.answer.brief import UNTRUSTED
     from tracekit.reports.answer.headlines import headline

@@ -5,7 +5,7 @@ from typing import Any
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import CAUSES, Analysis
-from tracekit.reports.answer import cards, facts, origins
+from tracekit.reports.answer import cards, facts
 from tracekit.reports.answer.headlines import headline
 from tracekit.reports.answer.measured import measured_gains, of_steps
 from tracekit.reports.answer.page_tables import table_views
@@ -128,9 +128,9 @@ def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: d
         scale=_scale(analysis),
         tables=tables,
         provenance=facts.provenance(analysis),
-        origins=origins.origins(analysis),
-        dropped=origins.dropped(analysis, tables.values(), drawn.notes.values()),
-        command=origins.command(analysis),
+        origins=facts.origins(analysis),
+        dropped=facts.dropped(analysis, tables.values(), drawn.notes.values()),
+        command=facts.command(analysis),
         **_charts(drawn),
         **embedded,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.memory import DeviceMemory
-from tracekit.reports.memory.page import MemoryPage, to_html
+from tracekit.reports.memory.timeline import MemoryPage, page_html
 from tracekit.reports.words import json_text, percent, printable, quantity, shortened
 
 _ROWS, _NAME, _SHOWN = 15, 100, 40
@@ -35,7 +35,7 @@ def snapshot_page(title: str, device: DeviceMemory, over_time: pd.DataFrame) -> 
     if over_time.empty:
         over_time = pd.DataFrame({"time_ns": [0, 1], "allocated": [device.allocated, device.allocated]})
         note += " No timed events were recorded."
-    return to_html(MemoryPage(printable(title), note, over_time, ("place", "bytes", "of it", "blocks"), rows))
+    return page_html(MemoryPage(printable(title), note, over_time, ("place", "bytes", "of it", "blocks"), rows))
 
 
 def _text(device: DeviceMemory) -> str:

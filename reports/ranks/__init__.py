@@ -5,6 +5,6 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.reports.ranks import export, page, replayed, text
+    from tracekit.reports.ranks import page, replayed, text
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -1,16 +1,118 @@
-"""Writes a job of ranks as text for a terminal."""
+"""Writes a job of ranks, or the changes between two, as text, JSON and tables. Times are in microseconds."""
 
+import importlib.util
+import io
+from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracekit.analyzers.ranks import Job
-from tracekit.reports.ranks import export, words
-from tracekit.reports.words import ABSENT, number, paragraph, percent, printable, printed, quantity, rows_of
+from tracekit.analyzers.ranks import Job, Straggler
+from tracekit.reports.ranks import words
+from tracekit.reports.words import (
+    ABSENT,
+    csv_table,
+    json_text,
+    number,
+    paragraph,
+    percent,
+    plain_rows,
+    printable,
+    printed,
+    public,
+    quantity,
+    rows_of,
+)
+
+SCHEMA_VERSION = "1.0"
+TABLES = ("ranks", "by_step", "collectives", "groups", "problems")
+MOST_COLLECTIVES = 5_000
+"""Most collectives in JSON, those that ranks waited for longest; the Parquet file has all."""
+_JOB = ("world_size", "hosts", "steps")
+_TIMES = ("step_ns", "communication_ns", "waiting_ns", "transfer_ns", "clock_error_ns")
+
+
+def to_dict(job: Job) -> dict[str, Any]:
+    """Return the job as plain Python values."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **{name: getattr(job, name) for name in _JOB},
+        "device_name": job.device_name or None,
+        **{f"{name.removesuffix('_ns')}_us": number(getattr(job, name) / 1e3, 3) for name in _TIMES},
+        "roof_fraction": number(job.roof_fraction, 4),
+        "simulated_share": number(job.simulated_share, 4),
+        "summary": [
+            words.opening(job),
+            *words.headlines(job),
+            words.communication(job),
+        ],
+        "stragglers": [_straggler(each) for each in job.stragglers],
+        "slower_hosts": [{"rank": rank, "pace": number(pace, 4)} for rank, pace in job.slower_hosts],
+        "slow_link": words.link(job) or None,
+        "what_ifs": [
+            {"change": each.change, "rank": each.rank if each.rank >= 0 else None, "speedup": number(each.speedup, 4)}
+            for each in job.what_ifs
+        ],
+        "shown_ranks": job.shown_ranks,
+        **{table: plain_rows(frame(job, table, MOST_COLLECTIVES)) for table in TABLES},
+    }
+
+
+def to_json(job: Job, more: Mapping[str, Any] | None = None) -> str:
+    """Return `to_dict`, and `more` entries, as JSON text."""
+    return json_text({**to_dict(job), **(more or {})})
+
+
+def frame(job: Job, table: str, most: int | None = None) -> pd.DataFrame:
+    """Return one of `TABLES`, with times in microseconds."""
+    rows = getattr(job, table)
+    if table == "collectives":
+        rows = rows.drop(columns="call")
+        if most is not None and len(rows) > most:
+            rows = rows.loc[rows["wait_ns"].nlargest(most).sort_index().index]
+    return public(rows)
+
+
+def to_csv(job: Job, table: str) -> str:
+    """Return one of `TABLES` as CSV with a header row."""
+    return csv_table(frame(job, table))
+
+
+def to_parquet(job: Job) -> bytes | None:
+    """Return each rank and step as Parquet; None if pyarrow is not installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return None
+    sink = io.BytesIO()
+    frame(job, "by_step").to_parquet(sink, index=False)
+    return sink.getvalue()
+
+
+def _straggler(straggler: Straggler) -> dict[str, Any]:
+    reason, share = straggler.reason, straggler.cost_share
+    ratios = {name: number(getattr(reason, f"{name}_ratio"), 4) for name in ("time", "calls", "flops")}
+    return {
+        "rank": straggler.rank,
+        "host": straggler.host if straggler.host >= 0 else None,
+        "cost_share": {name: number(getattr(share, name), 4) for name in ("low", "expected", "high")},
+        "cause": reason.cause,
+        "layer": reason.layer or None,
+        "evidence": {
+            "sentence": words.named(straggler),
+            "excess_us": number(reason.excess_ns / 1e3, 3),
+            "share_of_excess": number(reason.share, 4),
+            "phase": reason.phase or None,
+            "op": reason.op or None,
+            "family": reason.family or None,
+            "detail": reason.detail or None,
+            **{f"{name}_ratio": value for name, value in ratios.items()},
+        },
+    }
+
 
 _MOST_RANKS = 12
 _SEVERITIES = {"error": "red", "warning": "yellow"}
@@ -108,9 +210,9 @@ def changes(before: Job, after: Job) -> list[dict[str, Any]]:
     ]
 
 
-def to_json(before: Job, after: Job) -> str:
+def changes_json(before: Job, after: Job) -> str:
     """Return the job `after` as JSON text, with what changed since `before`."""
-    return export.to_json(after, {"against": changes(before, after)})
+    return to_json(after, {"against": changes(before, after)})
 
 
 def _us(nanoseconds: float) -> float | None:
@@ -130,7 +232,7 @@ def sentence(before: Job, after: Job) -> str:
     return f"The job is {pace} the other{sizes}; {held}."
 
 
-def text(before: Job, after: Job, *, width: int | None = None, colour: bool | None = None) -> str:
+def changes_text(before: Job, after: Job, *, width: int | None = None, colour: bool | None = None) -> str:
     """Return the sentence and the table of `changes`."""
     return printed(lambda columns: _changed_parts(before, after, columns), width=width, colour=colour)
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tracekit.analyzers.memory import read_snapshot, summarize
-from tracekit.analyzers.memory.snapshot_file import UNKNOWN
+from tracekit.analyzers.memory.snapshot import UNKNOWN
 from tracekit.cli import main
 
 MB = 1 << 20

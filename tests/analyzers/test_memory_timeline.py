@@ -50,7 +50,7 @@ def test_a_model_that_is_built_while_recorded_has_weights():
 def run(tmp_path_factory):
     settings = settings_of("gpt2", tmp_path_factory.mktemp("memory"), workload="train", gpu="t4")
     path = tmp_path_factory.mktemp("trace") / "trace.json.gz"
-    return model_trace.write(settings, hardware.find("t4"), path), path
+    return model_trace.write_trace(settings, hardware.find("t4"), path), path
 
 
 def test_the_memory_of_a_modelled_run_adds_up_to_its_peak(run):

@@ -20,7 +20,7 @@ from tracekit.run import Settings
 
 def _write(settings: Settings) -> tuple[CaptureInfo, Path]:
     path = Path(settings.model) / "trace.json.gz"
-    return model_trace.write(settings, hardware.find(settings.gpu), path), path
+    return model_trace.write_trace(settings, hardware.find(settings.gpu), path), path
 
 
 def _events(path: Path) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ def test_the_same_run_is_the_same_file(tmp_path: Path) -> None:
 def test_a_model_larger_than_the_gpu_is_modelled_and_said_to_be(tmp_path: Path) -> None:
     said: list[str] = []
     settings = settings_of("gpt2", tmp_path, {"vocab_size": 20_000_000, "n_embd": 256}, gpu="t4")
-    model_trace.write(settings, hardware.find("t4"), tmp_path / "trace.json.gz", said.append)
+    model_trace.write_trace(settings, hardware.find("t4"), tmp_path / "trace.json.gz", said.append)
     assert len(said) == 1 and "more than the 16 GB of an NVIDIA T4" in said[0]
     assert (tmp_path / "trace.json.gz").exists()
 

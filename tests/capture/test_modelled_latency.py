@@ -15,7 +15,7 @@ from tracekit.analyzers.predict import HostCosts, assumed
 from tracekit.calibrate import files
 from tracekit.calibrate.files import decode
 from tracekit.capture import complete, steps
-from tracekit.capture.fake.model_trace import write
+from tracekit.capture.fake.model_trace import write_trace
 from tracekit.run import Settings
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
@@ -54,7 +54,7 @@ def assumed_us(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str,
 def modelled_us(run: tuple[str, str, str], host: HostCosts, folder: Path) -> Interval:
     model, workload, dtype = run
     settings = complete(Settings(model=model, workload=workload, dtype=dtype, device="model", gpu="h200", steps=1))
-    latency = write(settings, H200, folder / "trace.json.gz", host=host).latency
+    latency = write_trace(settings, H200, folder / "trace.json.gz", host=host).latency
     assert latency is not None
     return Interval(latency.p10_us, latency.median_us, latency.p90_us)
 

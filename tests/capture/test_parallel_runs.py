@@ -40,7 +40,7 @@ def trace(tmp_path_factory):
         sizes = {"batch_size": BATCH, "seq_len": TOKENS, "model": str(folder), "workload": "train"}
         settings = complete(Settings(**{**sizes, "gpu": "h200", "device": "model", "steps": 1, **options}))
         path = folder / "trace.json.gz"
-        model_trace.write(settings, hardware.find("h200"), path)
+        model_trace.write_trace(settings, hardware.find("h200"), path)
         return reading.load(path)
 
     return modelled

@@ -1,4 +1,4 @@
-"""Rotary embeddings of other families than Llama: neighbours, angles of pairs, one tensor at a time, parts of heads."""
+"""Rotary embeddings of other families than Llama: neighbours, angles of pairs, parts of heads."""
 
 import importlib
 import json
@@ -19,31 +19,27 @@ from tracekit.run import Settings
 H100 = hardware.find("h100")
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 64}
 COMMON = {**SIZES, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-GPTJ = {"n_embd": 64, "n_layer": 2, "n_head": 4, **NO_DROPOUT}
 FAMILIES = {
-    "gptj": ("GPTJForCausalLM", "rotary_of_one", {**GPTJ, "rotary_dim": 8}),
-    "codegen": ("CodeGenForCausalLM", "rotary_of_one", {**GPTJ, "rotary_dim": 8}),
-    "glm": ("GlmForCausalLM", "rotary", {"head_dim": 16, "num_key_value_heads": 2, "attention_dropout": 0.0}),
-    "cohere": ("CohereForCausalLM", "rotary", {"num_key_value_heads": 2}),
-    "gpt_neox": ("GPTNeoXForCausalLM", "rotary", {}),
-    "phi": ("PhiForCausalLM", "rotary", {"resid_pdrop": 0.0}),
-    "persimmon": ("PersimmonForCausalLM", "rotary", {}),
+    "glm": ("GlmForCausalLM", {"head_dim": 16, "num_key_value_heads": 2, "attention_dropout": 0.0}),
+    "cohere": ("CohereForCausalLM", {"num_key_value_heads": 2}),
+    "gpt_neox": ("GPTNeoXForCausalLM", {}),
+    "phi": ("PhiForCausalLM", {"resid_pdrop": 0.0}),
+    "persimmon": ("PersimmonForCausalLM", {}),
 }
 
 
 @pytest.fixture
 def run(tmp_path, request):
-    """Return a family's model, the template that its rotation should get, and a function that writes its kernel."""
+    """Return a family's model, and the written kernel of its rotation."""
     kind, workload = request.param
-    architecture, template, more = FAMILIES[kind]
+    architecture, more = FAMILIES[kind]
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": kind, "architectures": [architecture], **COMMON, **more})
     )
     asked = {"model": str(tmp_path), "device": "model", "gpu": "h100", "dtype": "fp32", "seq_len": 8}
     rows = plan(graph_of(steps.run(planned(Settings(**asked, workload=workload)), H100).recording), H100)
     (row,) = [row for row in rows if row.pattern == "rotary embedding"]
-    assert row.template == template
+    assert row.template == "rotary"
     path = run_kernels.write_source(1, row, H100, tmp_path, {})
     return _model(tmp_path), load(path, f"rotary_{kind}_{workload}")
 

@@ -9,8 +9,7 @@ from op_lists import base, elementwise, product
 
 from tracekit.advise import find, parse
 from tracekit.advise.optimizations.compile import BREAK
-from tracekit.advise.optimizations.compiled_code import guards_ns
-from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS
+from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS, guards_ns
 from tracekit.analyzers.cost import Norm, estimate_ns
 from tracekit.analyzers.predict import plain_launch_ns, start
 from tracekit.analyzers.predict.traced_step import decisions

@@ -22,7 +22,7 @@ def decode(tmp_path_factory):
         if model not in runs:
             path = tmp_path_factory.mktemp("run") / "trace.json.gz"
             asked = Settings(model=model, gpu="a100", device="model", workload="decode", seq_len=60, dtype=dtype)
-            model_trace.write(complete(asked), hardware.find("a100"), path)
+            model_trace.write_trace(complete(asked), hardware.find("a100"), path)
             trace = load(path)
             runs[model] = baseline(trace, analyze(trace, None))
         return runs[model]

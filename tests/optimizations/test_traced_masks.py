@@ -9,8 +9,7 @@ import pytest
 from op_lists import base
 
 from tracekit.advise import advise, find, predicted_speedup
-from tracekit.advise.optimizations.compiled_code import guards_ns
-from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS
+from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS, guards_ns
 from tracekit.analyzers.cost import Attention, Cost, estimate_ns
 from tracekit.analyzers.predict import changed
 from tracekit.analyzers.predict.transforms.math_attention import with_a_mask

@@ -23,8 +23,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import load
 from tracekit.cli import main
 from tracekit.reports.viewer import annotate
-from tracekit.reports.viewer.trace_events import events
-from tracekit.reports.viewer.tracks import Curve, divided, layer_spans, stacked, thinned
+from tracekit.reports.viewer.trace_events import Curve, divided, events, layer_spans, stacked, thinned
 from tracekit.reports.words import sentences
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"

@@ -12,7 +12,7 @@ from tiny_trace import write_tiny_trace
 
 from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
-from tracekit.reports.answer.stacks import to_collapsed, to_speedscope
+from tracekit.reports.answer.export import to_collapsed, to_speedscope
 
 COUNT = {"type": "integer", "minimum": 0}
 PROFILE = {

@@ -37,7 +37,7 @@ def trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     settings = complete(
         Settings(model=str(folder), gpu="a100", device="model", workload=request.param, new_tokens=4, dtype="bf16")
     )
-    model_trace.write(settings, hardware.find("a100"), folder / "trace.json.gz")
+    model_trace.write_trace(settings, hardware.find("a100"), folder / "trace.json.gz")
     return folder / "trace.json.gz"
 
 

@@ -6,7 +6,6 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.agents.mcp_server import install, server, text
-    from tracekit.agents.roots import Roots
-    from tracekit.agents.tools import Tools
+    from tracekit.agents.tools import Roots, Tools
 else:
     __getattr__ = lazily(__name__, __file__)

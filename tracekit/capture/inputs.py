@@ -6,7 +6,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.core import InputError
-from tracekit.capture import diffusion
+from tracekit.capture import model_kinds
 from tracekit.capture.model_kinds import config_of, kind_of, pixels_of, plain, text_of
 from tracekit.capture.precision import torch_dtype
 from tracekit.run import Settings, require
@@ -27,7 +27,7 @@ def prompt_inputs(model: "nn.Module", settings: Settings) -> dict[str, Any]:
     """
     kind = kind_of(config_of(model))
     if kind == "a diffusion model":
-        return diffusion.inputs(plain(model), settings)
+        return model_kinds.inputs(plain(model), settings)
     if kind == "a model of images":
         return {"pixel_values": _images(model, settings)}
     if kind == "a model of images and text":

@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from tracekit.analyzers.core import InputError, TracekitError, UnknownNameError
-from tracekit.capture import diffusion
+from tracekit.capture import model_kinds
 from tracekit.capture.model_kinds import model_class
 from tracekit.capture.precision import torch_dtype
 from tracekit.capture.workloads import WORKLOADS
@@ -106,8 +106,8 @@ def _unknown(name: str, why: str) -> UnknownNameError:
 
 def load_config(spec: ModelSpec) -> Any:
     """Return the transformers configuration of the model."""
-    if spec.hyper_parameters is not None and spec.hyper_parameters["model_type"] == diffusion.MODEL_TYPE:
-        return diffusion.config_from(spec.hyper_parameters)
+    if spec.hyper_parameters is not None and spec.hyper_parameters["model_type"] == model_kinds.MODEL_TYPE:
+        return model_kinds.config_from(spec.hyper_parameters)
     transformers = require("transformers")
     if spec.hyper_parameters is not None:
         parameters = dict(spec.hyper_parameters)
@@ -174,7 +174,7 @@ def build(
     """
     torch = require("torch")
     config = load_config(spec)
-    if isinstance(config, diffusion.DiffusionConfig):
+    if isinstance(config, model_kinds.DiffusionConfig):
         return _denoiser(spec, config, dtype, device, weights)
     built = model_class(config, spec.training_class if training else "")
     fused = attention != "eager" and built._supports_sdpa
@@ -197,14 +197,14 @@ def build(
 
 
 def _denoiser(
-    spec: ModelSpec, config: diffusion.DiffusionConfig, dtype: Dtype, device: str, weights: Weights
+    spec: ModelSpec, config: model_kinds.DiffusionConfig, dtype: Dtype, device: str, weights: Weights
 ) -> "nn.Module":
     if weights == "pretrained":
         why = "The weights of diffusers are not read."
         raise InputError(f"{spec.name} has random weights only.", why, "They take the same time: leave --weights out.")
     require("torch").manual_seed(0)
     with _initialization():
-        return diffusion.build(config, dtype, device).eval()
+        return model_kinds.build(config, dtype, device).eval()
 
 
 def _not_of_values() -> tuple[type[Exception], ...]:

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from tracekit.analyzers.core import TracekitError
-from tracekit.cli._progress import shown_progress
-from tracekit.cli._signals import ending_in_order
+from tracekit.cli._progress import ending_in_order, shown_progress
 from tracekit.version import __version__
 
 _COMMANDS = Path(__file__).parent

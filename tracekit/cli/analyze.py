@@ -141,15 +141,15 @@ def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | Non
         return render(analysis)
     if asked.form in ("brief", "row"):
         return _short(analysis, asked, trace)
-    from tracekit.reports.answer import export, markdown, stacks
+    from tracekit.reports.answer import export, markdown
 
     if asked.form == "csv":
         return export.to_csv(analysis, asked.table)
     renderers = {
         "json": export.to_json,
         "markdown": markdown.render,
-        "speedscope": stacks.to_speedscope,
-        "collapsed": stacks.to_collapsed,
+        "speedscope": export.to_speedscope,
+        "collapsed": export.to_collapsed,
     }
     return renderers[asked.form](analysis)
 

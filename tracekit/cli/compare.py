@@ -69,12 +69,12 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
 def _of_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:
     from tracekit.jobs import ranks_and_files
-    from tracekit.reports.ranks import text as change
+    from tracekit.reports.ranks import text
 
     if form not in ("text", "json"):
         raise click.UsageError(f"Two jobs are compared as text or json, not {form}: tracekit ranks B -o FOLDER.")
     before, after = (ranks_and_files(each, use_cache=use_cache).job for each in (a, b))
-    return change.text(before, after, colour=colour) if form == "text" else change.to_json(before, after)
+    return text.changes_text(before, after, colour=colour) if form == "text" else text.changes_json(before, after)
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:

@@ -128,11 +128,10 @@ def _replay(
 
 
 def _rendered(job: "Job", other: "Job | None", form: str, table: str, colour: bool | None = None) -> str:
-    from tracekit.reports.ranks import export, text
-    from tracekit.reports.ranks import text as change
+    from tracekit.reports.ranks import text
 
     if form == "text":
-        return text.full(job, colour=colour) + (change.text(other, job, colour=colour) if other else "")
+        return text.full(job, colour=colour) + (text.changes_text(other, job, colour=colour) if other else "")
     if form == "csv":
-        return export.to_csv(job, table)
-    return change.to_json(other, job) if other else export.to_json(job)
+        return text.to_csv(job, table)
+    return text.changes_json(other, job) if other else text.to_json(job)

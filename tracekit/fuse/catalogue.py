@@ -56,13 +56,6 @@ TEMPLATES: dict[str, Template] = {
         small={"rows": 2, "heads": (1, 1), "size": 4},
         reduced="size",
     ),
-    "rotary_of_one": Template(
-        "rotary embedding",
-        ({"rows": 1, "heads": 3, "size": 6}, {"rows": 5, "heads": 4, "size": 64, "batch": 2}),
-        gradients=(0,),
-        small={"rows": 2, "heads": 1, "size": 4},
-        reduced="size",
-    ),
     "masked_softmax": Template(
         "softmax with mask",
         ({"rows": 1, "heads": 1, "keys": 3}, {"rows": 5, "heads": 3, "keys": 130, "batch": 2}),
@@ -123,7 +116,7 @@ _SINCE = {"bf16": (8, 0)}
 _NEEDS = {
     "residual + norm": "the template is put into layers that are x + a(norm(x)), then x + mlp(norm(x)), and nothing "
     "else, with a layer norm or an RMS norm by its plain weight",
-    "rotary embedding": "the template rotates queries and keys in one call, or one tensor by the angles of pairs",
+    "rotary embedding": "the template rotates queries and keys in one call",
     "gated activation": "the template is put into MLPs that are down(activation(gate(x)) * up(x)), and nothing else",
     "cross entropy": "the template is for causal models of transformers, whose head has no bias and whose logits are "
     "not scaled",

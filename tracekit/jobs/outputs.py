@@ -23,7 +23,7 @@ from tracekit.analyzers.trace import is_url, problems
 from tracekit.jobs.sources import operations_file, rank_files, rank_numbers
 from tracekit.jobs.summaries import summaries, summaries_of_cluster
 from tracekit.jobs.summary_worker import Answer
-from tracekit.reports.ranks import export, page, replayed
+from tracekit.reports.ranks import page, replayed, text
 from tracekit.reports.viewer import public_copy
 from tracekit.reports.words import (
     check_not_input,
@@ -155,8 +155,8 @@ def page_of(answer: RankFiles, folder: Path, where: Where) -> str:
 def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
     """Write the outputs into the folder. Returns their names."""
     write_atomically(folder / PAGE, page_of(answer, folder, where))
-    write_atomically(folder / DATA, export.to_json(answer.job))
-    table = export.to_parquet(answer.job)
+    write_atomically(folder / DATA, text.to_json(answer.job))
+    table = text.to_parquet(answer.job)
     if table is not None:
         write_atomically(folder / TABLE, table)
     with written(folder / TRACES) as beside:

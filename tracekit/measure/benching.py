@@ -9,10 +9,9 @@ from typing import Any
 
 from tracekit.analyzers.core import TracekitError, progressed
 from tracekit.capture import complete
-from tracekit.measure import batch_memory, jobs
-from tracekit.measure.batch_memory import largest_batch
+from tracekit.measure import bench_worker, jobs
 from tracekit.measure.bench_rows import Row, held_rows, to_csv, to_parquet
-from tracekit.measure.bench_worker import Request, measured
+from tracekit.measure.bench_worker import Request, largest_batch, measured
 from tracekit.measure.configurations import Configuration, configuration
 from tracekit.measure.expectations import Expectations
 from tracekit.measure.interleaved import WALL_S
@@ -132,17 +131,17 @@ def _largest(worker: Worker, request: Request, likely: int | None, say: Say) -> 
     """Search for the largest batch that fits; None if the search fails."""
 
     def probe(batch: int) -> int | None:
-        peak: int | None = checked(worker.call(batch_memory.peak_bytes, request, batch))
+        peak: int | None = checked(worker.call(bench_worker.peak_bytes, request, batch))
         say(f"  a batch of {batch:,} " + ("does not fit" if peak is None else f"takes {quantity(peak, 'B')}"))
         return peak
 
     try:
-        return largest_batch(probe, checked(worker.call(batch_memory.capacity)), request.settings.batch_size, likely)
+        return largest_batch(probe, checked(worker.call(bench_worker.capacity)), request.settings.batch_size, likely)
     except TracekitError as error:
         say(f"  no largest batch: {error}")
         return None
     finally:
-        worker.call(batch_memory.release)
+        worker.call(bench_worker.forget)
 
 
 def _with_prediction(request: Request, expected: Expectations | None) -> Request:

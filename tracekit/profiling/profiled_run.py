@@ -147,7 +147,9 @@ def capture(settings: Settings, say: Say) -> None:
         assert target is not None  # plan() refuses a modelled run without a GPU.
         gpu, host = calibrated_gpu(target)
         say(f"host time: {host.source}")
-        model_trace.write(settings, gpu, path, say, host=host, keep=partial(run_graph.keep, folder=settings.folder))
+        model_trace.write_trace(
+            settings, gpu, path, say, host=host, keep=partial(run_graph.keep, folder=settings.folder)
+        )
     elif settings.split:
         from tracekit.capture import ranks_here
 

@@ -32,7 +32,6 @@ from tracekit.analyzers.cost.ops import (  # noqa: F401 (importing a family regi
     norm,
     pointwise,
     quantized,
-    recurrent,
     reduction,
     sampling,
     training,

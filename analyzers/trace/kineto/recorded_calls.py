@@ -1,13 +1,22 @@
-"""Read from a profiler trace which calls it recorded and how long their kernels took, by "Record function id"."""
+"""Reads from a profiler trace, in a separate pass, which calls it recorded (by "Record function id") and how long their
+kernels took, or every allocation and free (`profile_memory=True`).
+"""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import pandas as pd
 from msgspec import field
 
-from tracekit.analyzers.core import InputError, Int64, Number
-from tracekit.analyzers.trace.kineto.events import BROKEN
+from tracekit.analyzers.core import Column, InputError, Int64, Number, Table
+from tracekit.analyzers.trace.kineto.chunks import Chunks, decode_sound
+from tracekit.analyzers.trace.kineto.columns import LAST_US, starts_ns, starts_us
+from tracekit.analyzers.trace.kineto.events import BROKEN, Event, MoveArgs, decode_args
+from tracekit.analyzers.trace.kineto.salvage import Effort, decode_chunk
+from tracekit.analyzers.trace.kineto.sorted_events import MEMORY
 from tracekit.analyzers.trace.source import MAX_BYTES, open_source
 
 _WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -65,3 +74,52 @@ def read(path: str | Path, *, max_bytes: int = MAX_BYTES) -> RecordedCalls:
 
 def _record(event: _Event) -> int:
     return event.args.record if event.args else -1
+
+
+MOVES = Table(
+    "memory_moves",
+    "Allocations and frees, in order.",
+    Column("time_ns", "int64", "ns", "when, on the host's clock, after the trace's base"),
+    Column("address", "int64", "", "address of the block"),
+    Column("bytes", "int64", "B", "bytes allocated, negative when freed"),
+    Column("allocated_bytes", "int64", "B", "bytes that are allocated on the device from then on"),
+)
+_CPU = 0
+
+
+def read_moves(path: str | Path, zero_ns: int) -> pd.DataFrame:
+    """Return MOVES of the device with the most memory, or of the host if no device has any. `zero_ns` is from
+    Metadata."""
+    with open_source(path, MAX_BYTES) as source:
+        events = list(_memory_events(Chunks(source.blocks())))
+    us = starts_us([event.ts for event in events])
+    args = decode_args(MoveArgs, [event.args for event in events])
+    table = pd.DataFrame(
+        {
+            "time_ns": starts_ns([event.ts for event in events], us) - zero_ns,
+            "address": np.array([each.address for each in args], dtype=np.int64),
+            "bytes": np.array([each.bytes for each in args], dtype=np.int64),
+            "allocated_bytes": np.array([each.allocated for each in args], dtype=np.int64),
+            "on_host": [each.device_kind == _CPU for each in args],
+            "device": [each.device for each in args],
+        }
+    )[np.abs(us) < LAST_US]
+    chosen = _of_one_device(table)
+    return MOVES.frame({column.name: chosen[column.name] for column in MOVES.columns})
+
+
+def _of_one_device(table: pd.DataFrame) -> pd.DataFrame:
+    if table.empty:
+        return table
+    chosen = table[~table["on_host"]] if not table["on_host"].all() else table
+    most = chosen.groupby("device")["allocated_bytes"].max().idxmax()
+    return chosen[chosen["device"] == most].sort_values("time_ns", kind="stable", ignore_index=True)
+
+
+def _memory_events(chunks: Chunks) -> Iterator[Event]:
+    for chunk in chunks:
+        if MEMORY.encode() in chunk.text:
+            events = None if chunk.final else decode_sound(chunk.text)
+            if events is None:
+                events = decode_chunk(chunk.text, chunk.final, Effort()).events
+            yield from (event for event in events if event.ph == "i" and event.name == MEMORY)

@@ -1,6 +1,6 @@
 """Read CSV reports of Nsight Compute (`ncu --csv --page raw` or `--page details`)."""
 
-from tracekit.analyzers.trace.ncu import lines
+from tracekit.analyzers.trace.ncu import pages
 from tracekit.analyzers.trace.source import Source
 from tracekit.analyzers.trace.trace import Trace
 
@@ -8,7 +8,7 @@ FORMAT = "ncu"
 
 
 def sniff(head: bytes) -> bool:
-    return lines.has_header(head)
+    return pages.has_header(head)
 
 
 def read(source: Source) -> Trace:

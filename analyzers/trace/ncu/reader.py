@@ -13,8 +13,9 @@ import pandas as pd
 from tracekit.analyzers.core import Column, InputError, Table
 from tracekit.analyzers.trace import problems
 from tracekit.analyzers.trace.ncu import FORMAT, metrics, pages
-from tracekit.analyzers.trace.ncu import lines as csv_lines
-from tracekit.analyzers.trace.ncu.lines import (
+from tracekit.analyzers.trace.ncu import pages as csv_lines
+from tracekit.analyzers.trace.ncu.metrics import column
+from tracekit.analyzers.trace.ncu.pages import (
     BLOCK,
     CAPABILITY,
     DEVICE_ID,
@@ -25,7 +26,6 @@ from tracekit.analyzers.trace.ncu.lines import (
     STREAM,
     Launches,
 )
-from tracekit.analyzers.trace.ncu.metrics import column
 from tracekit.analyzers.trace.source import Source
 from tracekit.analyzers.trace.trace import DEVICE, HOST, DeviceProperties, Metadata, Trace
 

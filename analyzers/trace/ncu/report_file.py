@@ -11,11 +11,10 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.core import InputError, MissingPackageError, installing
-from tracekit.analyzers.trace.ncu import lines as shape
+from tracekit.analyzers.trace.ncu import pages as shape
 from tracekit.analyzers.trace.ncu import reader
-from tracekit.analyzers.trace.ncu.lines import Launches
 from tracekit.analyzers.trace.ncu.metrics import wanted
-from tracekit.analyzers.trace.ncu.pages import scale
+from tracekit.analyzers.trace.ncu.pages import Launches, scale
 from tracekit.analyzers.trace.source import Source
 from tracekit.analyzers.trace.trace import Trace
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from tracekit.advise.optimization import FLAG, Optimization
 from tracekit.advise.optimizations.avoid_syncs import values_read_back, waits_for_nothing
-from tracekit.advise.optimizations.compiled_code import ENTERED, guards_ns
-from tracekit.advise.optimizations.compiled_code import advice as mask_advice
+from tracekit.advise.optimizations.cuda_graphs import ENTERED, guards_ns
+from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.static_cache import WRITTEN, appended
 from tracekit.advise.reasons import idle, launches, of_step, say
 from tracekit.analyzers.core import Outcomes

@@ -7,8 +7,8 @@ import numpy as np
 
 from tracekit.advise.optimization import REWRITE, run_after
 from tracekit.advise.optimizations.compile import Compile
-from tracekit.advise.optimizations.compiled_code import advice as mask_advice
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, Graphed
+from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.host_work import LessHostWork
 from tracekit.advise.reasons import say, share_of
 from tracekit.analyzers.core import Outcomes
