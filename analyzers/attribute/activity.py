@@ -140,7 +140,7 @@ def _activity(
     computes = np.concatenate([kind[owner] == CODE[COMPUTING], np.zeros(len(bare), dtype=bool)])
     recording = by.recording.at(at) & is_any(cause, _WHILE_RECORDING)
     cause = np.where(recording, CODE["recording"], cause)
-    looping = (cause == CODE["dispatch"]) & _in_loops(window, at, length, computes, len(begin))
+    looping = (cause == CODE["dispatch"]) & _loop_pieces(window, at, length, computes, len(begin))
     return _summed(
         end - begin,
         cause=np.where(looping, CODE["preprocessing"], cause),
@@ -150,7 +150,7 @@ def _activity(
     )
 
 
-def _in_loops(window: Ints, start: Ints, length: Ints, computes: Bools, windows: int) -> Bools:
+def _loop_pieces(window: Ints, start: Ints, length: Ints, computes: Bools, windows: int) -> Bools:
     """Return which pieces lie between the first and the last op that computes on the host, if these ops form a loop."""
     of, begin, ns = window[computes], start[computes], length[computes]
     first = np.full(windows, np.iinfo(np.int64).max)

@@ -36,9 +36,9 @@ def find_phases(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, s
     for phase_of in (_ours, serving_phase):
         rows, names = user.rows_of(phase_of), user.names_of(phase_of)
         if len(rows):
-            return _of_ranges(host, rows, [str(phase_of(name)) for name in names], origin.time_ns)
+            return _range_phases(host, rows, [str(phase_of(name)) for name in names], origin.time_ns)
     if trains(host):
-        return _of_training(host, origin, ops, layers, step)
+        return _training_phases(host, origin, ops, layers, step)
     nothing = np.zeros(0, dtype=np.int64)
     return Phases((), nothing, nothing, _named(np.full(len(step), -1), []))
 
@@ -48,7 +48,7 @@ def _ours(name: str) -> str | None:
     return parsed[1] if parsed and parsed[0] == "phase" else None
 
 
-def _of_ranges(host: pd.DataFrame, rows: Ints, phase: list[str], time: Ints) -> Phases:
+def _range_phases(host: pd.DataFrame, rows: Ints, phase: list[str], time: Ints) -> Phases:
     """Return the phases that the innermost open ranges name, on any thread."""
     codes, distinct = pd.factorize(pd.Series(phase, dtype=object))
     mask = np.zeros(len(host), dtype=bool)
@@ -62,7 +62,7 @@ def _of_ranges(host: pd.DataFrame, rows: Ints, phase: list[str], time: Ints) -> 
     return Phases(tuple(names), np.bincount(codes, minlength=len(names)), wall, _named(take(of_row, open_at), names))
 
 
-def _of_training(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
+def _training_phases(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
     """Return the phases of training.
 
     Backward is the work that autograd's engine runs, optimizer that of torch.optim, and forward all other work that

@@ -25,9 +25,9 @@ def timeline(host: pd.DataFrame, items: WorkItems, steps: Steps) -> Timeline:
     devices = len(np.unique(items.device))
     host_start, host_end = (steps.start, steps.end) if len(steps.start) else _whole_trace(host, items)
     start, end = _step_spans(host, host_start, host_end, items, steps.of_item)
-    busy, kernels = _per_step(items, steps.of_item, len(start))
+    busy, kernels = _busy_per_step(items, steps.of_item, len(start))
     if start is not host_start or (busy > (end - start) * devices).any():
-        busy = _within(items, start, end)
+        busy = _busy_between(items, start, end)
     table = STEPS.frame(
         {
             "step": np.arange(len(start)),
@@ -97,7 +97,7 @@ def _queued(host: pd.DataFrame, first: Ints, last: Ints, items: WorkItems, step:
     return bool(busy_until - launched > notable > first[0] - busy_until)
 
 
-def _within(items: WorkItems, start: Ints, end: Ints) -> Ints:
+def _busy_between(items: WorkItems, start: Ints, end: Ints) -> Ints:
     """Return the busy time between the times, summed over devices. The device may still work on an earlier step, or
     have begun before the launch, by clocks that disagree."""
     devices = (items.device == device for device in np.unique(items.device))
@@ -105,7 +105,7 @@ def _within(items: WorkItems, start: Ints, end: Ints) -> Ints:
     return np.sum([each.within(start, end) for each in covered], axis=0, dtype=np.int64)
 
 
-def _per_step(items: WorkItems, step: Rows, size: int) -> tuple[Ints, Ints]:
+def _busy_per_step(items: WorkItems, step: Rows, size: int) -> tuple[Ints, Ints]:
     inside = step >= 0
     busy = np.bincount(step[inside], weights=items.busy[inside], minlength=size)
     return busy.astype(np.int64), np.bincount(step[inside], minlength=size)

@@ -34,7 +34,7 @@ def host_spans_table(host: pd.DataFrame, ops: Nest, steps: pd.DataFrame) -> pd.D
     shown = shown_steps(steps)
     if not len(shown):
         return HOST_SPANS.empty()
-    rows, step = _within(host, _outermost(ops), _runtime(host), steps.iloc[shown])
+    rows, step = _rows_in_steps(host, _outermost(ops), _runtime(host), steps.iloc[shown])
     duration, thread = host["duration_ns"].to_numpy()[rows], _by_time(host, rows)
     kept = np.flatnonzero(thread < _THREADS)
     limit = np.where(shown == median_step(steps), LIMIT, OTHERS)
@@ -60,7 +60,7 @@ def _runtime(host: pd.DataFrame) -> Ints:
     return np.flatnonzero((host["category"] == "runtime").to_numpy())
 
 
-def _within(host: pd.DataFrame, ops: Rows, calls: Ints, steps: pd.DataFrame) -> tuple[Ints, Ints]:
+def _rows_in_steps(host: pd.DataFrame, ops: Rows, calls: Ints, steps: pd.DataFrame) -> tuple[Ints, Ints]:
     """Return the rows that start inside one of the steps, by start, and the position of the step of each."""
     rows = np.concatenate([ops, calls]).astype(np.int64)
     start = host["start_ns"].to_numpy()[rows]

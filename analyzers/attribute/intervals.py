@@ -23,7 +23,7 @@ def covered_until(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
     """
     if len(start) < 2:
         return np.full(len(start), _NEVER, dtype=np.int64)
-    if _in_order(start, track):
+    if _are_in_order(start, track):
         return _covered_in_order(end, track)
     order = np.lexsort((start, track))
     until = np.empty(len(start), dtype=np.int64)
@@ -31,7 +31,7 @@ def covered_until(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
     return until
 
 
-def _in_order(start: Ints, track: npt.NDArray) -> bool:
+def _are_in_order(start: Ints, track: npt.NDArray) -> bool:
     step = np.diff(track)
     return bool((step >= 0).all() and (np.diff(start)[step == 0] >= 0).all())
 
@@ -80,15 +80,15 @@ def shared_ns(start: Ints, end: Ints, track: npt.NDArray) -> Ints:
 def _overlapping(start: Ints, end: Ints, track: npt.NDArray) -> npt.NDArray[np.bool_]:
     """Return which intervals belong to a group of two or more that overlap, directly or through others."""
     joins = covered_until(start, end, track) > start
-    if not joins.any() or _in_order(start, track):
-        return _in_groups_of_several(joins)
+    if not joins.any() or _are_in_order(start, track):
+        return _are_joined(joins)
     order = np.lexsort((start, track))
     overlapping = np.empty(len(start), dtype=bool)
-    overlapping[order] = _in_groups_of_several(joins[order])
+    overlapping[order] = _are_joined(joins[order])
     return overlapping
 
 
-def _in_groups_of_several(joins: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _are_joined(joins: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return joins | np.append(joins[1:], False)
 
 

@@ -57,7 +57,7 @@ def layer_types_table(
     code = np.array([types.index(name) if name else -1 for name in layers["type"]], dtype=np.int64)
     parents = layers["parent"].tolist()
     inside = with_children(totals.by(work["layer"].to_numpy(), len(layers)), parents)
-    outermost = np.where(_inside_own_type(code.tolist(), parents), -1, code)
+    outermost = np.where(_has_ancestor_of_type(code.tolist(), parents), -1, code)
     columns = totals.columns(_sum_rows(inside, outermost, len(types)), roof=False)
     columns.pop("kernels")
     table = LAYER_TYPES.frame(
@@ -101,7 +101,7 @@ def depths(parents: Sequence[int]) -> list[int]:
     return result
 
 
-def _inside_own_type(code: Sequence[int], parents: Sequence[int]) -> list[bool]:
+def _has_ancestor_of_type(code: Sequence[int], parents: Sequence[int]) -> list[bool]:
     above: list[frozenset[int]] = []
     for parent in parents:
         above.append(above[parent] | {code[parent]} if parent >= 0 else frozenset())

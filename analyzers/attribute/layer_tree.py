@@ -222,7 +222,7 @@ class _Builder:
         if that range lies in one of the module's ancestors."""
         if above < 0 or (self._is_module[above] and self._above[above] < 0):
             return False
-        return bool(_inside(path, self._label[self._module(above)].name)) if self._module(above) >= 0 else False
+        return bool(_path_inside(path, self._label[self._module(above)].name)) if self._module(above) >= 0 else False
 
     def _module(self, node: int) -> int:
         while node >= 0 and not self._is_module[node]:
@@ -238,7 +238,7 @@ class _Builder:
             if (is_module and (above < 0 or places[label.name] == 1)) or above < 0:
                 paths.append(label.name)
             else:
-                name = _inside(label.name, self._label[self._module(above)].name) if is_module else label.name
+                name = _path_inside(label.name, self._label[self._module(above)].name) if is_module else label.name
                 paths.append(f"{paths[above]}/{name}")
         return paths
 
@@ -250,7 +250,7 @@ class _Builder:
         ]
 
 
-def _inside(path: str, module: str) -> str:
+def _path_inside(path: str, module: str) -> str:
     """Return the path relative to a module that contains it; "" if the module does not contain it."""
     if module == ROOT:
         return path if path != ROOT else ""

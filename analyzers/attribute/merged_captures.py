@@ -132,11 +132,11 @@ def _label(part: _Part, at: int, thread: int) -> dict[str, Any]:
 
 def _concatenated(arrays: list[Any], name: str) -> Any:
     if name in _TEXTS:
-        return union_categoricals([_of_objects(pd.Categorical(array)) for array in arrays])
+        return union_categoricals([_as_objects(pd.Categorical(array)) for array in arrays])
     return np.concatenate([np.asarray(array) for array in arrays])
 
 
-def _of_objects(texts: pd.Categorical) -> pd.Categorical:
+def _as_objects(texts: pd.Categorical) -> pd.Categorical:
     """Return the same texts as categories of dtype object, because the categories of an empty column have another
     dtype."""
     return pd.Categorical.from_codes(texts.codes, categories=texts.categories.astype(object))

@@ -46,7 +46,7 @@ def trace_origin(host: pd.DataFrame, items: WorkItems, ops: Nest) -> Origin:
     called = np.where(graphs.captured >= 0, graphs.captured, launch)
     op = ops.around(take(thread, called), take(start, called))
     op = np.where(items.host_row >= 0, items.host_row, op)
-    early = _before_recording(host, items)
+    early = _launched_before_recording(host, items)
     wanted = np.where((op >= 0) | early, -1, items.external_id)
     op = np.where(op >= 0, op, _rows_by_id(host, (host["category"] == "op").to_numpy(), "external_id", wanted))
     source = np.where(launch >= 0, launch, op)
@@ -64,7 +64,7 @@ def trace_origin(host: pd.DataFrame, items: WorkItems, ops: Nest) -> Origin:
     )
 
 
-def _before_recording(host: pd.DataFrame, items: WorkItems) -> npt.NDArray[np.bool_]:
+def _launched_before_recording(host: pd.DataFrame, items: WorkItems) -> npt.NDArray[np.bool_]:
     """Return which items were launched before the first recorded call: their correlation ids, which count calls, are
     smaller than that of any call."""
     recorded = host["correlation"].to_numpy()[(host["category"] == "runtime").to_numpy()]

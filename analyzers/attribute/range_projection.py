@@ -50,8 +50,8 @@ def project(host: pd.DataFrame, work: pd.DataFrame, categories: tuple[str, ...] 
     first, stop = _calls_within(spans, calls)
     holds = stop > first
     spans, first, stop = spans[holds], first[holds], stop[holds]
-    ran = _on_device(calls, known)
-    start, end = _over(np.minimum, ran.start, first, stop), _over(np.maximum, ran.end, first, stop)
+    ran = _device_spans(calls, known)
+    start, end = _reduce_slices(np.minimum, ran.start, first, stop), _reduce_slices(np.maximum, ran.end, first, stop)
     items = np.append(0, np.cumsum(ran.items))
     parent = containers(spans.thread, spans.end)
     return PROJECTIONS.frame(
@@ -102,7 +102,7 @@ def _marked(rows: Ints, size: int) -> Ints:
     return np.flatnonzero(mask)
 
 
-def _on_device(calls: _Spans, work: pd.DataFrame) -> _OnDevice:
+def _device_spans(calls: _Spans, work: pd.DataFrame) -> _OnDevice:
     call = np.searchsorted(calls.row, work["launch"].to_numpy())
     start, end = np.full(len(calls.row), _NEVER), np.full(len(calls.row), -_NEVER)
     np.minimum.at(start, call, work["start_ns"].to_numpy())
@@ -126,7 +126,7 @@ def _calls_within(spans: _Spans, calls: _Spans) -> tuple[Ints, Ints]:
     return first, stop
 
 
-def _over(ufunc: np.ufunc, values: Ints, first: Ints, stop: Ints) -> Ints:
+def _reduce_slices(ufunc: np.ufunc, values: Ints, first: Ints, stop: Ints) -> Ints:
     """Return the ufunc reduced over each values[first:stop]; no slice may be empty."""
     if not len(first):
         return first

@@ -51,7 +51,7 @@ def serving_phase(name: str) -> str | None:
     vLLM's first format counts a prompt that continues in a later chunk as cached, so its later chunks are decode.
     """
     if batch := _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
-        return _of_batch(int(batch["prefill"]), int(batch["decode"]))
+        return _batch_phase(int(batch["prefill"]), int(batch["decode"]))
     if step := _SGLANG.fullmatch(name):
         return _MODES.get(step["mode"], step["mode"].lower().replace("_", " "))
     return None
@@ -91,7 +91,7 @@ def engine_of_ops(names: Sequence[str]) -> Literal["vllm", "sglang", ""]:
     return next((engine for engine, prefixes in _OPS.items() if any(name.startswith(prefixes) for name in names)), "")
 
 
-def _of_batch(prefill: int, decode: int) -> str:
+def _batch_phase(prefill: int, decode: int) -> str:
     if prefill and decode:
         return "mixed"
     return "prefill" if prefill else "decode" if decode else _IDLE

@@ -57,7 +57,7 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
     if len(updates.start) == 1:
         return none, none
     if len(updates.start):
-        return _iterations(updates, batches if len(batches.start) else _of_any_model(host, window), window)
+        return _iterations(updates, batches if len(batches.start) else _calls_of_any_model(host, window), window)
     if len(batches.start) > 1:
         return batches.start, np.append(batches.start[1:], window.end_ns)
     if len(calls.start) > 1:
@@ -141,7 +141,7 @@ def _outermost_modules(host: pd.DataFrame, window: Window) -> _Calls:
     return _calls(host, rows[chosen], names[chosen], window)
 
 
-def _of_any_model(host: pd.DataFrame, window: Window) -> _Calls:
+def _calls_of_any_model(host: pd.DataFrame, window: Window) -> _Calls:
     """Return the calls of all outermost modules: an iteration may train several models."""
     rows = _outermost_rows(host)
     return _calls(host, rows, pd.Series("", index=range(len(rows)), dtype=object), window)
@@ -196,13 +196,13 @@ def input_ops(host: pd.DataFrame) -> Ints:
     """
     names, shapes = host["name"].astype(str), host["shapes"].astype(str)
     lookups = np.flatnonzero((names == _TOKENS).to_numpy())
-    tokens = _of_largest(lookups, shapes, _table_size)
+    tokens = _rows_of_largest(lookups, shapes, _table_size)
     images = next(filter(len, (_images(names == name, shapes) for name in _IMAGES)), tokens[:0])
     return images if not len(tokens) or _each_before(host, images, tokens) else tokens
 
 
 def _images(called: "pd.Series[bool]", shapes: "pd.Series[str]") -> Ints:
-    return _of_largest(np.flatnonzero(called.to_numpy()), shapes, _filters_size)
+    return _rows_of_largest(np.flatnonzero(called.to_numpy()), shapes, _filters_size)
 
 
 def _each_before(host: pd.DataFrame, images: Ints, tokens: Ints) -> bool:
@@ -213,7 +213,7 @@ def _each_before(host: pd.DataFrame, images: Ints, tokens: Ints) -> bool:
     return bool((first < then).all() and (then[:-1] < first[1:]).all())
 
 
-def _of_largest(rows: Ints, shapes: "pd.Series[str]", size: Callable[[str], int]) -> Ints:
+def _rows_of_largest(rows: Ints, shapes: "pd.Series[str]", size: Callable[[str], int]) -> Ints:
     """Return the rows whose weights are the largest, if their size is known."""
     texts = shapes.iloc[rows]
     sizes = texts.map({text: size(text) for text in texts.unique()}).to_numpy(dtype=np.int64)

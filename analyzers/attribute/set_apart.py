@@ -65,11 +65,11 @@ def set_apart(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> pd
         return SET_APART.empty()
     threads, waits = launching(host, work).threads[host["thread"].to_numpy()], _waits(host, work)
     begin, end = _bounds(host, work)
-    idle = _outside(Covered(*_times(work)), begin, end)
+    idle = _uncovered(Covered(*_times(work)), begin, end)
     unrecorded = _unrecorded(host, work, idle)
-    idle = idle.common(_outside(Covered(*_joined(_times(host[waits]), _times(unrecorded))), begin, end))
+    idle = idle.common(_uncovered(Covered(*_joined(_times(host[waits]), _times(unrecorded))), begin, end))
     starting = _starting(host, work, steps, idle, threads & ~waits)
-    quiet = _outside(Covered(*_times(host[threads & ~_marks_a_step(host)])), begin, end).common(idle)
+    quiet = _uncovered(Covered(*_times(host[threads & ~_marks_a_step(host)])), begin, end).common(idle)
     every = pd.concat([_named(host, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
     notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
     return every.sort_values("start_ns", ignore_index=True) if notable else SET_APART.empty()
@@ -91,7 +91,7 @@ def _bounds(host: pd.DataFrame, work: pd.DataFrame) -> tuple[int, int]:
     return max(0, int(start.min())), int(end.max())
 
 
-def _outside(covered: Covered, begin: int, end: int) -> Covered:
+def _uncovered(covered: Covered, begin: int, end: int) -> Covered:
     """Return the time from `begin` to `end` that is not covered."""
     first, last = covered.spans()
     return Covered(np.append(begin, last), np.append(first, end))

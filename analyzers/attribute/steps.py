@@ -43,7 +43,7 @@ class Steps(msgspec.Struct, frozen=True):
         0."""
         if not len(self.start):
             return np.zeros(len(time), dtype=np.int32)
-        return _at(self.start, self.end, time)
+        return _span_at(self.start, self.end, time)
 
     def overlap(self, host: pd.DataFrame, rows: Ints | Rows) -> npt.NDArray[np.bool_]:
         """Return which rows of the host overlap a step; all if no step contains work."""
@@ -79,7 +79,7 @@ def find_steps(host: pd.DataFrame, items: WorkItems, origin: Origin) -> Steps:
         start, end = repetitions or (start, end)
     if not len(start):
         return Steps(start, end, np.zeros(len(origin.time_ns), dtype=np.int32))
-    of_item = _at(start, end, origin.time_ns)
+    of_item = _span_at(start, end, origin.time_ns)
     return _whole(start, end, of_item) if marks.may_be_cut else Steps(start, end, of_item)
 
 
@@ -90,13 +90,13 @@ def is_step_name(name: str) -> bool:
 
 def _marked(host: pd.DataFrame, user: UserRanges) -> _Marks:
     if (rows := user.rows_of(user.is_ours("step"))).size:
-        return _Marks(_in_order(host, rows), may_hold_several=False)
+        return _Marks(_sorted_by_start(host, rows), may_hold_several=False)
     if (rows := user.rows_of(_PROFILER_STEP.fullmatch)).size:
-        return _Marks(_in_order(host, rows))
+        return _Marks(_sorted_by_start(host, rows))
     if (rows := user.rows_of(serving_phase)).size:
-        return _Marks(_in_order(host, _outermost(host, rows)), may_hold_several=False, may_be_cut=False)
+        return _Marks(_sorted_by_start(host, _outermost(host, rows)), may_hold_several=False, may_be_cut=False)
     rows = user.rows_of(_USER_STEP.fullmatch)
-    return _Marks(_in_order(host, _outermost(host, rows)))
+    return _Marks(_sorted_by_start(host, _outermost(host, rows)))
 
 
 def _outermost(host: pd.DataFrame, rows: Ints) -> Ints:
@@ -105,7 +105,7 @@ def _outermost(host: pd.DataFrame, rows: Ints) -> Ints:
     return rows[Nest(host, mask, by_time=True).parents()[rows] < 0]
 
 
-def _in_order(host: pd.DataFrame, rows: Ints) -> Ints:
+def _sorted_by_start(host: pd.DataFrame, rows: Ints) -> Ints:
     """Return the rows ordered by start.
 
     Ranks in one recording run the same steps at the same time. If steps of several threads overlap, only those of the
@@ -124,7 +124,7 @@ def _spans(host: pd.DataFrame, rows: Ints | Rows) -> tuple[Ints, Ints]:
     return start, start + host["duration_ns"].to_numpy()[rows]
 
 
-def _at(start: Ints, end: Ints, time: Ints) -> Rows:
+def _span_at(start: Ints, end: Ints, time: Ints) -> Rows:
     """Return the index of the span open at each time; -1 for none. A span includes its start, but not its end."""
     at = np.searchsorted(start, time, side="right") - 1
     inside = (at >= 0) & ((time < end[at]) | (time == start[at]))
@@ -139,7 +139,7 @@ def _equal(start: Ints, end: Ints, time: Ints) -> tuple[Ints, Ints] | None:
     """
     if not len(start):
         return None
-    of_item = _at(start, end, time)
+    of_item = _span_at(start, end, time)
     work = np.bincount(of_item[of_item >= 0], minlength=len(start))
     for count in range(1, _MOST_KINDS + 1):
         if _alternate(work, count) or _alternate(work[1:-1], count):

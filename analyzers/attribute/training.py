@@ -37,7 +37,7 @@ def is_backward(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
     DistributedDataParallel.
     """
     backward = backward_ops(host, ops)
-    by_op = _inside(backward, origin, ops)
+    by_op = _is_under_chosen(backward, origin, ops)
     outermost = ops.parent < 0
     thread = host["thread"].to_numpy()[ops.rows[outermost]]
     size = int(max(thread.max(initial=-1), np.max(origin.thread, initial=-1))) + 1
@@ -48,10 +48,10 @@ def is_backward(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
 
 def is_recorded(host: pd.DataFrame, origin: Origin, ops: Nest) -> Bools:
     """Return which items were issued by ops with a sequence number of autograd, or by ops inside these."""
-    return _inside(host["sequence"].to_numpy()[ops.rows] >= 0, origin, ops)
+    return _is_under_chosen(host["sequence"].to_numpy()[ops.rows] >= 0, origin, ops)
 
 
-def _inside(chosen: Bools, origin: Origin, ops: Nest) -> Bools:
+def _is_under_chosen(chosen: Bools, origin: Origin, ops: Nest) -> Bools:
     """Return which items have an op, or an op around it, among the chosen ops of the nest."""
     at = np.where(origin.op >= 0, np.searchsorted(ops.rows, origin.op), -1)
     return take(nearest(ops.parent, chosen), at) >= 0

@@ -147,7 +147,7 @@ def behind_counter(name: str, before: StepSummary, after: StepSummary) -> tuple[
     """Return layer and op of the work that made a counter grow; "" if the counter does not count work."""
     if name.startswith(FAMILY_COUNTER):
         family = name.removeprefix(FAMILY_COUNTER)
-        return layer_and_op(_of_family(before, family), _of_family(after, family), "kernels")
+        return layer_and_op(_work_of_family(before, family), _work_of_family(after, family), "kernels")
     return layer_and_op(before, after, _COLUMN[name]) if name in _COLUMN else (NOWHERE, NOWHERE)
 
 
@@ -172,5 +172,5 @@ def _by_place(step: StepSummary, column: str) -> pd.Series:
     return work.groupby(["path", "op"])["value"].sum()
 
 
-def _of_family(step: StepSummary, family: str) -> StepSummary:
+def _work_of_family(step: StepSummary, family: str) -> StepSummary:
     return replace(step, work=step.work[step.work["family"] == family])

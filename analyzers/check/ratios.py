@@ -31,7 +31,7 @@ def from_runs(before: Floats, after: Floats, level: float, *, together: bool) ->
     moderated.
     """
     if together:
-        before, after = _beyond_common(before, after)
+        before, after = _subtract_common(before, after)
     k_before, k_after = before.shape[1], after.shape[1]
     df = float(k_before + k_after - 2)
     variance = (_squares(before) + _squares(after)) / df
@@ -48,7 +48,7 @@ def from_steps(
     """Return the same as `from_runs` for one column per step; `runs` is the number of runs before and after. `spread`
     is the assumed standard deviation of the logarithm between runs."""
     if together:
-        before, after = _beyond_common(before, after)
+        before, after = _subtract_common(before, after)
     between = spread**2 * (1 / runs[0] + 1 / runs[1])
     within = [_variance_of_center(side) for side in (before, after)]
     total = between + within[0][0] + within[1][0]
@@ -91,7 +91,7 @@ def _squares(values: Floats) -> Floats:
     return ((values - values.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
 
 
-def _beyond_common(before: Floats, after: Floats) -> tuple[Floats, Floats]:
+def _subtract_common(before: Floats, after: Floats) -> tuple[Floats, Floats]:
     """Subtract the median change, which all parts of a run share (clock rate, load of the machine)."""
     if len(before) < _ENOUGH_FOR_MEDIAN:
         return before, after

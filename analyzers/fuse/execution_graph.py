@@ -213,13 +213,13 @@ def _node(
         builder.unread.pop(each, None)
     builder.unread.update(dict.fromkeys(outputs))
     builder.nodes.append(Node(number, 0, phase, inputs, outputs, launches, sequence, numbers))
-    builder.records.append(tuple(_within(builder, call, 0)))
+    builder.records.append(tuple(_calls_inside(builder, call, 0)))
     builder.sequences.append(call.sequence if sequence == -1 else -1)
 
 
-def _within(builder: _Builder, call: ExecutedCall, depth: int) -> list[int]:
+def _calls_inside(builder: _Builder, call: ExecutedCall, depth: int) -> list[int]:
     inside = builder.children.get(call.id, []) if depth < _DEEPEST else []
-    return [call.record, *(each for child in inside for each in _within(builder, child, depth + 1))]
+    return [call.record, *(each for child in inside for each in _calls_inside(builder, child, depth + 1))]
 
 
 def _with_forward(builder: _Builder) -> tuple[Node, ...]:

@@ -170,13 +170,19 @@ def _passes(
     after = costs_after(kernel, [cost for node in ops_of(group, backward) if (cost := graph.cost(node)) is not None])
     if not gradients or kernel.pattern == "cross entropy":
         nodes = ops_of(group, backward)
-        return (Pass(_at(nodes, where), modelled_ns(after, gpu) / _modelled(group, nodes, gpu), len(after), False),)
-    forward = Pass(_at(group.nodes, where), modelled_ns(after[:1], gpu) / _modelled(group, group.nodes, gpu), 1, False)
+        return (
+            Pass(
+                _known_places(nodes, where), modelled_ns(after, gpu) / _modelled(group, nodes, gpu), len(after), False
+            ),
+        )
+    forward = Pass(
+        _known_places(group.nodes, where), modelled_ns(after[:1], gpu) / _modelled(group, group.nodes, gpu), 1, False
+    )
     ratio = modelled_ns(after[1:], gpu) / _modelled(group, gradients, gpu)
-    return forward, Pass(_at(gradients, where), ratio, len(after) - 1, True)
+    return forward, Pass(_known_places(gradients, where), ratio, len(after) - 1, True)
 
 
-def _at(nodes: Sequence[int], where: Mapping[int, Place]) -> tuple[Place, ...]:
+def _known_places(nodes: Sequence[int], where: Mapping[int, Place]) -> tuple[Place, ...]:
     return tuple(where[node] for node in nodes if node in where)
 
 

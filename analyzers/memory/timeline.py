@@ -134,7 +134,7 @@ def memory_timeline(trace: Trace, analysis: Analysis, moves: pd.DataFrame) -> Me
     built = capture.weight_bytes - before.get("weights", 0) if capture else 0
     kinds = kinds_of(blocks, work, built)
     times, levels = _levels(blocks, kinds, before)
-    libraries = _of_libraries(capture, int(levels.sum(axis=1).max()))
+    libraries = _library_workspaces(capture, int(levels.sum(axis=1).max()))
     if libraries:
         before["workspaces"] = libraries
         levels[:, KINDS.index("workspaces")] += libraries
@@ -145,7 +145,7 @@ def memory_timeline(trace: Trace, analysis: Analysis, moves: pd.DataFrame) -> Me
     index = min(int(np.searchsorted(work["time_ns"], times[peak])), len(work) - 1)
     return MemoryTimeline(
         over_time=OVER_TIME.frame(over_time),
-        at_peak=_at_peak(blocks, kinds, before, _with_like_layers(work, analysis), int(times[peak])),
+        at_peak=_peak_rows(blocks, kinds, before, _with_like_layers(work, analysis), int(times[peak])),
         peak_bytes=int(total[peak]),
         peak_ns=int(times[peak]) - base,
         phase=str(work["phase"].iloc[index]),
@@ -159,7 +159,7 @@ def _with_like_layers(work: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     return work.assign(layer=work["layer"].str.replace(pattern, mark, regex=True))
 
 
-def _of_libraries(capture: CaptureInfo | None, seen: int) -> int:
+def _library_workspaces(capture: CaptureInfo | None, seen: int) -> int:
     """Return the library workspaces of a modelled run, whose events only cover tensors."""
     return max(0, capture.peak_memory_bytes - seen) if capture and capture.source == "modelled" else 0
 
@@ -186,7 +186,7 @@ def _kept(total: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.array([low + int(total[low:high].argmax()) for low, high in pairwise(edges)])
 
 
-def _at_peak(
+def _peak_rows(
     blocks: Allocations, kinds: npt.NDArray[np.object_], before: dict[str, int], work: pd.DataFrame, moment: int
 ) -> pd.DataFrame:
     live = (blocks.begin_ns <= moment) & (blocks.end_ns > moment)

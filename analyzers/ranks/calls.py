@@ -64,7 +64,9 @@ def _asked(host: pd.DataFrame, op: Ints, launch: Ints) -> dict[str, npt.NDArray]
     around = _range_around(host, launch)
     recorded = take((host["name"] == RECORDED_AS).to_numpy(), op, absent=False)
     source = np.where(recorded, op, around)
-    return _columns([_either(*pair) for pair in zip(_of_rows(host, source), _of_rows(host, around), strict=True)])
+    return _columns(
+        [_either(*pair) for pair in zip(_calls_of_rows(host, source), _calls_of_rows(host, around), strict=True)]
+    )
 
 
 _CELLS = ("name", "values", "shapes", "dtypes")
@@ -74,7 +76,7 @@ Said = tuple[str, int, str, int, str, int]
 """Group, sequence number, kind, bytes, dtype and peer."""
 
 
-def _of_rows(host: pd.DataFrame, rows: Ints) -> list[Said]:
+def _calls_of_rows(host: pd.DataFrame, rows: Ints) -> list[Said]:
     return [_said(*cells) for cells in zip(*(_cells(host, name, rows) for name in _CELLS), strict=True)]
 
 
@@ -115,11 +117,11 @@ def _said(name: str, values: str, shapes: str, types: str) -> Said:
         peer = int(target) if kind == "send" else int(source) if kind == "receive" else -1
         return group, int(sequence), kind, size, element, peer
     except (ValueError, TypeError, AttributeError):
-        size, element = _of_shapes(shapes, types)
+        size, element = _first_tensor(shapes, types)
         return "", -1, "" if name == RECORDED_AS else kind_by_name(name), size, element, -1
 
 
-def _of_shapes(shapes: str, types: str) -> tuple[int, str]:
+def _first_tensor(shapes: str, types: str) -> tuple[int, str]:
     """Return the bytes and the dtype of the first tensor."""
     try:
         element = json.loads(types)[0]
@@ -137,7 +139,7 @@ def calls_of_cpu(host: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     start = host["start_ns"].to_numpy(np.int64)[rows]
     order = np.argsort(start, kind="stable")
     rows, start = rows[order], start[order]
-    said = _columns(_of_rows(host, rows))
+    said = _columns(_calls_of_rows(host, rows))
     begin = steps["start_ns"].to_numpy()
     at = np.searchsorted(begin, start, "right") - 1
     inside = (at >= 0) & (start < np.append(begin + steps["wall_ns"].to_numpy(), 0)[at])

@@ -54,7 +54,7 @@ def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: lis
     name = of or max(excess, key=lambda each: excess[each])
     share, time = excess[name] / total, excess[name]
     if name == "compute":
-        return _of_work(ranks, rank, others, share, time)
+        return _work_reason(ranks, rank, others, share, time)
     grew = {cause: beyond(times, rank, others) for cause, times in parts.idle.items()}
     detail = max(grew, key=lambda cause: grew[cause]) if grew and name != "copies" else ""
     return Reason(_NAMES[name], share, time, detail=detail)
@@ -73,7 +73,7 @@ def beyond(times: np.ndarray, rank: int, others: Sequence[int]) -> float:
     return float((times[rank] - np.median(times[others], axis=0)).mean())
 
 
-def _of_work(ranks: Sequence[RankSummary], rank: int, others: list[int], share: float, time: float) -> Reason:
+def _work_reason(ranks: Sequence[RankSummary], rank: int, others: list[int], share: float, time: float) -> Reason:
     """Return "more work" if ops with larger counts account for the excess; otherwise "slower device" for the
     same work."""
     work = compared_work(ranks, rank, others)
@@ -122,11 +122,11 @@ def compared_work(ranks: Sequence[RankSummary], rank: int, others: list[int]) ->
 
     `growth` is the additional time. `more` and `fewer` say whether any count is larger or smaller than usual.
     """
-    theirs = pd.concat([_per_step(ranks[each]) for each in others], keys=others, names=["of"])
+    theirs = pd.concat([_mean_per_step(ranks[each]) for each in others], keys=others, names=["of"])
     usual = {name: theirs[name].unstack("of").fillna(0.0).median(axis=1) for name in _VALUES}
-    both = _per_step(ranks[rank]).join(pd.DataFrame(usual).add_prefix("usual_"), how="outer")
+    both = _mean_per_step(ranks[rank]).join(pd.DataFrame(usual).add_prefix("usual_"), how="outer")
     both = both.fillna(0.0).reset_index()
-    more, fewer = ([_beyond_usual(both, name, sign) for name in COUNTS] for sign in (1, -1))
+    more, fewer = ([_exceeds_usual(both, name, sign) for name in COUNTS] for sign in (1, -1))
     return both.assign(
         growth=both["duration_ns"] - both["usual_duration_ns"],
         more=np.logical_or.reduce(more),
@@ -134,12 +134,12 @@ def compared_work(ranks: Sequence[RankSummary], rank: int, others: list[int]) ->
     )
 
 
-def _beyond_usual(work: pd.DataFrame, name: str, sign: int) -> pd.Series:
+def _exceeds_usual(work: pd.DataFrame, name: str, sign: int) -> pd.Series:
     mine, usual = (work[name], work[f"usual_{name}"])[::sign]
     return mine > MORE * usual
 
 
-def _per_step(rank: RankSummary) -> pd.DataFrame:
+def _mean_per_step(rank: RankSummary) -> pd.DataFrame:
     work = rank.work.astype(dict.fromkeys(_KEYS, object))
     return work.groupby(_KEYS, sort=False)[_VALUES].sum() / max(1, len(rank.steps))
 
@@ -177,11 +177,11 @@ def additional_ns(work: pd.DataFrame) -> float:
     Work that merely moved to another layer, so that its op has as much as usual in total, does not count.
     """
     ops = work.groupby(_OP)[[*COUNTS, *(f"usual_{name}" for name in COUNTS)]].transform("sum")
-    differs = np.logical_or.reduce([_apart(ops[name], ops[f"usual_{name}"]) for name in COUNTS])
+    differs = np.logical_or.reduce([_differs(ops[name], ops[f"usual_{name}"]) for name in COUNTS])
     return max(0.0, float(work["growth"][differs & (work["more"] | work["fewer"])].sum()))
 
 
-def _apart(mine: pd.Series, usual: pd.Series) -> pd.Series:
+def _differs(mine: pd.Series, usual: pd.Series) -> pd.Series:
     return (mine > MORE * usual) | (usual > MORE * mine)
 
 

@@ -42,7 +42,7 @@ def analyze_ranks(ranks: Sequence[RankSummary], numbers: Sequence[int], notes: p
     link, faster = slow_links(collectives, job.matched.groups)
     stragglers = tuple(_straggler(job, each) for each in cost.named)
     recorded, shown = float(job.step_ns.sum()), _shown(job, stragglers)
-    waiting, transfer = (_per_rank_and_step(job, name) for name in ("wait", "transfer"))
+    waiting, transfer = (_mean_by_rank_and_step(job, name) for name in ("wait", "transfer"))
     return Job(
         world_size=world_size(ranks),
         hosts=len({host for host in job.hosts if host >= 0}),
@@ -92,7 +92,7 @@ def _shown(job: AlignedRanks, stragglers: tuple[Straggler, ...]) -> dict[str, in
     return {"slow": slow, "fast": fast} | ({"median": rest[(len(rest) - 1) // 2]} if rest else {})
 
 
-def _per_rank_and_step(job: AlignedRanks, column: str) -> float:
+def _mean_by_rank_and_step(job: AlignedRanks, column: str) -> float:
     """Return the mean of a column of the calls per rank and step."""
     return float(job.calls[column].sum()) / max(1, job.steps) / len(job.ranks)
 
@@ -130,7 +130,7 @@ def job_problems(job: AlignedRanks, notes: pd.DataFrame | None) -> pd.DataFrame:
         problems.problem("collective-uneven", int(matched.uneven["count"].sum()), _listed(matched.uneven, job)),
         problems.problem("no-collectives", int(matched.calls.empty)),
         problems.problem("clocks-not-aligned", int(bool(refused)) if len(ranks) > 1 else 0, refused),
-        problems.problem("clocks-apart", *_apart(job.clocks)),
+        problems.problem("clocks-apart", *_clocks_apart(job.clocks)),
     ]
     tables = [rank.problems for rank in ranks]
     return problems.concat(problems.table(rows), *([notes] if notes is not None else []), *_common(tables))
@@ -147,7 +147,7 @@ def _listed(rows: pd.DataFrame, job: AlignedRanks) -> str:
     return ", ".join(texts) + (", ..." if len(rows) > _LISTED else "")
 
 
-def _apart(clocks: Clocks) -> tuple[int, str]:
+def _clocks_apart(clocks: Clocks) -> tuple[int, str]:
     """Return the number of clocks that differ by more than a millisecond from the job's, and the largest offset."""
     far = np.abs(clocks.offset_ns) > 1e6
     return int(far.sum()), f"{np.abs(clocks.offset_ns).max(initial=0.0) / 1e6:,.1f} ms"
@@ -181,10 +181,10 @@ def copies(ranks: Sequence[RankSummary]) -> dict[int, int]:
 
 def foreign(ranks: Sequence[RankSummary]) -> dict[int, str]:
     """Return the positions of traces of other jobs, each with the reason. Most traces must agree with each other."""
-    return _of_other_size(ranks) | _recorded_apart(ranks)
+    return _other_sizes(ranks) | _recorded_apart(ranks)
 
 
-def _of_other_size(ranks: Sequence[RankSummary]) -> dict[int, str]:
+def _other_sizes(ranks: Sequence[RankSummary]) -> dict[int, str]:
     sizes = {at: rank.world_size for at, rank in enumerate(ranks) if rank.world_size}
     usual, count = Counter(sizes.values()).most_common(1)[0] if sizes else (0, 0)
     if 2 * count <= len(ranks):

@@ -157,7 +157,7 @@ def pace(program: Program, rank: int, others: Sequence[int]) -> float:
 
     It is weighted by the others' time, so that a pause between two calls does not change it. NaN if unknown.
     """
-    mine, usual = _between_calls(program, rank, others)
+    mine, usual = _own_time_between_calls(program, rank, others)
     mine, usual = mine[usual > 0], usual[usual > 0]
     if len(usual) < _LEAST_CALLS * program.step_end.own.shape[1]:
         return math.nan
@@ -170,12 +170,12 @@ def pace(program: Program, rank: int, others: Sequence[int]) -> float:
 def longest_pause(program: Program, rank: int, others: Sequence[int]) -> float:
     """Return the rank's longest pauses between two calls beyond the median of the others, one per step, in ns per
     step."""
-    mine, usual = _between_calls(program, rank, others)
+    mine, usual = _own_time_between_calls(program, rank, others)
     steps = program.step_end.own.shape[1]
     return float(np.sort(mine - usual)[-steps:].sum()) / steps
 
 
-def _between_calls(program: Program, rank: int, others: Sequence[int]) -> tuple[Floats, Floats]:
+def _own_time_between_calls(program: Program, rank: int, others: Sequence[int]) -> tuple[Floats, Floats]:
     """Return the own time of the rank, and the median of the others, between the start, consecutive calls and the
     end."""
     own = np.full((program.ranks, len(program.transfer)), np.nan)

@@ -60,12 +60,12 @@ def _rates(collectives: pd.DataFrame) -> pd.DataFrame:
         .reset_index()
     )
     rate = rate[rate["calls"] >= _LEAST_CALLS]
-    others = rate.groupby(["kind", "size", "bytes"])["pace"].transform(_of_others)
+    others = rate.groupby(["kind", "size", "bytes"])["pace"].transform(_median_of_others)
     rate = rate.assign(ratio=rate["pace"] / others).dropna(subset="ratio")
     return rate.groupby(["group", "kind"])["ratio"].median().reset_index()
 
 
-def _of_others(pace: pd.Series) -> npt.NDArray[np.float64]:
+def _median_of_others(pace: pd.Series) -> npt.NDArray[np.float64]:
     """Return, for each value, the median of the other values; NaN if there are none."""
     values = pace.to_numpy(dtype=np.float64)
     return np.array([np.median(np.delete(values, at)) if len(values) > 1 else np.nan for at in range(len(values))])

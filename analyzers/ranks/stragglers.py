@@ -93,17 +93,17 @@ def costs(program: Program, parts: OwnParts, extra: Mapping[int, float]) -> Cost
     `extra` is the time of the ranks' additional work, in ns per step.
     """
     run = _Run(program, parts, step_times(program), peers(program))
-    simulated, late = _of_own_time(run)
+    simulated, late = _costs_of_own_time(run)
     paces = {each.rank: _pace_of_uneven_host(run, each, extra.get(each.rank, 0.0)) for each in late}
     costly = _costly(run, [each for each in late if paces[each.rank] is None], extra)
     slower = tuple((rank, times) for rank, times in paces.items() if times and times > 1 + LEAST_EXCESS)
     return Costs(run.base, tuple(simulated), _largest_of_each(costly), slower)
 
 
-def _of_own_time(run: "_Run") -> tuple[list[Cost], list[Cost]]:
+def _costs_of_own_time(run: "_Run") -> tuple[list[Cost], list[Cost]]:
     """Return the costs of the ranks with the largest excess, and of those that are significantly late."""
     excess = _excess(run.parts.own, run.others)
-    late = _beyond_chance(excess, float(run.base.mean()), run.others)
+    late = _exceeds_chance(excess, float(run.base.mean()), run.others)
     candidates = np.argsort(-excess.mean(axis=1), kind="stable")[:_MOST_SIMULATED].tolist()
     simulated = [run.like_peer(rank, excess[rank]) for rank in candidates]
     return simulated, [each for each in simulated if late[each.rank]]
@@ -112,7 +112,7 @@ def _of_own_time(run: "_Run") -> tuple[list[Cost], list[Cost]]:
 def _costly(run: "_Run", whole: Sequence[Cost], extra: Mapping[int, float]) -> list[Cost]:
     """Return the costs for which a rank is named: for one class of its own time, for the `whole` own time, and for
     additional work."""
-    classes = [each for each in _of_classes(run) if each.of in _ALWAYS_NAMED or each.share.expected >= LEAST_COST]
+    classes = [each for each in _costs_of_classes(run) if each.of in _ALWAYS_NAMED or each.share.expected >= LEAST_COST]
     costly = [*classes, *(each for each in whole if each.share.expected >= LEAST_COST)]
     costly = [_by_its_work(each, extra.get(each.rank, 0.0)) for each in costly]
     return costly + [run.without(rank, time, MORE_WORK) for rank, time in extra.items() if _is_much(run, rank, time)]
@@ -177,12 +177,12 @@ def _is_much(run: _Run, rank: int, extra_ns: float) -> bool:
     return bool(extra_ns > 0 and extra_ns >= LEAST_COST * compute)
 
 
-def _of_classes(run: _Run) -> list[Cost]:
+def _costs_of_classes(run: _Run) -> list[Cost]:
     """Return the costs of the ranks that take longer than their peers for one class of own time."""
     costly = []
     for name in ON_ITS_OWN:
         excess = _excess(run.parts.parts[name], run.others)
-        late = np.flatnonzero(_beyond_chance(excess, float(run.base.mean()), run.others))[:_MOST_SIMULATED].tolist()
+        late = np.flatnonzero(_exceeds_chance(excess, float(run.base.mean()), run.others))[:_MOST_SIMULATED].tolist()
         costly += [run.without(rank, np.maximum(excess[rank], 0.0), name) for rank in late]
     return costly
 
@@ -200,7 +200,7 @@ def _share(base: Floats, better: Floats) -> Interval:
     return Interval(max(0.0, low), max(0.0, share.expected), min(1.0, max(0.0, high)))
 
 
-def _beyond_chance(excess: Floats, step_ns: float, others: Sequence[Sequence[int]]) -> Bools:
+def _exceeds_chance(excess: Floats, step_ns: float, others: Sequence[Sequence[int]]) -> Bools:
     """Return, for each rank, whether its excess is significant over the steps and an outlier among the ranks.
 
     `others` are the peers of each.

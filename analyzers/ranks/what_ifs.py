@@ -57,10 +57,12 @@ def within_hosts(
 def _factor(kind: Shard, size: int, spread: Spread, gpu: GPU) -> float:
     now = message_ns(Message(kind, size, spread.ranks), gpu, "ib")
     within = message_ns(Message(kind, size, spread.inside), gpu, "nvlink")
-    return (within + (_between(size / spread.inside, spread.hosts) if kind == "reduce-scatter" else 0.0)) / now
+    return (
+        within + (_all_reduce_between_hosts(size / spread.inside, spread.hosts) if kind == "reduce-scatter" else 0.0)
+    ) / now
 
 
-def _between(size: float, hosts: int) -> float:
+def _all_reduce_between_hosts(size: float, hosts: int) -> float:
     """Return the time of an all-reduce of a shard between hosts, in ns: each GPU has an adapter."""
     return 2 * (hosts - 1) / hosts * size / (ADAPTER_GBS * SUSTAINED) + 2 * np.ceil(np.log2(hosts)) * HOP_NS
 
@@ -81,7 +83,7 @@ def what_ifs(job: AlignedRanks, cost: Costs, collectives: pd.DataFrame, faster: 
     now = float(cost.step_ns.sum())
     times = {IN_TIME: _total(step_times(job.program.never_late()))}
     if _divides_unevenly(job):
-        times["rebalance"] = _total(step_times(job.program.with_less(_beyond_mean(job), on_device=True)))
+        times["rebalance"] = _total(step_times(job.program.with_less(_excess_over_mean(job), on_device=True)))
     for change, factors in _factors(job, collectives, faster).items():
         if factors is not None:
             times[change] = _with_factors(job, collectives, factors)
@@ -136,7 +138,7 @@ def _divides_unevenly(job: AlignedRanks) -> bool:
     return len(flops) > 1 and (bool(uneven.any()) or any(kind in _UNEVEN for kind in job.parallelisms.values()))
 
 
-def _beyond_mean(job: AlignedRanks) -> Floats:
+def _excess_over_mean(job: AlignedRanks) -> Floats:
     """Return the computation of each rank and step beyond the mean over the ranks."""
     compute = job.own.parts["compute"]
     return compute - compute.mean(axis=0)
@@ -157,7 +159,7 @@ def in_larger_buckets(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
     The last of them carries the bytes of all. None without a data-parallel group with as many calls per step.
     """
     factors, changed = np.ones(len(collectives)), False
-    for rows in _of_groups(collectives, kinds, "data", ("all-reduce",)):
+    for rows in _collectives_of_groups(collectives, kinds, "data", ("all-reduce",)):
         least = float(rows["transfer_ns"].min())
         for _, step in rows.groupby("step"):
             changed |= len(step) >= LARGER_BUCKETS
@@ -176,7 +178,10 @@ def merged(transfer: Floats, times: int, least: float) -> Floats:
 
 def accumulated(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
     """Return the factors in a step that only accumulates its gradients; None if no group reduces gradients."""
-    return _free([*_of_groups(collectives, kinds, "data"), *_of_groups(collectives, kinds, "fsdp")], collectives)
+    return _free(
+        [*_collectives_of_groups(collectives, kinds, "data"), *_collectives_of_groups(collectives, kinds, "fsdp")],
+        collectives,
+    )
 
 
 def weights_kept(collectives: pd.DataFrame, phases: pd.Series, kinds: Kinds) -> Floats | None:
@@ -184,7 +189,7 @@ def weights_kept(collectives: pd.DataFrame, phases: pd.Series, kinds: Kinds) -> 
 
     `phases` are those of the collectives.
     """
-    gathers = _of_groups(collectives, kinds, "fsdp", ("all-gather",))
+    gathers = _collectives_of_groups(collectives, kinds, "fsdp", ("all-gather",))
     return _free([rows[phases[rows.index] == "backward"] for rows in gathers], collectives)
 
 
@@ -202,7 +207,7 @@ def last_overlapped(collectives: pd.DataFrame) -> Floats:
     return np.where(last & (collectives["step"] >= 0), 0.0, 1.0)
 
 
-def _of_groups(
+def _collectives_of_groups(
     collectives: pd.DataFrame, kinds: Kinds, parallelism: str, of: tuple[str, ...] = _REDUCTIONS
 ) -> list[pd.DataFrame]:
     """Return, for each group of a parallelism, its collectives of some kinds inside steps."""

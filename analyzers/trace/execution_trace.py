@@ -161,7 +161,7 @@ def _number(value: Any, otherwise: int) -> int:
 def _arguments(values: Values) -> tuple[Any, ...]:
     arguments = []
     for i, value in enumerate(values.values):
-        of_type, shape, strides = (_at(each, i) for each in (values.types, values.shapes, values.strides))
+        of_type, shape, strides = (_element_at(each, i) for each in (values.types, values.shapes, values.strides))
         arguments.append(_argument(value, of_type, shape, strides))
     return tuple(arguments)
 
@@ -174,7 +174,10 @@ def _argument(value: Any, of_type: Any, shape: Any, strides: Any) -> Any:
         return _tensor(value, of_type, shape, strides)
     if of_type.startswith("GenericList[Tensor") and isinstance(value, list):
         kinds = of_type.removeprefix("GenericList[").removesuffix("]").split(",")
-        each = (_tensor(one, _at(kinds, i), _at(shape, i), _at(strides, i)) for i, one in enumerate(value))
+        each = (
+            _tensor(one, _element_at(kinds, i), _element_at(shape, i), _element_at(strides, i))
+            for i, one in enumerate(value)
+        )
         return tuple(one for one in each if one is not None)
     return value
 
@@ -213,5 +216,5 @@ def tensors_in(arguments: tuple[Any, ...]) -> list[TensorValue]:
     return tensors
 
 
-def _at(values: Any, i: int) -> Any:
+def _element_at(values: Any, i: int) -> Any:
     return values[i] if isinstance(values, list) and i < len(values) else None

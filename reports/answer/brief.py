@@ -67,7 +67,7 @@ def to_dict(analysis: Analysis, run: str, *, repeatable: bool = True) -> dict[st
         "evidence": _evidence(analysis),
         "steps": [_advice(analysis, each, run, repeatable) for each in _first(analysis)],
         "problems": _problems(analysis),
-        "drill_down": f"tracekit analyze {_in_commands(run)} --row ID",
+        "drill_down": f"tracekit analyze {_name_in_commands(run)} --row ID",
         "untrusted": UNTRUSTED,
     }
 
@@ -138,7 +138,7 @@ def _largest(kind: str, table: pd.DataFrame, name: str, time: str, steps: int) -
     return rows
 
 
-def _in_commands(run: str) -> str:
+def _name_in_commands(run: str) -> str:
     """Return the run as commands name it, or RUN for a run with a long name."""
     return shell_word(run) if len(run) <= _PATH else "RUN"
 
@@ -151,7 +151,7 @@ def _first(analysis: Analysis) -> list[Recommendation]:
 
 
 def _advice(analysis: Analysis, step: Recommendation, run: str, repeatable: bool) -> dict[str, Any]:
-    measured, named = of_advice(measured_gains(analysis), step.id), _in_commands(run)
+    measured, named = of_advice(measured_gains(analysis), step.id), _name_in_commands(run)
     rows = dict.fromkeys(
         row_id(_KINDS[each.table], each.row)
         for statement in (*step.reason, *step.evidence)

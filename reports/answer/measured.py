@@ -98,7 +98,7 @@ def _table(results: Sequence[Verified], verification: Verification) -> Table:
     for column in ("predicted", "measured", "step", f"{verification.unit}/s", "peak memory", "off by", "same"):
         view.add_column(column, justify="right", no_wrap=True)
     for verified in results:
-        view.add_row(_in_lines(verified.id), *_cells(verified, verification))
+        view.add_row(_broken_lines(verified.id), *_cells(verified, verification))
     return view
 
 
@@ -113,17 +113,17 @@ def _quality_table(judged: Sequence[tuple[str, Quality]]) -> Table:
         change = changed(found.change) if found.change else significant(found.after - found.before)
         same = ABSENT if found.agreement is None else percent(found.agreement)
         apart = ABSENT if found.kl is None else significant(found.kl)
-        view.add_row(_in_lines(name), printable(found.by), values, change, same, apart)
+        view.add_row(_broken_lines(name), printable(found.by), values, change, same, apart)
     return view
 
 
-def _in_lines(name: str) -> str:
+def _broken_lines(name: str) -> str:
     """Return `name` in several lines if it is long, broken after a "+"."""
     if len(name) <= _NAME:
         return name
     parts = name.split("+")
     fits = max((count for count in range(1, len(parts)) if len("+".join(parts[:count])) < _NAME), default=1)
-    return "+".join(parts[:fits]) + "+\n " + _in_lines("+".join(parts[fits:])) if len(parts) > 1 else name
+    return "+".join(parts[:fits]) + "+\n " + _broken_lines("+".join(parts[fits:])) if len(parts) > 1 else name
 
 
 def _cells(verified: Verified, verification: Verification) -> tuple[str, ...]:
@@ -166,12 +166,12 @@ def _remarks(verification: Verification) -> list[str]:
         (verified.id, line)
         for verified in verification.results
         if not verified.error
-        for line in (*_at_another_pace(verified), *verified.caveats)
+        for line in (*_pace_remark(verified), *verified.caveats)
     ]
     return [*_together(refused), *_together(caveats), *verification.caveats]
 
 
-def _at_another_pace(verified: Verified) -> tuple[str, ...]:
+def _pace_remark(verified: Verified) -> tuple[str, ...]:
     if not (verified.repredicted and verified.before):
         return ()
     took = f"Without it, the run took {duration(verified.before.median_us)} here, unlike when it was recorded. "
@@ -232,7 +232,7 @@ def _gain(result: Verified, of: Verification) -> MeasuredGain:
         title=printable(f"{result.title} ({result.id})" if ":" in result.id else result.title),
         predicted=result.predicted,
         measured=result.measured,
-        inside=_inside(result),
+        inside=_place_in_interval(result),
         step=f"{duration(before.median_us)} → {duration(after.median_us)}" if before and after else "",
         memory=_memory(of.peak_memory_bytes, result.peak_memory_bytes),
         difference="; ".join(filter(None, (_difference(result.difference), _quality(result.quality)))),
@@ -240,7 +240,7 @@ def _gain(result: Verified, of: Verification) -> MeasuredGain:
     )
 
 
-def _inside(result: Verified) -> Literal["yes", "less", "more", ""]:
+def _place_in_interval(result: Verified) -> Literal["yes", "less", "more", ""]:
     if result.predicted is None or result.measured is None:
         return ""
     if result.inside:

@@ -52,7 +52,7 @@ def _named(analysis: Analysis, kind: str, rows: list[int]) -> dict[str, Any]:
     row = plain_rows(public(getattr(analysis, table).iloc[rows[:1]]))[0]
     return {
         "row": {**row, "parent": _parent(analysis, row)} if kind == "layer" else row,
-        **_around(analysis, kind, rows),
+        **_related_rows(analysis, kind, rows),
     }
 
 
@@ -61,7 +61,7 @@ def _parent(analysis: Analysis, row: dict[str, Any]) -> str | None:
     return None if parent is None else row_id("layer", str(analysis.layers["path"].iloc[parent]))
 
 
-def _around(analysis: Analysis, kind: str, rows: list[int]) -> dict[str, Any]:
+def _related_rows(analysis: Analysis, kind: str, rows: list[int]) -> dict[str, Any]:
     """Return the rows related to a row: the children, ops and kernels of a layer, the layers and kernels of an op, and
     so on."""
     work, layers = analysis.work, analysis.layers

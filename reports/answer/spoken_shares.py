@@ -84,7 +84,7 @@ def _by_kind(analysis: Analysis) -> list[tuple[str, float]]:
     unknown = unknown.assign(kind=[_kind(str(name)) for name in unknown["name"]])
     whole = max(float(unknown["busy_ns"].sum()), 1.0)
     return [
-        (_of_one(str(kind), rows), float(rows["busy_ns"].sum() / whole) * analysis.bound.unknown)
+        (_kind_or_name(str(kind), rows), float(rows["busy_ns"].sum() / whole) * analysis.bound.unknown)
         for kind, rows in unknown.groupby("kind")
     ]
 
@@ -95,7 +95,7 @@ def _kind(name: str) -> str:
     return f"{precision} {kind or _OTHER}".strip()
 
 
-def _of_one(kind: str, rows: pd.DataFrame) -> str:
+def _kind_or_name(kind: str, rows: pd.DataFrame) -> str:
     """Return the kind, or the kernel's name if it is one kernel whose precision nothing tells."""
     largest = rows.iloc[int(rows["busy_ns"].to_numpy().argmax())]
     alone = largest["busy_ns"] >= _ALONE * rows["busy_ns"].sum() and largest["name"] != UNRECORDED_WORK

@@ -40,8 +40,8 @@ def explained(comparison: Comparison) -> str:
     parts = [part for part in _parts(comparison) if abs(part.change_ns) >= _NOTABLE * scale]
     along = [part for part in parts if equal or part.change_ns * change > 0][:_SHOWN]
     against = [] if equal else [part for part in parts if part.change_ns * change < 0][:1]
-    reasons = f": {', and '.join(_in_words(part) for part in along)}" if along else ""
-    but = f", although {_in_words(against[0])}" if against else ""
+    reasons = f": {', and '.join(_spoken(part) for part in along)}" if along else ""
+    but = f", although {_spoken(against[0])}" if against else ""
     warning = unlike(comparison)
     return printable(f"{warning}{' ' if warning else ''}{_verdict(comparison, equal)}{reasons}{but}.")
 
@@ -51,7 +51,7 @@ def causes(comparison: Comparison) -> str:
     change = comparison.change_ns
     parts = [part for part in _parts(comparison) if part.change_ns * change > 0]
     notable = [part for part in parts if abs(part.change_ns) >= _NOTABLE * abs(change)][:_SHOWN]
-    return printable(", and ".join(_in_words(part) for part in notable))
+    return printable(", and ".join(_spoken(part) for part in notable))
 
 
 def _verdict(comparison: Comparison, equal: bool) -> str:
@@ -121,7 +121,7 @@ def _counts(a: float, b: float, of_what: str, change: float) -> str:
     return f"{b:,.0f} {of_what} instead of {a:,.0f}" if explains else ""
 
 
-def _in_words(part: _Part) -> str:
+def _spoken(part: _Part) -> str:
     how = "less" if (part.change_ns < 0) != part.saves else "more"
     why = f" ({part.why})" if part.why else ""
     return part.less_or_more.format(f"{duration(abs(part.change_ns) / 1e3)} {how}") + why

@@ -144,8 +144,8 @@ def _moves(analysis: Analysis) -> pd.DataFrame:
             "prediction": rows["applied"].map(labels),
             "precision": _precision(rows),
             **{name: rows[name] for name in ("before_ns", "after_ns")},
-            **{f"{when}_intensity": _over(rows[f"{when}_flops"], rows[f"{when}_bytes"]) for when in _WHEN},
-            **{f"{when}_rate": _over(rows[f"{when}_flops"], rows[f"{when}_ns"]) for when in _WHEN},
+            **{f"{when}_intensity": _quotient(rows[f"{when}_flops"], rows[f"{when}_bytes"]) for when in _WHEN},
+            **{f"{when}_rate": _quotient(rows[f"{when}_flops"], rows[f"{when}_ns"]) for when in _WHEN},
         }
     )
     return table.assign(applied=rows["applied"], after_precision=rows["after_precision"])
@@ -172,7 +172,7 @@ def _changes(rows: pd.DataFrame) -> bool:
     return bool(moved.any())
 
 
-def _over(work: "pd.Series[float]", by: "pd.Series[float]") -> "pd.Series[float]":
+def _quotient(work: "pd.Series[float]", by: "pd.Series[float]") -> "pd.Series[float]":
     """Return the quotient; NaN if either value is not positive."""
     return (work.where(work > 0) / by.where(by > 0)).astype("float64")
 

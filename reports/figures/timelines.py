@@ -142,13 +142,13 @@ def _gaps(gaps: pd.DataFrame, lanes: dict[str, int], begin: int) -> list[dict[st
         mine = gaps[gaps["cause"] == cause]
         if len(mine):
             height = [lanes[_idle_lane(device, several)] for device in mine["device"]]
-            names = [f"idle: {cause or 'cause unknown'}{_before(str(op))}" for op in mine["op"]]
+            names = [f"idle: {cause or 'cause unknown'}{_preceding_op(str(op))}" for op in mine["op"]]
             line = thick(cause_colour(cause), 14)
             traces.append(bars(mine, height, begin, names) | {"name": f"idle: {cause or 'unknown'}", "line": line})
     return traces
 
 
-def _before(op: str) -> str:
+def _preceding_op(op: str) -> str:
     return f", before {text(op, 60)}" if op else ""
 
 

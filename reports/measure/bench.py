@@ -43,7 +43,7 @@ _COST = {
     "memory": lambda row: quantity(row["peak_memory_bytes"], "B") if row["peak_memory_bytes"] else ABSENT,
     "GPU": lambda row: _share(row["gpu_utilization"]),
     "largest batch": lambda row: largest_batch(row["largest_batch"], row["predicted_largest_batch"]),
-    "off by": lambda row: _apart(row["relative_difference"]),
+    "off by": lambda row: _difference(row["relative_difference"]),
     "same": lambda row: _share(row["agreement"]),
     "perplexity": lambda row: significant(row["perplexity"]) if row["perplexity"] else ABSENT,
     "score": lambda row: ABSENT if row["score"] is None else significant(row["score"]),
@@ -169,7 +169,7 @@ def _share(value: float | None) -> str:
     return ABSENT if value is None else percent(value)
 
 
-def _apart(value: float | None) -> str:
+def _difference(value: float | None) -> str:
     if value is None:
         return ABSENT
     return f"{significant(100 * value)} %" if value >= 1e-6 else "0"

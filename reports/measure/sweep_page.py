@@ -67,7 +67,7 @@ def _group(gpu: str, rows: pd.DataFrame, x: str, other: str, lines: dict[str, st
         if scale is None:
             continue
         panels = [
-            {"title": _at(other, int(str(value))), "svg": _panel(part, x, name, scale, lines)}
+            {"title": _setting(other, int(str(value))), "svg": _panel(part, x, name, scale, lines)}
             for value, part in rows.groupby(other, sort=True)
         ]
         measures.append({"title": label, "panels": panels})
@@ -75,7 +75,7 @@ def _group(gpu: str, rows: pd.DataFrame, x: str, other: str, lines: dict[str, st
     return {"gpu": gpu, "along": along, "measures": measures}
 
 
-def _at(axis: str, value: int) -> str:
+def _setting(axis: str, value: int) -> str:
     return f"{value:,} tokens" if axis == "seq_len" else f"batch {value:,}"
 
 
@@ -89,7 +89,7 @@ def _scale(values: "pd.Series[float]", logarithmic: bool) -> _Scale | None:
 
 def _panel(rows: pd.DataFrame, x: str, name: str, scale: _Scale, lines: dict[str, str]) -> str:
     places = sorted(rows[x].unique().tolist())
-    at = {value: _across(index, len(places)) for index, value in enumerate(places)}
+    at = {value: _x_position(index, len(places)) for index, value in enumerate(places)}
     parts = [_axes(at, name, scale)]
     if name == "speedup" and scale.low <= 1 <= scale.high:
         parts.append(_level(scale.height(1.0)))
@@ -104,7 +104,7 @@ def _panel(rows: pd.DataFrame, x: str, name: str, scale: _Scale, lines: dict[str
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
 
 
-def _across(index: int, count: int) -> float:
+def _x_position(index: int, count: int) -> float:
     return _LEFT + (_WIDTH - _LEFT - _RIGHT) * ((index + 0.5) / count)
 
 

@@ -198,7 +198,7 @@ def timelines(job: Job) -> dict[str, Any]:
     if calls.empty:
         return {"lanes": [], "step": step, "length": ""}
     position = {number: at for at, number in enumerate(job.ranks["rank"])}
-    begin = float(calls["arrival"].min()) - _before(job, step, position)
+    begin = float(calls["arrival"].min()) - _own_time_before(job, step, position)
     length = max(float(calls["end"].max()) - begin, 1.0)
     lanes = [
         {"name": name, "rank": rank, "bars": _bars(calls[calls["rank"] == position[rank]], begin, _WIDTH / length)}
@@ -207,7 +207,7 @@ def timelines(job: Job) -> dict[str, Any]:
     return {"lanes": lanes, "step": step, "length": time(length)}
 
 
-def _before(job: Job, step: int, position: dict[int, int]) -> float:
+def _own_time_before(job: Job, step: int, position: dict[int, int]) -> float:
     """Return the own time of the fast rank before its first collective of the step."""
     mine = job.calls[(job.calls["step"] == step) & (job.calls["rank"] == position[job.shown_ranks["fast"]])]
     before = job.calls[(job.calls["step"] == step - 1) & (job.calls["rank"] == position[job.shown_ranks["fast"]])]

@@ -204,7 +204,7 @@ def stacked(start: Ints, end: Ints, rate: Floats) -> Curve:
 def divided(of: Curve, by: Curve) -> Curve:
     """Return the quotient of two curves; 0 where `by` is 0."""
     time = np.union1d(of.time_ns, by.time_ns)
-    over, under = _at(of, time), _at(by, time)
+    over, under = _values_at(of, time), _values_at(by, time)
     return _changes(Curve(time, np.divide(over, under, out=np.zeros(len(time)), where=under > 0.5)))
 
 
@@ -221,7 +221,7 @@ def thinned(curve: Curve, most: int = MOST_POINTS) -> Curve:
     return Curve(np.append(means.time_ns, edges[-1]), np.append(means.value, 0.0), width)
 
 
-def _at(curve: Curve, time: Ints) -> Floats:
+def _values_at(curve: Curve, time: Ints) -> Floats:
     index = np.searchsorted(curve.time_ns, time, side="right") - 1
     return np.where(index >= 0, curve.value[np.maximum(index, 0)], 0.0) if len(curve.value) else np.zeros(len(time))
 

@@ -23,7 +23,7 @@ def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:
 
 def public(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the table with `_ns` columns in microseconds, rounded to three decimals, and fractions to six."""
-    frame = frame.set_axis([_in_microseconds(str(name)) for name in frame.columns], axis=1)
+    frame = frame.set_axis([_name_in_microseconds(str(name)) for name in frame.columns], axis=1)
     decimals = dict.fromkeys(frame.select_dtypes("float64").columns, 6)
     times = [str(name) for name in frame.columns if str(name).endswith("_us")]
     return frame.assign(**{name: frame[name] / 1000 for name in times}).round({**decimals, **dict.fromkeys(times, 3)})
@@ -45,7 +45,7 @@ def number(value: float, decimals: int) -> float | None:
     return round(float(value), decimals) if math.isfinite(value) else None
 
 
-def _in_microseconds(name: str) -> str:
+def _name_in_microseconds(name: str) -> str:
     return f"{name.removesuffix('_ns')}_us" if name.endswith("_ns") else name
 
 

@@ -57,7 +57,7 @@ def _source_hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
 
 
-def _along(speedup: float, scale: float) -> float:
+def _position_along(speedup: float, scale: float) -> float:
     """Return the position of a speed-up on the axis from 1 to `scale`, as a fraction."""
     return round(min(max((speedup - 1) / (scale - 1), 0.0), 1.0), 4) if scale > 1 else 0.0
 
@@ -88,7 +88,7 @@ def environment() -> jinja2.Environment:
         "printable": printable,
         "in_sentence": in_sentence,
         "why": why,
-        "along": _along,
+        "along": _position_along,
         "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
     }
     environment.filters.update(filters)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tracekit
-from tracekit.analyzers.ranks.stragglers import _beyond_chance
+from tracekit.analyzers.ranks.stragglers import _exceeds_chance
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"
 
@@ -81,5 +81,5 @@ def test_the_simulated_steps_take_as_long_as_the_recorded_ones(jobs, name):
 def test_few_steps_name_a_rank_only_if_it_is_late_in_each():
     """If a rank is late in one of two steps, it is not named."""
     once, always = np.array([[60.0, 1.0], [0.0, 0.0]]), np.array([[30.0, 31.0], [0.0, 0.0]])
-    assert _beyond_chance(once, 100.0, [[1], [0]]).tolist() == [False, False]
-    assert _beyond_chance(always, 100.0, [[1], [0]]).tolist() == [True, False]
+    assert _exceeds_chance(once, 100.0, [[1], [0]]).tolist() == [False, False]
+    assert _exceeds_chance(always, 100.0, [[1], [0]]).tolist() == [True, False]

@@ -218,11 +218,11 @@ def run_script(script: Path, args: Sequence[str]) -> BaseException | None:
     except SystemExit as error:
         return error if error.code not in (None, 0) else None
     except BaseException as error:
-        return error.with_traceback(_in_script(error.__traceback__, script))
+        return error.with_traceback(_script_traceback(error.__traceback__, script))
     return None
 
 
-def _in_script(trace: TracebackType | None, script: Path) -> TracebackType | None:
+def _script_traceback(trace: TracebackType | None, script: Path) -> TracebackType | None:
     """Return the traceback from the script's own frame on; the whole one if it has no such frame, as for a syntax
     error."""
     inner = trace

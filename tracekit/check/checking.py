@@ -58,7 +58,7 @@ def check(runs: Sequence[str | Path], against: Sequence[str | Path] = (), option
     before = read_baseline(against, options, settings, root) if against else None
     after = recorded(runs, use_cache=options.use_cache)
     if before is None:
-        return _against_budgets(after, settings, options)
+        return _judge_budgets(after, settings, options)
     notes = _refused_or_noted(before, after, settings, options)
     blocks: Blocks = ()
     if options.in_turn_s and not options.counters_only:
@@ -154,7 +154,7 @@ def _only(runs: Sequence[str | Path]) -> str | Path:
     return runs[0]
 
 
-def _against_budgets(after: Recorded, settings: Configuration, options: Options) -> Check:
+def _judge_budgets(after: Recorded, settings: Configuration, options: Options) -> Check:
     if settings.budget.empty:
         raise InputError(
             f"There is nothing to check {after.name} against.",

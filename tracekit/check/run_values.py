@@ -169,18 +169,18 @@ _MOST = 10
 def culprits(verdict: Check, before: Recorded, after: Recorded) -> tuple[Culprit, ...]:
     """Return the culprit of each regression: first of the step, then of counters, parts and budgets."""
     named = [
-        *(_of_time(change, verdict, before, after) for change in verdict.slower),
+        *(_time_culprit(change, verdict, before, after) for change in verdict.slower),
         *(
-            _of_counter(each, before, after)
+            _counter_culprit(each, before, after)
             for each in verdict.counters
             if each.decides and each.outcome == "regressed"
         ),
-        *(_of_budget(line) for line in verdict.budgets if line.outcome == "regressed"),
+        *(_budget_culprit(line) for line in verdict.budgets if line.outcome == "regressed"),
     ][:_MOST]
     return tuple(_Source(after).placed(culprit) for culprit in named)
 
 
-def _of_time(change: TimeChange, verdict: Check, before: Recorded, after: Recorded) -> Culprit:
+def _time_culprit(change: TimeChange, verdict: Check, before: Recorded, after: Recorded) -> Culprit:
     sentence = time_said(change)
     if change.kind == "latency":
         if verdict.comparison is None:
@@ -193,7 +193,7 @@ def _of_time(change: TimeChange, verdict: Check, before: Recorded, after: Record
     return Culprit(f"{change.kind} {change.name}", sentence, op=change.name if change.kind == "op" else "")
 
 
-def _of_counter(change: CounterChange, before: Recorded, after: Recorded) -> Culprit:
+def _counter_culprit(change: CounterChange, before: Recorded, after: Recorded) -> Culprit:
     sentence = counter_change(change)
     if change.name in _PLACED:
         layer, function, location = new_place(change.name, before.places, after.places)
@@ -202,7 +202,7 @@ def _of_counter(change: CounterChange, before: Recorded, after: Recorded) -> Cul
     return Culprit(f"counter {change.name}", sentence, layer, op)
 
 
-def _of_budget(line: BudgetLine) -> Culprit:
+def _budget_culprit(line: BudgetLine) -> Culprit:
     kind, _, name = line.name.partition(" ")
     return Culprit(f"budget {line.name}", budget_change(line), name if kind == "layer" else "")
 

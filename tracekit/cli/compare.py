@@ -54,7 +54,7 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
         check_page(path, "comparison", mark, force)
     colour = None if path is None else False
     if is_job(a) and is_job(b):
-        text = _of_jobs(a, b, form, not no_cache, colour)
+        text = _compare_jobs(a, b, form, not no_cache, colour)
     else:
         text = _rendered(compare(a, b, use_cache=not no_cache), form, table, mark, colour)
     if path is None:
@@ -67,7 +67,7 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     click.echo(f"Wrote {path}", err=True)
 
 
-def _of_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:
+def _compare_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:
     from tracekit.jobs import ranks_and_files
     from tracekit.reports.ranks import text
 

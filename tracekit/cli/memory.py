@@ -40,7 +40,7 @@ def command(file: Path, gpu: str | None, form: str | None, output: Output | None
         check_not_input(output.path, str(file))
     if output and form == "html":
         check_text(output.path, "a page of memory", ("Memory over time",), force)
-    text = _of_snapshot(file, form) if file.suffix == ".pickle" else _of_run(file, gpu, form)
+    text = _memory_of_snapshot(file, form) if file.suffix == ".pickle" else _memory_of_run_file(file, gpu, form)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -51,7 +51,7 @@ def command(file: Path, gpu: str | None, form: str | None, output: Output | None
     click.echo(f"Wrote {output.path}", err=True)
 
 
-def _of_run(file: Path, gpu: str | None, form: str) -> str:
+def _memory_of_run_file(file: Path, gpu: str | None, form: str) -> str:
     from tracekit.answer import memory_of_run
     from tracekit.reports.memory import memory_json, memory_text, to_html
 
@@ -59,7 +59,7 @@ def _of_run(file: Path, gpu: str | None, form: str) -> str:
     return render[form](memory_of_run(file, gpu))
 
 
-def _of_snapshot(file: Path, form: str) -> str:
+def _memory_of_snapshot(file: Path, form: str) -> str:
     from tracekit.analyzers.memory import over_time, read_snapshot, summarize
     from tracekit.reports.memory import snapshot_json, snapshot_page, snapshot_text
 

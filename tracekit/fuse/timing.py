@@ -36,7 +36,7 @@ def time_of(kernel: ModuleType, planned: Planned, *, trains: bool, device: str =
     places = TEMPLATES[planned.template].gradients if trains else ()
     unfused = getattr(kernel, "unfused", kernel.reference)
     variants = {name: _passes(each, places) for name, each in (("ours", kernel.fused), ("ops", unfused))}
-    beside = _beside_ns(kernel, planned, places, sets)
+    beside = _other_gemms_ns(kernel, planned, places, sets)
     launches: tuple[dict[str, int], ...] = getattr(kernel, "CONFIGS", ({},))
     tried = [(_with_launch(kernel, launch, variants["ours"], sets), launch) for launch in launches]
     best = min(tried, key=lambda each: each[0])[1]
@@ -59,7 +59,7 @@ def _roof_fraction(planned: Planned, after_ns: float, device: str) -> float:
     return planned.each.bytes_after / after_ns / copy_rate(device) * 1e9
 
 
-def _beside_ns(kernel: ModuleType, planned: Planned, places: Sequence[int], sets: Sequence[Any]) -> float:
+def _other_gemms_ns(kernel: ModuleType, planned: Planned, places: Sequence[int], sets: Sequence[Any]) -> float:
     """Return the time of GEMMs that the kernel calls but that are not in its group."""
     apart = hasattr(kernel, "products") and not planned.first.has_product
     return _ns(_passes(kernel.products, places), sets) if apart else 0.0

@@ -71,12 +71,12 @@ def is_job(where: str) -> bool:
 def _local(where: str) -> list[str]:
     folder = Path(where)
     if not folder.is_dir():
-        return [where] if folder.is_file() else _of_pattern(where)
+        return [where] if folder.is_file() else _sources_of_pattern(where)
     files = [str(path) for path in folder.iterdir() if path.is_file() and _is_trace(path.name)]
     return files or [str(path) for path in folder.glob(f"*/{RUN_TRACE}")]
 
 
-def _of_pattern(pattern: str) -> list[str]:
+def _sources_of_pattern(pattern: str) -> list[str]:
     whole = Path(pattern)
     relative = whole.relative_to(whole.anchor) if whole.anchor else whole
     return [str(path) for path in Path(whole.anchor or ".").glob(str(relative)) if path.is_file()]
@@ -90,14 +90,14 @@ def _remote(url: str) -> list[str]:
         raise MissingPackageError(f"{shown(url)} needs an optional package.", why, installing("fsspec")) from error
     try:
         system, path = fsspec.core.url_to_fs(url)
-        names = system.glob(path) if _WILD.search(path) else _within(system, path)
+        names = system.glob(path) if _WILD.search(path) else _paths_within(system, path)
         return [system.unstrip_protocol(name) for name in names]
     except Exception as error:  # each driver has its own exceptions
         why = f"{type(error).__name__}."
         raise InputError(f"{shown(url)} cannot be listed.", why, "Check the URL and your access.") from error
 
 
-def _within(system: Any, path: str) -> list[str]:
+def _paths_within(system: Any, path: str) -> list[str]:
     if not system.isdir(path):
         return [path]
     files = [name for name in system.ls(path, detail=False) if _is_trace(name.rsplit("/", 1)[-1])]

@@ -144,7 +144,7 @@ def _perplexities(before: Subject, after: Subject, evaluation: Evaluation) -> Qu
     torch, read = require("torch"), list[Any]()
     for window in token_windows(before, evaluation):
         if len(window) > 1:
-            read.append(_beside(_logits(before, window), _logits(after, window), window[1:]))
+            read.append(_compare_logits(_logits(before, window), _logits(after, window), window[1:]))
     losses, changed, apart, same = (torch.cat(each).cpu().numpy() for each in zip(*read, strict=True))
     return Quality(
         by=evaluation.name,
@@ -164,7 +164,7 @@ def _logits(subject: Subject, window: Any) -> Any:
         return model(input_ids=window[None], use_cache=False).logits[0, :-1].float()
 
 
-def _beside(before: Any, after: Any, expected: Any) -> tuple[Any, ...]:
+def _compare_logits(before: Any, after: Any, expected: Any) -> tuple[Any, ...]:
     """Return per position both losses, the Kullback-Leibler divergence, and whether the likeliest token is the same."""
     functional = require("torch").nn.functional
     one, other = before.log_softmax(-1), after.log_softmax(-1)

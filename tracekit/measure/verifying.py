@@ -73,9 +73,9 @@ def verify_run(
     predictions = [predict(name) for name in names]  # Predict before anything is measured.
     earlier = verification_of(folder)
     for measured in again.measured(names, predictions, wall_s, say, verbose=verbose):
-        verification = _beside_acceptance(measured, predict)
+        verification = _with_acceptance(measured, predict)
         if expectations and again.of_model:
-            verification = _at_its_pace(verification, expectations.latency_us, folder / TRACE)
+            verification = _rescaled_to_pace(verification, expectations.latency_us, folder / TRACE)
         write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
         if again.of_model:
             _remember(verification.results[-1], verification.versions, again.settings)
@@ -111,10 +111,10 @@ def _script(run: Run, folder: Path, device: Device, draft: Draft | None, judge: 
         raise InputError(what, why, f"Leave out {name}.")
     again = verify_script.script_run_of(run, folder, _device(run.device, device))
     settings, measured = again.settings, partial(verify_script.measured, again)
-    return _Again(settings, settings.device == run.device, measured, _around_script, False)
+    return _Again(settings, settings.device == run.device, measured, _applicable_to_script, False)
 
 
-def _around_script(folder: Path, settings: Settings, top: int) -> list[str]:
+def _applicable_to_script(folder: Path, settings: Settings, top: int) -> list[str]:
     """Return the optimizations to measure of a script: on a CPU, those that can be applied around it."""
     names = recommended(folder, settings, top)
     return verify_script.applicable(names) if settings.device == "cpu" else names
@@ -134,7 +134,7 @@ def _drafts(name: str) -> bool:
     return name.partition(":")[0] == SpeculativeDecoding.id and "+" not in name
 
 
-def _beside_acceptance(verification: Verification, predict: Callable[[str], Expected]) -> Verification:
+def _with_acceptance(verification: Verification, predict: Callable[[str], Expected]) -> Verification:
     """Add the prediction for the acceptance that was measured last."""
     last = verification.results[-1]
     if last.acceptance is None or not 0 < last.acceptance < 1:
@@ -147,7 +147,7 @@ def _beside_acceptance(verification: Verification, predict: Callable[[str], Expe
     return replace(verification, results=results)
 
 
-def _at_its_pace(verification: Verification, recorded_us: float | None, trace: Path) -> Verification:
+def _rescaled_to_pace(verification: Verification, recorded_us: float | None, trace: Path) -> Verification:
     """Predict the last result again if the latency of the unmodified run differs from the recorded one."""
     last = verification.results[-1]
     if not (last.predicted and last.before and recorded_us) or _same(last.before.median_us, recorded_us):

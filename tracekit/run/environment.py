@@ -100,12 +100,15 @@ def write_place(profiler: Any) -> None:
     creates them later.
     """
     here = place()
-    known = {**_of_torch(), **({"rank": here.rank, "world_size": here.world_size, "node": here.node} if here else {})}
+    known = {
+        **_torch_facts(),
+        **({"rank": here.rank, "world_size": here.world_size, "node": here.node} if here else {}),
+    }
     if known:
         profiler.add_metadata_json("distributedInfo", json.dumps(known))
 
 
-def _of_torch() -> dict[str, Any]:
+def _torch_facts() -> dict[str, Any]:
     distributed = require("torch.distributed")
     if not (distributed.is_available() and distributed.is_initialized()):
         return {}

@@ -62,7 +62,7 @@ def by_data_sheet(gpu: GPU, others: Sequence[GPU], measured: Measured) -> GPU:
         known = [one for one in others if precision in one.sustained and one.id != gpu.id]
         alike = [one for one in known if (one.id, precision) in measured and _same_units(gpu, one, precision)]
         alike = [one for one in known if one.compute_capability == gpu.compute_capability != (0, 0)] or alike
-        if alike and not _on_fp32_units(gpu, precision):
+        if alike and not _has_fp16_on_fp32_units(gpu, precision):
             rated = [one.sustained[precision] for one in known if one in alike or (one.id, precision) in measured]
             rates[precision] = min(max(rated), _sustained(gpu, alike, precision))
         elif precision == "fp16":
@@ -73,7 +73,7 @@ def by_data_sheet(gpu: GPU, others: Sequence[GPU], measured: Measured) -> GPU:
     return replace(gpu, sustained=rates, copy_efficiency=nearest.copy_efficiency)
 
 
-def _on_fp32_units(gpu: GPU, precision: str) -> bool:
+def _has_fp16_on_fp32_units(gpu: GPU, precision: str) -> bool:
     """Return whether the fp32 units compute fp16, two values at a time (Pascal)."""
     return precision == "fp16" and gpu.vendor == "nvidia" and not gpu.supports("fp16-tensor")
 

@@ -209,7 +209,7 @@ _SYNCHRONIZED_STATISTICS, _SYNCHRONIZED_NORMALIZE, _SUMS, _GRADIENT = 4, 4, 5, 8
 def statistics(call: Arguments) -> Cost:
     """(input, eps): mean and inverse deviation of each channel."""
     x = call.tensor(0)
-    return _part(_SYNCHRONIZED_STATISTICS, x, [x], [_of_channels(x)] * 2)
+    return _part(_SYNCHRONIZED_STATISTICS, x, [x], [_channel_values(x)] * 2)
 
 
 @costs("aten::batch_norm_gather_stats_with_counts", "aten::batch_norm_gather_stats")
@@ -217,7 +217,7 @@ def gathered_statistics(call: Arguments) -> Cost:
     """(input, means[ranks, c], inverse deviations[ranks, c], running statistics, ..., counts)."""
     means = call.tensor(1)
     flops = _SYNCHRONIZED_STATISTICS * means.numel
-    return moves("norm", flops, call.every(1), [_of_channels(call.tensor(0))] * 4, means.dtype, work=Norm())
+    return moves("norm", flops, call.every(1), [_channel_values(call.tensor(0))] * 4, means.dtype, work=Norm())
 
 
 @costs("aten::batch_norm_elemt", "aten::batch_norm_elemt.out")
@@ -231,7 +231,7 @@ def normalized(call: Arguments) -> Cost:
 def sums_of_gradient(call: Arguments) -> Cost:
     """(grad_out, input, mean, inverse deviation, weight, ...): four sums of each channel."""
     x = call.tensor(1)
-    return _part(_SUMS, x, call.every(0, 5), [_of_channels(x)] * 4)
+    return _part(_SUMS, x, call.every(0, 5), [_channel_values(x)] * 4)
 
 
 @costs("aten::batch_norm_backward_elemt")
@@ -245,7 +245,7 @@ def _part(flops: int, x: Tensor, reads: list[Tensor], writes: list[Tensor]) -> C
     return moves("norm", flops * x.numel, reads, writes, x.dtype, work=Norm())
 
 
-def _of_channels(x: Tensor) -> Tensor:
+def _channel_values(x: Tensor) -> Tensor:
     if len(x.shape) < _WITH_CHANNELS:
         raise MalformedCall(f"{x.shape} has no channels")
     return Tensor(x.shape[1:2], FLOAT32)

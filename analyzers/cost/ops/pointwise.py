@@ -60,18 +60,18 @@ def pointwise(call: Arguments, arity: int, flops: int, result: Result = "promote
     inputs = call.every(0, arity)
     kinds = [_kind(call.value(index)) for index in range(min(arity, len(call))) if call.is_scalar(index)]
     computed = promote(inputs, kinds)
-    shape = inputs[0].shape if _in_place(call.name) else broadcast(*(tensor.shape for tensor in inputs))
+    shape = inputs[0].shape if _is_in_place(call.name) else broadcast(*(tensor.shape for tensor in inputs))
     out = Tensor(shape, _result_type(call, arity, inputs[0], computed, result))
     precision = floating(computed) if result == "floating" else computed
     walk = of_loop(inputs, out.like(dtype=computed))
-    reads = _in_memory(inputs)
+    reads = _tensors_in_memory(inputs)
     shared = without_batch(reads, out.shape)
     return moves("pointwise", flops * out.numel, reads, [out], precision, access=walk, shared=shared)
 
 
 def _result_type(call: Arguments, arity: int, first: Tensor, computed: DType, result: Result) -> DType:
     operands = call.every(arity)
-    if _in_place(call.name) or result == "self":
+    if _is_in_place(call.name) or result == "self":
         return first.dtype
     if operands:
         return operands[-1].dtype
@@ -84,11 +84,11 @@ def _kind(value: object) -> Kind:
     return Kind.FLOAT if isinstance(value, float) else Kind.INTEGER
 
 
-def _in_place(name: str) -> bool:
+def _is_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def _in_memory(inputs: list[Tensor]) -> list[Tensor]:
+def _tensors_in_memory(inputs: list[Tensor]) -> list[Tensor]:
     """Return the tensors that are read from memory. A 0-d tensor among others is almost always a Python number."""
     return [tensor for tensor in inputs if tensor.shape] or inputs
 
@@ -123,7 +123,7 @@ def where(call: Arguments) -> Cost:
     dtype = promote(inputs[1:], kinds)
     out = Tensor(broadcast(*(tensor.shape for tensor in inputs)), dtype)
     walk = of_loop(inputs, out) if all(tensor.shape for tensor in inputs) else "indexed"
-    reads = _in_memory(inputs)
+    reads = _tensors_in_memory(inputs)
     return moves("pointwise", 0, reads, [out], dtype, access=walk, shared=without_batch(reads, out.shape))
 
 

@@ -118,7 +118,7 @@ def cumulate(call: Arguments, flops: int) -> Cost:
     out = x.like(dtype=call.dtype(2) or natural)
     (axis,) = axes(len(x.shape), (call.integer(1, -1),)) or {0}
     walk: Access = "scan-columns" if prod(x.shape[axis + 1 :]) > 1 else "scan"
-    return moves("reduction", flops * x.numel, [x], [out], x.dtype, access=walk, row=_along(call, x, 1))
+    return moves("reduction", flops * x.numel, [x], [out], x.dtype, access=walk, row=_size_along(call, x, 1))
 
 
 @costs("aten::cummax", "aten::cummin", "aten::sort", "aten::sort_")
@@ -127,7 +127,7 @@ def scan_with_index(call: Arguments) -> Cost:
     x = call.tensor(0)
     walk: Access = "sort" if "sort" in call.name else "scan"
     return moves(
-        "reduction", x.numel, [x], [x, x.like(dtype=tensors.INT64)], x.dtype, access=walk, row=_along(call, x, 1)
+        "reduction", x.numel, [x], [x, x.like(dtype=tensors.INT64)], x.dtype, access=walk, row=_size_along(call, x, 1)
     )
 
 
@@ -135,7 +135,7 @@ def scan_with_index(call: Arguments) -> Cost:
 def argsort(call: Arguments) -> Cost:
     x = call.tensor(0)
     out = x.like(dtype=tensors.INT64)
-    return moves("reduction", x.numel, [x], [out], x.dtype, access="sort", row=_along(call, x, 1))
+    return moves("reduction", x.numel, [x], [out], x.dtype, access="sort", row=_size_along(call, x, 1))
 
 
 @costs("aten::topk")
@@ -145,10 +145,10 @@ def topk(call: Arguments) -> Cost:
     (axis,) = axes(len(x.shape), (call.integer(2, -1),)) or {0}
     shape = tuple(k if index == axis else size for index, size in enumerate(x.shape))
     written = [x.like(shape), Tensor(shape, tensors.INT64)]
-    return moves("reduction", x.numel, [x], written, x.dtype, access="top-k", row=_along(call, x, 2))
+    return moves("reduction", x.numel, [x], written, x.dtype, access="top-k", row=_size_along(call, x, 2))
 
 
-def _along(call: Arguments, x: Tensor, dim: int) -> int:
+def _size_along(call: Arguments, x: Tensor, dim: int) -> int:
     """Return the size of the dim recorded at input `dim`, or of the last dim."""
     (axis,) = axes(len(x.shape), (call.integer(dim, -1),)) or {0}
     return x.shape[axis] if x.shape else 1

@@ -84,7 +84,7 @@ _BOX_FLOPS = 10
 def grid_sampler(call: Arguments) -> Cost:
     """(input[n, c, ...], grid[n, ..., dims], ...): interpolates each output from the corners around it."""
     x, grid = call.tensor(0), call.tensor(1)
-    out = _on_grid(x, grid)
+    out = _grid_output(x, grid)
     corners = 2 ** grid.shape[-1]
     return moves("gather", _CORNER_FLOPS * corners * out.numel, [x, grid], [out], x.dtype, access="indexed")
 
@@ -97,7 +97,7 @@ def grid_sampler_backward(call: Arguments) -> Cost:
     return moves("gather", flops, [gradient, x, grid], [x, grid], x.dtype, access="atomic")
 
 
-def _on_grid(x: Tensor, grid: Tensor) -> Tensor:
+def _grid_output(x: Tensor, grid: Tensor) -> Tensor:
     if len(x.shape) != len(grid.shape) or grid.shape[-1] != len(x.shape) - 2:
         raise MalformedCall(f"{grid.shape} is no grid over {x.shape}")
     return x.like((*x.shape[:2], *grid.shape[1:-1]))

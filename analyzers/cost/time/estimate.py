@@ -173,7 +173,7 @@ def _product_seconds(cost: Cost, shape: Product, gpu: GPU, machine: Machine, fit
     """Return the seconds without the start."""
     fit = fits["convolution"]
     stream = cost.bytes / machine.bandwidth
-    tensor = _on_tensor_units(cost, gpu)
+    tensor = _uses_tensor_units(cost, gpu)
     if tensor and cost.run * machine.operand_bytes % VECTOR_BYTES:
         compute = cost.flops * machine.operand_bytes / (fit["unaligned"] * machine.sms * machine.clock_hz)
         depth = shape.k * fit["element_ns"] * 1e-9
@@ -190,7 +190,7 @@ def gradients_seconds(
     fit, size = fits["convolution"], ELEMENT_BYTES[cost.precision]
     stream = (work.inputs + work.outputs) * size / machine.bandwidth
     depthwise = _is_depthwise(work.groups, cost)
-    changes = cost.access == "transposed" and _on_tensor_units(cost, gpu) and not depthwise
+    changes = cost.access == "transposed" and _uses_tensor_units(cost, gpu) and not depthwise
     layouts = _layout_seconds(stream, fits) if changes else 0.0
     times = (_depthwise_gradients if depthwise else _product_gradients)(work, gpu, machine, fit)
     wanted = [seconds for seconds, of in zip(times, (work.of_input, work.of_weights), strict=True) if of]
@@ -235,7 +235,7 @@ def _tap_seconds(taps: float, machine: Machine, cycles: float) -> float:
     return taps * cycles / machine.sms / machine.clock_hz
 
 
-def _on_tensor_units(cost: Cost, gpu: GPU) -> bool:
+def _uses_tensor_units(cost: Cost, gpu: GPU) -> bool:
     return gpu.runs_as(cost.precision) not in _SIMT
 
 

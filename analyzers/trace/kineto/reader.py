@@ -120,13 +120,13 @@ def _damage(source: Source, events: _Events, header: Header) -> list[Problem]:
         problem("repaired-events", events.repaired),
         problem("bad-utf8", events.bad_utf8),
         problem("skipped-events", before + events.skipped + phaseless),
-        *_behind_the_end(events.left, header),
+        *_problems_behind_the_end(events.left, header),
         problem("secrets-in-metadata", header.secrets),
         problem("unreadable-metadata", len(header.unreadable), ", ".join(header.unreadable)),
     ]
 
 
-def _behind_the_end(left: Leftover, header: Header) -> list[Problem]:
+def _problems_behind_the_end(left: Leftover, header: Header) -> list[Problem]:
     """Return problems for text after the first list of events: further lists and documents, or text without events."""
     left.add(header.rest.encode("utf-8", "replace"))
     more = left.events + header.more_events

@@ -104,11 +104,11 @@ def read_moves(path: str | Path, zero_ns: int) -> pd.DataFrame:
             "device": [each.device for each in args],
         }
     )[np.abs(us) < LAST_US]
-    chosen = _of_one_device(table)
+    chosen = _rows_of_one_device(table)
     return MOVES.frame({column.name: chosen[column.name] for column in MOVES.columns})
 
 
-def _of_one_device(table: pd.DataFrame) -> pd.DataFrame:
+def _rows_of_one_device(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         return table
     chosen = table[~table["on_host"]] if not table["on_host"].all() else table

@@ -136,8 +136,8 @@ def counters(launches: Launches) -> tuple[pd.DataFrame, int]:
         "dram_write_bytes": _plausible(moved["write"], most_bytes),
         "dram_bytes": _plausible(moved["all"], most_bytes),
         "l2_bytes": _plausible(moved["l2"], most_bytes),
-        "dram_throughput": _plausible_share(_of_peak(measured, "gpu__dram_throughput", "dram__throughput")),
-        "sm_throughput": _plausible_share(_of_peak(measured, "sm__throughput")),
+        "dram_throughput": _plausible_share(_fraction_of_peak(measured, "gpu__dram_throughput", "dram__throughput")),
+        "sm_throughput": _plausible_share(_fraction_of_peak(measured, "sm__throughput")),
         "occupancy": _plausible_share(metrics.share(measured, "sm__warps_active.avg.pct_of_peak_sustained_active")),
     }
     table = COUNTERS.frame(
@@ -176,7 +176,7 @@ def _plausible_share(values: Floats) -> tuple[Floats, int]:
     return np.minimum(shares, 1.0), impossible
 
 
-def _of_peak(measured: pd.DataFrame, *names: str) -> Floats:
+def _fraction_of_peak(measured: pd.DataFrame, *names: str) -> Floats:
     return metrics.share(measured, *(f"{name}.avg.pct_of_peak_sustained_elapsed" for name in names))
 
 

@@ -158,7 +158,7 @@ def open_database(source: Source) -> Iterator[Database]:
 
     Raises InputError if the file is too damaged to read.
     """
-    with _on_disk(source) as path, closing(_connected(path)) as connection:
+    with _path_on_disk(source) as path, closing(_connected(path)) as connection:
         try:
             _limit_steps(connection, path.stat().st_size)
             database = Database(connection, path.stat().st_size)
@@ -199,7 +199,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _on_disk(source: Source) -> Iterator[Path]:
+def _path_on_disk(source: Source) -> Iterator[Path]:
     if source.path and _begins_with_magic(source.path):
         yield source.path
         return

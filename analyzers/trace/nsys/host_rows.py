@@ -134,7 +134,7 @@ def nvtx_rows(events: Columns, strings: Strings, processes: Processes) -> Rows:
     """
     texts = np.where(events["text"] != "", events["text"], strings.of(events["textId"]))
     is_range = np.isin(events["eventType"], _RANGES)
-    names = _in_domains(events, texts, is_range)
+    names = _texts_with_domains(events, texts, is_range)
     rows = {name: events[name][is_range] for name in ("start", "end", "globalTid")}
     code, distinct = pd.factorize(names)
     parsed = [parse(name) for name in distinct]
@@ -161,7 +161,7 @@ def _columns(parsed: list[RangeName], code: Ints, global_tid: Ints, processes: P
     }
 
 
-def _in_domains(events: Columns, texts: np.ndarray, is_range: npt.NDArray[np.bool_]) -> np.ndarray:
+def _texts_with_domains(events: Columns, texts: np.ndarray, is_range: npt.NDArray[np.bool_]) -> np.ndarray:
     """Return the texts of ranges; a range of a named domain has the domain's name as a prefix."""
     domain = pd.MultiIndex.from_arrays([process_of(events["globalTid"]), events["domainId"]])
     made = np.flatnonzero(events["eventType"] == _NEW_DOMAIN)

@@ -61,13 +61,13 @@ def host_table(launches: Sequence[Launch]) -> tuple[pd.DataFrame, tuple[str, ...
     rows: list[_Row] = []
     for thread, stream in enumerate(streams):
         numbers = [number for number, each in enumerate(launches) if (each.device, each.stream) == stream]
-        rows += _of_stream(thread, launches, numbers)
+        rows += _stream_rows(thread, launches, numbers)
     order = {"range": 0, "op": 1}
     rows.sort(key=lambda row: (row.thread, row.start_ns, -row.end_ns, order[row.category]))
     return _table(rows), tuple(f"stream {number}" if number >= 0 else "kernels" for _, number in streams)
 
 
-def _of_stream(thread: int, launches: Sequence[Launch], numbers: Sequence[int]) -> list[_Row]:
+def _stream_rows(thread: int, launches: Sequence[Launch], numbers: Sequence[int]) -> list[_Row]:
     rows: list[_Row] = []
     opened: list[_Row] = []
     for number in numbers:

@@ -72,15 +72,15 @@ class _Step:
     def marks(self) -> Iterator[Event]:
         """Yield the step as seen by the host and by the device."""
         name, last = ranges.step(self._index), len(self._start) - 1
-        yield _on_host("user_annotation", name, self._start[0], self._end[last], args=self._ids(last))
+        yield _host_event("user_annotation", name, self._start[0], self._end[last], args=self._ids(last))
         starts = [start for start in self._kernel_start if start >= 0]
         if starts:
-            yield _on_device("gpu_user_annotation", name, min(starts), max(self._kernel_end), self._ids(last))
+            yield _device_event("gpu_user_annotation", name, min(starts), max(self._kernel_end), self._ids(last))
 
     def ranges(self) -> Iterator[Event]:
         for part in self._recording.ranges:
             times = self._start[part.opens], self._end[part.closes]
-            yield _on_host("user_annotation", part.name, *times, args=self._ids(part.opens))
+            yield _host_event("user_annotation", part.name, *times, args=self._ids(part.opens))
 
     def backward_nodes(self) -> Iterator[Event]:
         """Yield the engine's evaluation of each autograd node, around the ops that it runs."""
@@ -89,7 +89,7 @@ class _Step:
             members, node = list(group), self._recording.nodes[number]
             args = self._sequence(node.sequence, FORWARD_THREAD)
             name = f"autograd::engine::evaluate_function: {node.name}"
-            yield _on_host("cpu_op", name, self._start[members[0]], self._end[members[-1]], args, BACKWARD_THREAD)
+            yield _host_event("cpu_op", name, self._start[members[0]], self._end[members[-1]], args, BACKWARD_THREAD)
 
     def ops(self) -> Iterator[Event]:
         recording = self._recording
@@ -97,14 +97,14 @@ class _Step:
             if call >= 0:
                 args = self._ids(slot) | self._sequence(recording.sequence[slot], 0) | self._call_args[call]
                 times = self._start[slot], self._end[slot]
-                yield _on_host("cpu_op", recording.calls[call].name, *times, args, self._thread(slot))
+                yield _host_event("cpu_op", recording.calls[call].name, *times, args, self._thread(slot))
 
     def gradients(self) -> Iterator[Event]:
         """Yield the accumulation of each parameter's gradient, at the end of the op that made it."""
         for gradient in self._recording.gradients:
             at = self._end[gradient.slot - 1]
             shape = {"Input Dims": [list(gradient.shape)], "Input type": [gradient.element_type]}
-            yield _on_host("cpu_op", ACCUMULATED, at, at, self._ids(gradient.slot - 1) | shape, BACKWARD_THREAD)
+            yield _host_event("cpu_op", ACCUMULATED, at, at, self._ids(gradient.slot - 1) | shape, BACKWARD_THREAD)
 
     def device_work(self) -> Iterator[Event]:
         """Yield launches, kernels, copies, waits for a copy, and the flow from each launch to its kernel."""
@@ -138,7 +138,7 @@ class _Step:
             "Seq": self._index * len(numbers) + numbers.index(slot),
         }
         times = self._start[slot], self._end[slot]
-        return _on_host("cpu_op", RECORDED_AS, *times, self._ids(slot) | details, self._thread(slot))
+        return _host_event("cpu_op", RECORDED_AS, *times, self._ids(slot) | details, self._thread(slot))
 
     def _launch(self, slot: int, kernel: ModelledKernel, described: OpCall) -> Iterator[Event]:
         copies, stream = bool(described.copies), LINK_STREAM if described.message else STREAM
@@ -147,9 +147,9 @@ class _Step:
         begun = max(self._start[slot], self._issued[slot] - self._launch_ns)
         call = f"{self._prefix}{'MemcpyAsync' if copies else 'LaunchKernel'}"
         times = self._kernel_start[slot], self._kernel_end[slot]
-        yield _on_host("cuda_runtime", call, begun, launched, ids, thread)
+        yield _host_event("cuda_runtime", call, begun, launched, ids, thread)
         size = {"bytes": described.copied_bytes} if copies else {}
-        yield _on_device("gpu_memcpy" if copies else "kernel", kernel.name, *times, ids | size, stream)
+        yield _device_event("gpu_memcpy" if copies else "kernel", kernel.name, *times, ids | size, stream)
         yield _flow("s", self._first_id + slot, PROCESS, thread, begun)
         yield _flow("f", self._first_id + slot, DEVICE, stream, times[0])
 
@@ -176,7 +176,7 @@ class _Step:
 
     def _wait(self, name: str, slot: int, start: int) -> Event:
         args = {"correlation": self._first_id + slot} if name.endswith("DeviceSynchronize") else {}
-        return _on_host("cuda_runtime", name, start, self._end[slot], args, self._thread(slot))
+        return _host_event("cuda_runtime", name, start, self._end[slot], args, self._thread(slot))
 
     def _ids(self, slot: int) -> dict[str, Any]:
         return {"External id": self._first_id + slot}
@@ -200,13 +200,13 @@ def _recorded_inputs(call: OpCall) -> dict[str, Any]:
     }
 
 
-def _on_host(
+def _host_event(
     category: str, name: str, start: int, end: int, args: dict[str, Any], thread: int = FORWARD_THREAD
 ) -> Event:
     return _complete(category, name, PROCESS, thread, start, end, args)
 
 
-def _on_device(category: str, name: str, start: int, end: int, ids: dict[str, Any], stream: int = STREAM) -> Event:
+def _device_event(category: str, name: str, start: int, end: int, ids: dict[str, Any], stream: int = STREAM) -> Event:
     place = {"device": DEVICE, "context": 1, "stream": stream}
     return _complete(category, name, DEVICE, stream, start, end, ids | place)
 

@@ -126,7 +126,7 @@ def record(own: OwnModel, gpu: GPU, say: Say) -> tuple[FakeRun, RecordedOn]:
         return on_fake_tensors(own, gpu), "fake tensors"
     except Exception as error:  # code that gets tensors without values can raise any exception
         say(f"fake tensors cannot run it ({type(error).__name__}: {first_line(error)[:120]}); it runs on the CPU")
-    return _on_the_cpu(own, gpu), "cpu"
+    return _run_on_cpu(own, gpu), "cpu"
 
 
 def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
@@ -144,7 +144,7 @@ def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
     return replace(run, compiled=len(compiled) + (own.model is not own.uncompiled))
 
 
-def _on_the_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
+def _run_on_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
     attention, placement, twin = _attention(gpu), Placement(), own.on("cpu")
     recorder = CpuRecorder(attention, placement)
     placement.enter_module()  # the GPU runs all ops of the step

@@ -58,14 +58,14 @@ def kernel_of(call: OpCall, gpu: GPU, *, tf32: bool, link: Link = "nvlink") -> M
     if not call.launches:
         return None
     cost = cost_of_call(call)
-    if cost.precision == "fp32" and ((tf32 and cost.family == "gemm") or (_of_cudnn(cost) and _tf32_in(gpu))):
+    if cost.precision == "fp32" and ((tf32 and cost.family == "gemm") or (_uses_cudnn(cost) and _tf32_in(gpu))):
         cost = replace(cost, precision="tf32")
     of = _NAMES.get(call.name, call.name)
     name = f"modelled::{cost.family} {of} [{_size(call, cost)}] {cost.precision}"
     return ModelledKernel(name, max(1, round(estimate_ns(cost, gpu))), cost.family)
 
 
-def _of_cudnn(cost: Cost) -> bool:
+def _uses_cudnn(cost: Cost) -> bool:
     return cost.family == "convolution" or isinstance(cost.work, Recurrent)
 
 
@@ -140,7 +140,7 @@ def lay_out(
     costs_ns = np.array([host.op_us[name] * 1e3 for name in CLASSES])
     host_ns = np.maximum(np.rint(host_work(recording, kernels) @ costs_ns), 1)
     if any(call.message for call in recording.calls):
-        return _on_two_streams(recording, host_ns, durations[slots], waits[slots], gpu, steps)
+        return _schedule_two_streams(recording, host_ns, durations[slots], waits[slots], gpu, steps)
     times = simulate(
         np.tile(np.append(host_ns, _SYNC_CALL_NS), steps),
         np.tile(np.append(durations[slots], 0), steps),
@@ -159,7 +159,7 @@ def lay_out(
     )
 
 
-def _on_two_streams(
+def _schedule_two_streams(
     recording: Recording, host_ns: Floats, durations: Nanoseconds, waits: npt.NDArray[np.bool_], gpu: GPU, steps: int
 ) -> Timeline:
     calls, slots = recording.calls, recording.call
@@ -189,7 +189,7 @@ _MULTI_TENSOR = "aten::_foreach_", "aten::_fused_"
 def host_work(recording: Recording, kernels: list[ModelledKernel | None]) -> Work:
     """Return the number of ops of each class that each slot costs the host, as an array of shape (slots, CLASSES)."""
     slots, backward = np.array(recording.call, dtype=np.int64), np.array(recording.node) >= 0
-    forward = np.array([*map(_in_forward, recording.calls, kernels), np.zeros(len(CLASSES))])
+    forward = np.array([*map(_forward_work, recording.calls, kernels), np.zeros(len(CLASSES))])
     work = forward[slots]
     launches = np.array([*(kernel is not None for kernel in kernels), False])[slots] & backward
     calls = np.array([*(bool(call.message) for call in recording.calls), False])[slots]
@@ -200,7 +200,7 @@ def host_work(recording: Recording, kernels: list[ModelledKernel | None]) -> Wor
     return work
 
 
-def _in_forward(call: OpCall, kernel: ModelledKernel | None) -> Work:
+def _forward_work(call: OpCall, kernel: ModelledKernel | None) -> Work:
     if call.copies:
         return _one("sync")
     if kernel is None:
