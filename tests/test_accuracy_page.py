@@ -2,8 +2,8 @@
 
 import json
 
+from benchmarks import table
 from benchmarks.accuracy import page
-from benchmarks.accuracy.tables import table
 from benchmarks.measurements.own import read, written
 
 

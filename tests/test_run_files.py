@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tracekit.analyzers.core import InputError, Interval
 from tracekit.analyzers.results import DeviceReading, Difference, Verification, Verified
 from tracekit.cli import main
-from tracekit.run import VERIFY, file
+from tracekit.run import VERIFY, run_json
 from tracekit.run.files import WrittenKernels, read_kernel_times, read_verification, to_json
 from tracekit.run.folder import TIMED
 
@@ -54,7 +54,7 @@ BAD = [
 @pytest.mark.parametrize("data", BAD, ids=["empty", "list", "bytes", "cut", "deep", "deep elsewhere", "gzip"])
 def test_files_that_are_damaged_deep_or_large_are_refused(run, monkeypatch, data):
     monkeypatch.setenv("TRACEKIT_LIMIT_DOCUMENT", str(1 << 20))
-    for name, read in (("run.json", file.read), (VERIFY, lambda folder: read_verification(folder / VERIFY))):
+    for name, read in (("run.json", run_json.read), (VERIFY, lambda folder: read_verification(folder / VERIFY))):
         (run / name).write_bytes(data)
         with pytest.raises(InputError, match=f"{name} (cannot be read|has more than)"):
             read(run)

@@ -21,7 +21,7 @@ from tracekit.analyzers.attribute.coverage import (
     roof_problems,
 )
 from tracekit.analyzers.attribute.gaps import find_gaps
-from tracekit.analyzers.attribute.host_spans import host_spans_table
+from tracekit.analyzers.attribute.host_spans import RANGES_ONLY, host_spans_table, project, ranges_table
 from tracekit.analyzers.attribute.idle_causes import host_causes_table, idle_causes_table
 from tracekit.analyzers.attribute.items import WorkItems, work_items
 from tracekit.analyzers.attribute.kernel_names import named_kind, named_precision
@@ -34,10 +34,8 @@ from tracekit.analyzers.attribute.layer_tables import (
 )
 from tracekit.analyzers.attribute.nesting import Nest
 from tracekit.analyzers.attribute.op_tables import Totals, kernels_table, ops_table, phases_table
-from tracekit.analyzers.attribute.origin import is_runtime_launch
-from tracekit.analyzers.attribute.range_projection import RANGES_ONLY, project, ranges_table
+from tracekit.analyzers.attribute.origin import is_runtime_launch, runtime_of, trains
 from tracekit.analyzers.attribute.set_apart import recurring, set_apart
-from tracekit.analyzers.attribute.training import runtime_of, trains
 from tracekit.analyzers.core import progressed
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline

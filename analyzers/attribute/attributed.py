@@ -8,10 +8,9 @@ import pandas as pd
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.layers import MODULES, Layers, find_layers, layer_of
 from tracekit.analyzers.attribute.nesting import Nest, Rows, take
-from tracekit.analyzers.attribute.origin import Origin, trace_origin
+from tracekit.analyzers.attribute.origin import Origin, in_optimizer, is_backward, is_recorded, trace_origin, trains
 from tracekit.analyzers.attribute.recorded_ranges import UserRanges, serving_phase
 from tracekit.analyzers.attribute.steps import Steps, find_steps
-from tracekit.analyzers.attribute.training import in_optimizer, is_backward, is_recorded, trains
 from tracekit.analyzers.trace import ranges
 
 Ints = npt.NDArray[np.int64]

@@ -1,15 +1,21 @@
-"""Lists what the host did in the steps of a timeline, outermost ops and driver calls, for a timeline."""
+"""Lists what the host did in the steps, and projects its ranges on the device, as `nsys stats` projects NVTX: when did
+the work launched inside a range run?
 
+Work belongs to every range on the launching thread that contains its launching call.
+"""
+
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.host_kinds import synchronises
 from tracekit.analyzers.attribute.kernel_names import is_launch
-from tracekit.analyzers.attribute.nesting import Nest, Rows
-from tracekit.analyzers.results import HOST_SPANS
+from tracekit.analyzers.attribute.nesting import Nest, Rows, containers, take
+from tracekit.analyzers.results import HOST_SPANS, PROJECTIONS, RANGES
 
 Ints = npt.NDArray[np.int64]
+
 
 LIMIT, OTHERS = 4_000, 1_000
 """Maximum number of spans of the step of median length, and of each other step. The longest are kept."""
@@ -90,3 +96,131 @@ def _by_time(host: pd.DataFrame, rows: Ints) -> Ints:
 def _kinds(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
     tests = [(rows["category"] == "op").to_numpy(), synchronises(rows), is_launch(rows["name"])]
     return np.select(tests, ["op", "sync", "launch"], default="call").astype(object)
+
+
+RANGES_ONLY = ("range", "module")
+WITH_OPS = (*RANGES_ONLY, "op")
+_TIMES = ("thread", "start_ns", "duration_ns")
+_NEVER = np.iinfo(np.int64).max
+
+
+class _Spans(msgspec.Struct, frozen=True):
+    """Rows of the host table, ordered by thread, start, and descending duration."""
+
+    row: Ints
+    thread: Ints
+    start: Ints
+    end: Ints
+
+    def __getitem__(self, which: npt.NDArray) -> "_Spans":
+        return _Spans(self.row[which], self.thread[which], self.start[which], self.end[which])
+
+
+class _OnDevice(msgspec.Struct, frozen=True):
+    """Start, end and number of work items of each call."""
+
+    start: Ints
+    end: Ints
+    items: Ints
+
+
+def project(host: pd.DataFrame, work: pd.DataFrame, categories: tuple[str, ...] = WITH_OPS) -> pd.DataFrame:
+    """Return the table PROJECTIONS for the HOST rows of the categories.
+
+    Reads launch, start_ns and duration_ns of `work`.
+    """
+    known = work[work["launch"] >= 0]
+    calls = _spans(host, _marked(known["launch"].to_numpy(), len(host)))
+    spans = _spans(host, np.flatnonzero(host["category"].isin(categories)))
+    first, stop = _calls_within(spans, calls)
+    holds = stop > first
+    spans, first, stop = spans[holds], first[holds], stop[holds]
+    ran = _device_spans(calls, known)
+    start, end = _reduce_slices(np.minimum, ran.start, first, stop), _reduce_slices(np.maximum, ran.end, first, stop)
+    items = np.append(0, np.cumsum(ran.items))
+    parent = containers(spans.thread, spans.end)
+    return PROJECTIONS.frame(
+        {
+            "row": spans.row,
+            "start_ns": start,
+            "duration_ns": end - start,
+            "items": items[stop] - items[first],
+            "level": _levels(parent),
+            "children": np.bincount(parent[parent >= 0], minlength=len(parent)),
+        }
+    )
+
+
+def ranges_table(host: pd.DataFrame, projections: pd.DataFrame) -> pd.DataFrame:
+    """Return the table RANGES: projections summed by category and name, longest first."""
+    of = host.iloc[projections["row"].to_numpy()]
+    named = projections.assign(
+        category=of["category"].astype(object).to_numpy(),
+        name=of["name"].astype(object).to_numpy(),
+        cpu_ns=of["duration_ns"].to_numpy(),
+    )
+    summed = named.groupby(["category", "name"], sort=False).agg(
+        calls=("items", "size"),
+        cpu_ns=("cpu_ns", "sum"),
+        projected_ns=("duration_ns", "sum"),
+        mean_ns=("duration_ns", "mean"),
+        min_ns=("duration_ns", "min"),
+        max_ns=("duration_ns", "max"),
+        kernels=("items", "sum"),
+        level=("level", "mean"),
+        children=("children", "mean"),
+    )
+    table = summed.reset_index().sort_values("projected_ns", ascending=False, kind="stable")
+    return RANGES.frame({column.name: table[column.name].to_numpy() for column in RANGES.columns})
+
+
+def _spans(host: pd.DataFrame, row: Ints) -> _Spans:
+    """Return the spans of ascending rows; HOST has the order of _Spans."""
+    thread, start, duration = (host[name].to_numpy()[row].astype(np.int64) for name in _TIMES)
+    return _Spans(row, thread, start, start + duration)
+
+
+def _marked(rows: Ints, size: int) -> Ints:
+    """Return the distinct rows in ascending order."""
+    mask = np.zeros(size, dtype=bool)
+    mask[rows] = True
+    return np.flatnonzero(mask)
+
+
+def _device_spans(calls: _Spans, work: pd.DataFrame) -> _OnDevice:
+    call = np.searchsorted(calls.row, work["launch"].to_numpy())
+    start, end = np.full(len(calls.row), _NEVER), np.full(len(calls.row), -_NEVER)
+    np.minimum.at(start, call, work["start_ns"].to_numpy())
+    np.maximum.at(end, call, (work["start_ns"] + work["duration_ns"]).to_numpy())
+    return _OnDevice(start, end, np.bincount(call, minlength=len(calls.row)))
+
+
+def _calls_within(spans: _Spans, calls: _Spans) -> tuple[Ints, Ints]:
+    """Return, for each span, the first call that it contains, and the one after the last.
+
+    The calls of a thread are ordered by start, so those inside a span are contiguous. A call nested in another counts
+    as ending with it.
+    """
+    first, stop = np.zeros(len(spans.row), dtype=np.int64), np.zeros(len(spans.row), dtype=np.int64)
+    for thread in np.unique(calls.thread).tolist():
+        of_thread = slice(*np.searchsorted(spans.thread, [thread, thread + 1]))
+        begin, end = np.searchsorted(calls.thread, [thread, thread + 1])
+        ends = np.maximum.accumulate(calls.end[begin:end])
+        first[of_thread] = begin + np.searchsorted(calls.start[begin:end], spans.start[of_thread], side="left")
+        stop[of_thread] = begin + np.searchsorted(ends, spans.end[of_thread], side="right")
+    return first, stop
+
+
+def _reduce_slices(ufunc: np.ufunc, values: Ints, first: Ints, stop: Ints) -> Ints:
+    """Return the ufunc reduced over each values[first:stop]; no slice may be empty."""
+    if not len(first):
+        return first
+    return ufunc.reduceat(np.append(values, 0), np.column_stack([first, stop]).ravel())[::2]
+
+
+def _levels(parent: Rows) -> Ints:
+    level, above = np.zeros(len(parent), dtype=np.int64), parent
+    while (above >= 0).any():
+        level += above >= 0
+        above = take(parent, above)
+    return level

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
-from tracekit.analyzers.attribute.training import is_backward_op
+from tracekit.analyzers.attribute.origin import is_backward_op
 from tracekit.analyzers.trace import ROOT
 
 Ints = npt.NDArray[np.int64]

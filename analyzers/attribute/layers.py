@@ -11,9 +11,8 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.layer_tree import Label, Tree, tree_by_nesting, tree_by_path, with_program_ranges
 from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
-from tracekit.analyzers.attribute.origin import Origin
+from tracekit.analyzers.attribute.origin import Origin, backward_ops
 from tracekit.analyzers.attribute.steps import Steps, is_step_name
-from tracekit.analyzers.attribute.training import backward_ops
 from tracekit.analyzers.trace import ranges
 
 Ints = npt.NDArray[np.int64]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         reading,
     )
     from tracekit.analyzers.core.faces import lazily
-    from tracekit.analyzers.core.hosts import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.limits import (
         LARGEST,
         MOST_ELEMENTS,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         PositiveAmount,
         decoded,
     )
+    from tracekit.analyzers.core.network import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
     from tracekit.analyzers.core.progress import counted, progressed, watching
     from tracekit.analyzers.core.schema import (

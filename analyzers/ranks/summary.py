@@ -9,7 +9,7 @@ import pandas as pd
 from tracekit.analyzers.attribute import UNKNOWN, Idle, find_gaps, is_communication, take
 from tracekit.analyzers.ranks import alone
 from tracekit.analyzers.ranks.alone import Alone
-from tracekit.analyzers.ranks.calls import calls_of_cpu, calls_of_device
+from tracekit.analyzers.ranks.collectives import calls_of_cpu, calls_of_device
 from tracekit.analyzers.ranks.own_time import host_times, of_device, rank_work
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
 from tracekit.analyzers.trace import ProcessGroup, Trace

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.accuracy.tables import percent, table
+from benchmarks import percent, table
 from benchmarks.measurements import own
 from benchmarks.measurements.own import Row
 from tracekit.analyzers import analyze

@@ -9,9 +9,9 @@ from statistics import fmean, mean, median
 
 import pandas as pd
 
+from benchmarks import percent, table
 from benchmarks.accuracy import kernels, published_page
 from benchmarks.accuracy.speedup_rows import LOSS, cells, predicted_before
-from benchmarks.accuracy.tables import percent, table
 from benchmarks.blind.joined import TIE, Row, advised, published, rounds
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"

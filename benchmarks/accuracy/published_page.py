@@ -7,7 +7,7 @@ import csv
 import runpy
 from pathlib import Path
 
-from benchmarks.accuracy.tables import percent, table
+from benchmarks import percent, table
 
 _ROOT = Path(__file__).parents[2]
 _DOCS = _ROOT / "docs"

@@ -1,10 +1,11 @@
-"""Fits collectives between GPUs of one host, [collective.*] in analyzers/cost/time/constants.toml.
+"""Fits collectives between GPUs of one host, and copies: [collective.*] and [link.*] of cost/time/constants.toml.
 
     python -m benchmarks fitting.collectives [--dry-run]
 
 On our own calls on two machines with H200s, over NVLink and without it. Calls were repeated without a wait, so that
 each took as long as its kernel or as its issue by the host, whichever is longer; the shortest messages tell the issue,
-those of 1 MB and more the kernel. The error that is written is that of the latter on the machine not fitted on.
+those of 1 MB and more the kernel. The error that is written is that of the latter on the machine not fitted on. Copies
+are those between an H200 and its host, both directions, and between two H200s over NVLink.
 """
 
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from benchmarks.fitting.constants import Constants, arguments, fitted, write
-from benchmarks.measurements.collectives import TOLD_FROM, collectives, issue_us
-from tracekit.analyzers.cost import collective_ns
+from benchmarks.measurements import own
+from benchmarks.measurements.own import TOLD_FROM, collectives, copies, issue_us
+from tracekit.analyzers.cost import collective_ns, copy_ns
 from tracekit.analyzers.cost.hardware import find
 from tracekit.analyzers.cost.time import estimate
+from tracekit.analyzers.cost.time.links import Link, section_of
 
 _FITTED = ("start_us", "efficiency", "one_way", "kept")
 
@@ -33,6 +36,9 @@ def main() -> None:
             source = f"{used} calls on two machines with h200"
             values = {**best, "error": round(error, 3), "source": source}
             write(estimate.CONSTANTS, f"collective.{between}", values)
+    fit_copies("pinned", ("start_us", "efficiency"), asked.write)
+    fit_copies("pageable", ("start_us", "staging_gbs"), asked.write)
+    fit_copies("peer", ("start_us", "efficiency"), asked.write)
 
 
 def elsewhere(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -65,6 +71,31 @@ def ratios(rows: pd.DataFrame, issue: float) -> npt.NDArray[np.float64]:
     calls = zip(rows["message"], rows["between"], strict=True)
     modelled = np.array([collective_ns(message, gpu, between) / 1e3 for message, between in calls])
     return np.maximum(modelled, issue) / rows["us"].to_numpy()
+
+
+def fit_copies(link: Link, names: tuple[str, ...], writes: bool) -> None:
+    rows, gpu = measured_copies(link), find("h200")
+    name = section_of(gpu, link)
+    section = estimate.constants()["link"][name]
+
+    def ratios(tried: Constants) -> np.ndarray:
+        section.update(tried)
+        return np.array([copy_ns(size, gpu, link) / 1e3 for size in rows["bytes"]]) / rows["us"].to_numpy()
+
+    best = fitted(lambda tried: float(np.abs(np.log(ratios(tried))).mean()), {one: section[one] for one in names})
+    error = float(np.abs(ratios(best) - 1).mean())
+    print(f"{link:<10}{len(rows):>4} copies  {error:6.1%}  {best}")
+    if writes:
+        values = {**best, "error": round(error, 3), "source": f"{len(rows)} copies of h200"}
+        write(estimate.CONSTANTS, f"link.{name}", values)
+
+
+def measured_copies(link: Link) -> pd.DataFrame:
+    """Return the bytes and microseconds of each copy."""
+    if link == "peer":
+        return copies()
+    rows = own.links()
+    return rows[rows["label"].str.endswith(f"_{link}")].rename(columns={"warm_us": "us"})
 
 
 if __name__ == "__main__":

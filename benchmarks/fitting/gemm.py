@@ -6,6 +6,9 @@
 bf16 on A100, H100, H200 and L40S (aiconfigurator) and our H200; fp32 on T4, V100, A100, L4 and H100 (NeuSight) and our
 H200; of fp8 and int8 only what the units sustain. Loss: the mean |log(modelled / measured)|; each GPU, source and class
 of rows weighs the same. Constants and sustained rates are fitted in turn.
+
+Of GEMMs that are not plain tiles, one row is fitted to bf16 on A100, H100, H200 and L40S (aiconfigurator) and to all
+types on our H200; few rows, unaligned matrices, packed int4 weights and fp8 with a scale a row to our H200.
 """
 
 import tomllib
@@ -17,7 +20,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.fitting.constants import Asked, Constants, arguments, fitted, own, section_of, write
+from benchmarks.fitting.constants import Asked, Constants, arguments, fit_and_write, fitted, own, section_of, write
 from benchmarks.measurements import own as measured_here
 from benchmarks.measurements import public
 from benchmarks.measurements.own import Row
@@ -32,9 +35,18 @@ _STANDS_FOR = {"bf16": "fp16", "tf32": "fp16"}
 _RATED = ("bf16", "int8", "fp32")
 """GPUs that the constants are fitted to. For the others, only the sustained rates are fitted."""
 
+_FEW_ROWS = 64
 _WIDE = 4096
 """Number of columns from which an fp8 product hides the quantization of its input, which aiconfigurator includes."""
 
+_SECTIONS = {
+    "one row": "gemm.one-row",
+    "few rows": "gemm.few",
+    "unaligned": "gemm.unaligned",
+    "int4": "gemm.int4",
+    "rowwise": "gemm.rowwise",
+}
+"""Sections of constants.toml for GEMMs that are not plain tiles."""
 Peaks = dict[tuple[str, str], float]
 """Sustained fraction of the peak, by GPU and precision."""
 
@@ -70,6 +82,7 @@ def main() -> None:
     print({f"{gpu} {precision}": value for (gpu, precision), value in peaks.items()})
     if asked.write:
         write_peaks(peaks)
+    fit_others(asked)
 
 
 def fit_tf32(batches: list[Batch], peaks: Peaks, asked: Asked) -> None:
@@ -109,7 +122,7 @@ def measured(asked: Asked) -> Iterator[Row]:
 def batched(rows: Iterable[Row]) -> list[Batch]:
     groups: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        few = isinstance(row.cost.work, Product) and row.cost.work.m <= 64
+        few = isinstance(row.cost.work, Product) and row.cost.work.m <= _FEW_ROWS
         label = row.label if row.source == "neusight" else few
         groups[row.source, row.gpu.id, row.cost.precision, label].append(row)
     return [_batch(group) for key, group in groups.items() if key[2:] != ("fp8", True)]
@@ -168,6 +181,29 @@ def write_peaks(peaks: Peaks) -> None:
     for gpu in {gpu for gpu, _ in peaks}:
         sustained = {**table[gpu]["sustained"], **{name: value for (of, name), value in peaks.items() if of == gpu}}
         write(CALIBRATION, gpu, {"sustained": sustained})
+
+
+def fit_others(asked: Asked) -> None:
+    """Fit the GEMMs that are not plain tiles."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in others(asked):
+        if isinstance(row.cost.work, Product):
+            groups[_kind_of(row, row.cost.work)].append(row)
+    for name, section in _SECTIONS.items():
+        fit_and_write(section, groups[name], lambda row: (row.source, row.gpu.id), writes=asked.write)
+
+
+def _kind_of(row: Row, shape: Product) -> str:
+    few = shape.m <= _FEW_ROWS
+    return "rowwise" if few and shape.row_scales and row.cost.precision == "fp8" else kind(row.cost, shape, row.gpu)
+
+
+def others(asked: Asked) -> Iterator[Row]:
+    for row in measured_here.rows():
+        if row.cost.family == "gemm" and row.cost.precision != "int8":
+            yield row
+    if asked.shared.is_dir():
+        yield from (row for row in public.products(public.folder(asked.shared), 250, 1) if row.cost.precision == "bf16")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our own kernel times of an H200: benchmarks/data/h200_kernels.csv, made by measure_kernels.py."""
+"""Kernel times of our H200 (data/h200_kernels.csv), and collectives between H200s (data/h200_collectives.csv)."""
 
 import json
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from tracekit.analyzers.cost import GPU, Attention, Product, cost_of_signature
+from tracekit.analyzers.cost import GPU, Attention, Message, Product, cost_of_signature
 from tracekit.analyzers.cost.hardware import find
 from tracekit.analyzers.cost.ops.costs import Cost
+from tracekit.analyzers.cost.time.links import Between
 
 Source = Literal["own", "aiconfigurator", "neusight"]
 
@@ -184,3 +185,35 @@ def _inputs(token: str) -> list[Input]:
     if token == "-":
         return [([], "", "", [])]
     return [([], "ScalarList" if token.startswith("[") else "Scalar", "" if token == _UNKNOWN else token, [])]
+
+
+COLLECTIVES = Path(__file__).parents[1] / "data" / "h200_collectives.csv"
+BETWEEN: dict[str, Between] = {"direct": "nvlink", "no-p2p": "host"}
+TOLD_FROM = 1 << 20
+"""Bytes from which a call takes longer than the host needs to issue it."""
+_ISSUED_TO = 1 << 16
+
+
+def collectives_table() -> pd.DataFrame:
+    """The file's rows: machine, link, collective, ranks, bytes (of a rank's largest buffer), us (of a call)."""
+    return pd.read_csv(COLLECTIVES)
+
+
+def collectives() -> pd.DataFrame:
+    """Collectives between ranks, with `between` and `message`."""
+    rows = collectives_table()
+    rows = rows[rows["collective"] != "copy"]
+    calls = zip(rows["collective"], rows["bytes"], rows["ranks"], strict=True)
+    messages = pd.Series([Message(*call) for call in calls], index=rows.index, dtype=object)
+    return rows.assign(between=rows["link"].map(BETWEEN), message=messages)
+
+
+def copies() -> pd.DataFrame:
+    """Return copies between GPUs that take longer than the host needs to issue them: bytes and us."""
+    rows = collectives_table()
+    return rows[(rows["collective"] == "copy") & (rows["bytes"] >= 4 * TOLD_FROM)]
+
+
+def issue_us(rows: pd.DataFrame) -> float:
+    """Return the host time of a call, estimated from the shortest messages."""
+    return float(rows["us"][rows["bytes"] <= _ISSUED_TO].median())

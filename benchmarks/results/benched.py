@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.accuracy.tables import table
+from benchmarks import table
 from tracekit.analyzers.core import Interval
 from tracekit.measure import Row, from_csv
 from tracekit.reports.measure.bench import largest_batch

@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.tables import table
+from benchmarks import table
 from benchmarks.results import benched, several_gpus, trained, verified
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"

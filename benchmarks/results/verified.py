@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.accuracy.tables import table
+from benchmarks import table
 from tracekit.advise import OPTIMIZATIONS
 from tracekit.analyzers.results import Verification, Verified
 from tracekit.reports.answer.measured import from_to, why_not

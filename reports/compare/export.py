@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from tracekit.analyzers.compare import Comparison, Side
-from tracekit.reports.compare.sentence import explained
+from tracekit.reports.compare.explanation import explained
 from tracekit.reports.words import csv_table, json_text, number, plain_rows, public
 
 SCHEMA_VERSION = "1.0"

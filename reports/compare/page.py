@@ -7,6 +7,7 @@ import pandas as pd
 from tracekit.analyzers.compare import Comparison, Side
 from tracekit.analyzers.core import TABLES
 from tracekit.analyzers.results import CAUSES
+from tracekit.reports.compare.explanation import explained, reason
 from tracekit.reports.compare.names import (
     IDLE_MEANINGS,
     OVERLAP_MEANING,
@@ -18,7 +19,6 @@ from tracekit.reports.compare.names import (
     signed_percent,
     time,
 )
-from tracekit.reports.compare.sentence import explained, reason
 from tracekit.reports.words import (
     Cell,
     Column,

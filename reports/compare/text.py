@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.compare import Comparison
+from tracekit.reports.compare.explanation import explained
 from tracekit.reports.compare.names import (
     LEAST_NS,
     change,
@@ -21,7 +22,6 @@ from tracekit.reports.compare.names import (
     signed_percent,
     time,
 )
-from tracekit.reports.compare.sentence import explained
 from tracekit.reports.words import code, folded, percent, printable, printed, prose, rows_of, table
 
 _ROWS = 15

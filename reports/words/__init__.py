@@ -8,7 +8,6 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.reports.words import numbers, page, wording
-    from tracekit.reports.words.exported import number, plain_rows, public, public_frame, records
     from tracekit.reports.words.files import (
         check_not_input,
         check_page,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         written,
     )
     from tracekit.reports.words.names import (
+        TABLES,
         device,
         in_sentence,
         inside,
@@ -50,8 +50,7 @@ if TYPE_CHECKING:
         tokens_per_s,
     )
     from tracekit.reports.words.page import asset, environment
-    from tracekit.reports.words.patterns import grouped, in_tree_order, layer_patterns, unnumbered
-    from tracekit.reports.words.table_names import TABLES
+    from tracekit.reports.words.public_tables import number, plain_rows, public, public_frame, records
     from tracekit.reports.words.untrusted import (
         bar,
         block,
@@ -68,7 +67,20 @@ if TYPE_CHECKING:
         prose,
         table,
     )
-    from tracekit.reports.words.views import ROW_LIMIT, Cell, Column, Kind, Row, TableView, cells_of, table_view
+    from tracekit.reports.words.views import (
+        ROW_LIMIT,
+        Cell,
+        Column,
+        Kind,
+        Row,
+        TableView,
+        cells_of,
+        grouped,
+        in_tree_order,
+        layer_patterns,
+        table_view,
+        unnumbered,
+    )
     from tracekit.reports.words.wording import abstention, explained, helpless, lines, pieces, sentences, why
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -119,3 +119,22 @@ def middle_truncated(name: str, limit: int) -> str:
         return name
     head = (limit - 1) * 2 // 3
     return f"{name[:head]}…{name[len(name) - (limit - 1 - head) :]}"
+
+
+TABLES = (
+    "layers",
+    "layer_types",
+    "layer_parts",
+    "layer_ops",
+    "phases",
+    "steps",
+    "ops",
+    "kernels",
+    "ranges",
+    "counters_comparison",
+    "idle_causes",
+    "host_causes",
+    "fusion_plan",
+    "predicted_work",
+    "problems",
+)

@@ -10,7 +10,7 @@ from ncu_csv import COUNTERS, raw
 from tracekit.analyzers import analyze
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import load, match
-from tracekit.analyzers.trace.ncu.match import base, full
+from tracekit.analyzers.trace.ncu.metrics import base, full
 from tracekit.answer import analyze as analyze_files
 from tracekit.reports.answer.export import schema, to_dict
 

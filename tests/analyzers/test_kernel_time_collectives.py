@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.fitting.collectives import ratios
-from benchmarks.measurements.collectives import TOLD_FROM, collectives
+from benchmarks.measurements.own import TOLD_FROM, collectives
 from tracekit.analyzers.cost import GPU, Kind, Message, all_gpus, collective_ns
 from tracekit.analyzers.cost.hardware import find
 

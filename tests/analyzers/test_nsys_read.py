@@ -11,7 +11,7 @@ import pytest
 from nsys_files import DOMAIN, GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, START_END, Export, gid
 
 from tracekit.analyzers import analyze
-from tracekit.analyzers.attribute.range_projection import project
+from tracekit.analyzers.attribute.host_spans import project
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import DeviceProperties, load
 from tracekit.analyzers.trace.nsys import database

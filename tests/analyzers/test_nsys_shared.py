@@ -10,7 +10,7 @@ from nsys_files import SAMPLES, shared_export
 import tracekit
 from tracekit.analyzers import analyze
 from tracekit.analyzers.attribute import recurring
-from tracekit.analyzers.attribute.range_projection import project, ranges_table
+from tracekit.analyzers.attribute.host_spans import project, ranges_table
 from tracekit.analyzers.predict import oplist, which
 from tracekit.analyzers.trace import load
 

@@ -7,7 +7,7 @@ import pytest
 from op_lists import base
 
 from tracekit.advise import OPTIMIZATIONS, Search, advise, find
-from tracekit.analyzers.attribute.training import runtime_of
+from tracekit.analyzers.attribute.origin import runtime_of
 from tracekit.analyzers.predict.running import GraphUse, Running
 
 

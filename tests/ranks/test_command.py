@@ -14,7 +14,7 @@ from jsonschema import validate
 import tracekit
 from tracekit.cli import main
 from tracekit.jobs import RankFiles, is_job, outputs
-from tracekit.jobs.sources import rank_files, rank_numbers
+from tracekit.jobs.rank_files import rank_files, rank_numbers
 from tracekit.reports.ranks import text
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"

@@ -18,6 +18,6 @@ if TYPE_CHECKING:
         write_outputs,
         write_replayed,
     )
-    from tracekit.jobs.sources import is_job, operations_file
+    from tracekit.jobs.rank_files import is_job, operations_file
 else:
     __getattr__ = lazily(__name__, __file__)

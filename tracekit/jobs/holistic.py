@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracekit.analyzers.core import MissingPackageError, installing
 from tracekit.analyzers.trace import Trace, cache
-from tracekit.jobs.sources import rank_files, rank_numbers
+from tracekit.jobs.rank_files import rank_files, rank_numbers
 
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis

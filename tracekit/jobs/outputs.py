@@ -20,7 +20,7 @@ from tracekit.analyzers.ranks import (
     replay,
 )
 from tracekit.analyzers.trace import is_url, problems
-from tracekit.jobs.sources import operations_file, rank_files, rank_numbers
+from tracekit.jobs.rank_files import operations_file, rank_files, rank_numbers
 from tracekit.jobs.summaries import summaries, summaries_of_cluster
 from tracekit.jobs.summary_worker import Answer
 from tracekit.reports.ranks import page, replayed, text

@@ -19,7 +19,7 @@ from tracekit.measure.quality import Evaluation, sample, text_of
 from tracekit.measure.worker import Failure, Worker, checked
 from tracekit.reports.measure import bench_html
 from tracekit.reports.words import check_writable, quantity, write_atomically
-from tracekit.run import TRACE, Say, Settings, file, silent
+from tracekit.run import TRACE, Say, Settings, run_json, silent
 
 CSV, PARQUET, PAGE, PANELS, RUNS = "bench.csv", "bench.parquet", "bench.html", "panels.svg", "runs"
 
@@ -63,8 +63,8 @@ def bench(grid: BenchGrid, folder: Path, say: Say = silent, *, verbose: bool = F
     stored = held_rows(folder / CSV, grid.runs(), wanted, force)
     done = {row.key: row for row in stored if not row.error}
     shared = grid.settings
-    about = file.Run(bench=list(grid.models), gpu=shared.gpu, device=shared.device, workload=shared.workload)
-    file.write(about, folder)
+    about = run_json.Run(bench=list(grid.models), gpu=shared.gpu, device=shared.device, workload=shared.workload)
+    run_json.write(about, folder)
     rows: list[Row] = []
     points = len(list(grid.runs())) * len(wanted)
     progressed("measuring points", 0, points)
@@ -175,7 +175,7 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
             answer = worker.call(jobs.profile, settings, trace)
         if isinstance(answer, Failure):
             return None
-        file.write(file.of_settings(settings), trace.parent)
+        run_json.write(run_json.of_settings(settings), trace.parent)
     return Expectations(trace)
 
 

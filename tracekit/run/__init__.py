@@ -5,20 +5,8 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.run import environment, file, files, folder, seal
+    from tracekit.run import environment, files, folder, run_json, seal
     from tracekit.run.environment import Place, configuration_folder, cpu_state, place, write_place
-    from tracekit.run.file import (
-        Run,
-        check_folder,
-        check_replaced,
-        holds_settings,
-        of_script,
-        of_settings,
-        read,
-        settings_of,
-        unused_folder,
-        write,
-    )
     from tracekit.run.files import joined, to_json, verification_of
     from tracekit.run.folder import (
         ANALYSIS,
@@ -34,6 +22,18 @@ if TYPE_CHECKING:
         page_of,
     )
     from tracekit.run.packages import Say, first_line, model_errors, require, silent
+    from tracekit.run.run_json import (
+        Run,
+        check_folder,
+        check_replaced,
+        holds_settings,
+        of_script,
+        of_settings,
+        read,
+        settings_of,
+        unused_folder,
+        write,
+    )
     from tracekit.run.settings import (
         ATTENTIONS,
         DEVICES,
