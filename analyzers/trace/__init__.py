@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tracekit.analyzers.trace.kineto import recorded_calls
     from tracekit.analyzers.trace.kineto.assembly import release_freed
     from tracekit.analyzers.trace.kineto.chunks import BOUNDARY, Chunk, Chunks, array_ends, open_events
+    from tracekit.analyzers.trace.kineto.columns import MEMORY
     from tracekit.analyzers.trace.kineto.decode_worker import receive, send
     from tracekit.analyzers.trace.kineto.event_columns import RECORDED_AS
     from tracekit.analyzers.trace.kineto.metadata import SAFE_KEYS, entries, is_secret_key, looks_secret
     from tracekit.analyzers.trace.kineto.parallel import ALONE
     from tracekit.analyzers.trace.kineto.recorded_calls import RecordedCalls, read_moves
-    from tracekit.analyzers.trace.kineto.sorted_events import MEMORY
     from tracekit.analyzers.trace.ncu.metrics import match
     from tracekit.analyzers.trace.problems import Problem, problem
     from tracekit.analyzers.trace.ranges import ROOT, recorded_dims, recorded_shapes, recorded_type

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tracekit.cli._output import say
+from tracekit.cli._options import say
 from tracekit.measure import BenchGrid, Row, bench
 from tracekit.run import Settings
 

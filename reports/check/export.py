@@ -84,14 +84,14 @@ def to_junit(check: Check) -> str:
     numbers = {"tests": str(len(cases)), "failures": str(failed), "skipped": str(skipped)}
     suite = Xml.Element("testsuite", {"name": "tracekit check", **numbers})
     properties = Xml.SubElement(suite, "properties")
-    Xml.SubElement(properties, "property", {"name": "verdict", "value": _clean(verdict_sentence(check))})
+    Xml.SubElement(properties, "property", {"name": "verdict", "value": printable(verdict_sentence(check))})
     for name, outcome, text in cases:
         case = Xml.SubElement(
-            suite, "testcase", {"classname": _clean(check.baseline or check.run), "name": _clean(name)}
+            suite, "testcase", {"classname": printable(check.baseline or check.run), "name": printable(name)}
         )
         if outcome in ("regressed", "inconclusive"):
             kind = "failure" if outcome == "regressed" else "skipped"
-            Xml.SubElement(case, kind, {"message": _clean(text)})
+            Xml.SubElement(case, kind, {"message": printable(text)})
     Xml.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode") + "\n"
 
@@ -108,11 +108,6 @@ def _cases(check: Check) -> Iterator[tuple[str, Outcome, str]]:
             yield f"counter {counter.name}", counter.outcome, counter_change(counter)
     for line in check.budgets:
         yield f"budget {line.name}", line.outcome, budget_change(line)
-
-
-def _clean(text: str) -> str:
-    """Replace control characters, which XML cannot contain."""
-    return printable(text)
 
 
 Placed = Callable[[Culprit], tuple[str, int] | None]

@@ -8,7 +8,7 @@ from kineto_files import kernel, load_events, op
 
 from tracekit.analyzers import analyze
 from tracekit.analyzers.ranks import summarize
-from tracekit.analyzers.ranks.collectives import kind_by_name
+from tracekit.analyzers.ranks.rank_trace import kind_by_name
 from tracekit.analyzers.trace import ProcessGroup, reading
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -70,15 +70,10 @@ def analyze(
     measured = None if counters is None else _counters(counters, max_bytes)
     if captures or latency_ms or measured is not None or not use_cache:
         read = partial(cache.load if use_cache else load, max_bytes=max_bytes)
-        trace = _with_captures(read(path), captures, read) if captures else read(path)
+        trace = with_captures_of(read(path), captures, read) if captures else read(path)
         return _with_measurements(_analyzed(trace.timed(single(latency_ms)), named, measured), path)
     analysis = _recalled(path, lambda: _analyzed(cache.load(path, max_bytes=max_bytes), named, None), named)
     return _with_measurements(analysis, path)
-
-
-def _with_captures(trace: Trace, captures: Sequence[str | Path], read: Callable[[Path], Trace]) -> Trace:
-
-    return with_captures_of(trace, captures, read)
 
 
 def analyze_into(

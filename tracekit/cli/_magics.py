@@ -51,7 +51,7 @@ class ProfilingMagics(Magics):
 def _captured(shell: Any, cell: str, folder: Path, gpu: str) -> Analysis | None:
     """Run and analyze the cell. Returns None if the cell fails, whose error IPython has then shown."""
     from tracekit.capture import session
-    from tracekit.cli._output import say
+    from tracekit.cli._options import say
     from tracekit.profiling import write_outputs
 
     with session(folder, gpu=gpu, say=say) as capture:
@@ -67,7 +67,7 @@ def _profiled(line: str) -> Analysis:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.capture import complete
     from tracekit.cli import main
-    from tracekit.cli._output import say
+    from tracekit.cli._options import say
     from tracekit.cli.profile import command
     from tracekit.profiling import profiled_run
     from tracekit.run import Settings

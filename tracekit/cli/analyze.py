@@ -5,8 +5,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tracekit.cli._output import FORCE, Output, as_json, form_of, output, stdout_format
-from tracekit.cli._reading import Reading, analysis_of, most_bytes, reading
+from tracekit.cli._options import (
+    FORCE,
+    Output,
+    Reading,
+    analysis_of,
+    as_json,
+    form_of,
+    most_bytes,
+    output,
+    reading,
+    stdout_format,
+)
 from tracekit.reports.words import TABLES
 
 if TYPE_CHECKING:

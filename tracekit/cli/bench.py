@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from tracekit.analyzers.core import InputError
-from tracekit.cli._output import FORCE, folder_option, say, verbose
-from tracekit.cli._reading import EVAL
+from tracekit.cli._options import EVAL, FORCE, folder_option, say, verbose
 from tracekit.run import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
 
 _MEASURED_ONLY = ("evaluation", "calibration", "largest_batch", "panels")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli._output import Output, output
+from tracekit.cli._options import Output, output
 
 if TYPE_CHECKING:
     from tracekit.calibrate import Calibration
@@ -22,7 +22,7 @@ def command(output: Output | None) -> None:
     it models the GPU of this machine.
     """
     from tracekit.calibrate import measure, store
-    from tracekit.cli._output import say
+    from tracekit.cli._options import say
     from tracekit.reports.words import check_writable
 
     if output:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tracekit.cli._output import FORCE, Output, output
-from tracekit.cli._reading import Reading
+from tracekit.cli._options import FORCE, Output, Reading, output
 from tracekit.version import __version__
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
-from tracekit.cli._reading import Reading
+from tracekit.cli._options import FORCE, Output, Reading, form_of, output, stdout_format
 
 if TYPE_CHECKING:
     from tracekit.analyzers.compare import Comparison

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.analyzers.core import InputError
-from tracekit.cli._output import folder_option, say
-from tracekit.cli._reading import GPU_FILE, OPS_FILE
+from tracekit.cli._options import GPU_FILE, OPS_FILE, folder_option, say
 from tracekit.reports.words import shell_word
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli._output import FORCE
-from tracekit.cli._reading import Reading
+from tracekit.cli._options import FORCE, Reading
 
 SKILLS = ".claude/skills"
 

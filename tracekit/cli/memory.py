@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
+from tracekit.cli._options import FORCE, Output, form_of, output, stdout_format
 
 
 @click.command(short_help="Show what holds device memory at its peak, and over time.")

@@ -16,8 +16,7 @@ from urllib.parse import quote
 import click
 
 from tracekit.analyzers.core import InputError, TracekitError
-from tracekit.cli._output import say
-from tracekit.cli._reading import Reading
+from tracekit.cli._options import Reading, say
 from tracekit.run import TRACE, page_of
 
 

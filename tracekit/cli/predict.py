@@ -4,8 +4,7 @@ from typing import Literal
 
 import click
 
-from tracekit.cli._output import FORCE, Output, form_of, output, stdout_format
-from tracekit.cli._reading import GPU_FILE, LATENCY, OPS_FILE, Reading
+from tracekit.cli._options import FORCE, GPU_FILE, LATENCY, OPS_FILE, Output, Reading, form_of, output, stdout_format
 
 
 @click.command(cls=Reading, short_help="Predict optimizations, another GPU or another batch size.")

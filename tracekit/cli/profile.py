@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from tracekit.cli._output import FORCE, folder_option, say, show_outputs
-from tracekit.cli._reading import GPU_FILE, SYNCHRONIZE
+from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, folder_option, say, show_outputs
 from tracekit.run import ATTENTIONS, DEVICES, DTYPES, LINKS, WEIGHTS, WORKLOAD_NAMES, Synchronize
 
 _POSITIVE = click.IntRange(1, 10**9)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tracekit.analyzers.core import InputError, TracekitError, reading
-from tracekit.cli._output import FORCE, folder_option, say, show_outputs, verbose
-from tracekit.cli._reading import GPU_FILE, SYNCHRONIZE
+from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, folder_option, say, show_outputs, verbose
 from tracekit.run import DEVICES, Device
 
 if TYPE_CHECKING:

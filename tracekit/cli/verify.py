@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from tracekit.cli._output import say, verbose
-from tracekit.cli._reading import EVAL
+from tracekit.cli._options import EVAL, say, verbose
 from tracekit.run import DEVICES
 
 

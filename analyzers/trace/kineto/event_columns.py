@@ -16,7 +16,10 @@ from tracekit.analyzers.trace.kineto.columns import (
     coded_json,
     durations_ns,
     join,
+    modules_and_frames,
     narrowed,
+    peak_memory,
+    sort,
     starts_ns,
     starts_us,
 )
@@ -32,7 +35,6 @@ from tracekit.analyzers.trace.kineto.events import (
     decode_args,
     kind_of,
 )
-from tracekit.analyzers.trace.kineto.sorted_events import modules_and_frames, peak_memory, sort
 
 LARGEST_GRAPH_ID = 2**62
 """CUPTI counts graphs from 1; larger ids are damage."""

@@ -13,10 +13,9 @@ from msgspec import field
 
 from tracekit.analyzers.core import Column, InputError, Int64, Number, Table
 from tracekit.analyzers.trace.kineto.chunks import Chunks, decode_sound
-from tracekit.analyzers.trace.kineto.columns import LAST_US, starts_ns, starts_us
+from tracekit.analyzers.trace.kineto.columns import LAST_US, MEMORY, starts_ns, starts_us
 from tracekit.analyzers.trace.kineto.events import BROKEN, Event, MoveArgs, decode_args
 from tracekit.analyzers.trace.kineto.salvage import Effort, decode_chunk
-from tracekit.analyzers.trace.kineto.sorted_events import MEMORY
 from tracekit.analyzers.trace.source import MAX_BYTES, open_source
 
 _WORK = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -1,26 +1,21 @@
-"""Read an SQLite export. A report (.nsys-rep, .qdrep) is exported with nsys first, if it is installed.
+"""Read an SQLite export.
 
 Tables and columns differ by version, and nsys creates them only if there is data for them. All that are present are
 read.
 """
 
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.core import InputError, Table
-from tracekit.analyzers.trace import nsys, problems
+from tracekit.analyzers.trace import problems
 from tracekit.analyzers.trace.kineto.reader import impossible_shapes
 from tracekit.analyzers.trace.nsys import device_rows, host_rows
 from tracekit.analyzers.trace.nsys.database import Database, Rows, Strings, UnreadTable, joined, open_database
 from tracekit.analyzers.trace.nsys.device_rows import Timed, timed
 from tracekit.analyzers.trace.nsys.host_rows import Processes, thread_names
 from tracekit.analyzers.trace.problems import Problem, problem
-from tracekit.analyzers.trace.source import MAX_BYTES, Source, open_source
+from tracekit.analyzers.trace.source import Source
 from tracekit.analyzers.trace.trace import DEVICE, HOST, Metadata, Trace
 
 _WORK = (device_rows.KERNELS, device_rows.COPIES, device_rows.SETS, device_rows.GRAPHS)
@@ -159,46 +154,3 @@ def _lacking(host: pd.DataFrame, device: pd.DataFrame) -> list[Problem]:
         problem("no-shapes", int(bool(is_op.any()) and bool((host.loc[is_op, "shapes"] == "").all()))),
         impossible_shapes(host),
     ]
-
-
-_SUFFIXES = (".nsys-rep", ".qdrep")
-_EXPORT = "nsys export --type sqlite --output trace.sqlite"
-
-
-def has_report_suffix(path: Path) -> bool:
-    """Return whether the file name has a report's suffix. The format is undocumented and has no signature."""
-    return path.suffix.lower() in _SUFFIXES
-
-
-def read_report(path: Path) -> Trace:
-    """Export the report and read it. Raises InputError if nsys is not on the PATH or cannot export it."""
-    command = shutil.which("nsys")
-    if not command:
-        raise InputError(
-            f"{path} is a report of Nsight Systems, which only nsys can read.",
-            "There is no nsys on the PATH.",
-            f"Export it where nsys is installed, and analyze the export: {_EXPORT} {path.name}",
-        )
-    with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
-        exported = Path(folder) / "trace.sqlite"
-        _export(command, path, exported)
-        with open_source(exported, MAX_BYTES) as source:
-            return nsys.read(_renamed(source, str(path)))
-
-
-def _export(command: str, path: Path, exported: Path) -> None:
-    arguments = ["export", "--type", "sqlite", "--force-overwrite", "true", "--output", str(exported)]
-    done = subprocess.run([command, *arguments, str(path.absolute())], capture_output=True, text=True, errors="replace")
-    if done.returncode or not exported.is_file():
-        output = (done.stderr or done.stdout).strip().splitlines()
-        raise InputError(
-            f"nsys could not export {path}.",
-            f"Its last output was: {output[-1]}" if output else f"It ended with status {done.returncode}.",
-            f"Try it by hand, with the nsys that recorded it or a newer one: {_EXPORT} {path.name}",
-        )
-
-
-def _renamed(source: Source, name: str) -> Source:
-    """Give the export the name of its report, which error messages show."""
-    source.name = name
-    return source
