@@ -8,6 +8,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,9 +18,8 @@ from click.testing import CliRunner
 
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.trace import load
-from tracekit.cli import main
-from tracekit.cli import open as viewer
-from tracekit.cli.open import UI, FileServer, show_trace
+from tracekit.cli import _perfetto, main
+from tracekit.cli._perfetto import UI, FileServer, show_trace
 from tracekit.run import silent
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -124,8 +124,8 @@ def test_without_a_browser_the_trace_is_served_until_it_is_fetched(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browsers: list[Browser] = []
-    monkeypatch.setattr(viewer, "FileServer", lambda file, origin, _: FileServer(file, origin, 0))
-    monkeypatch.setattr(viewer.webbrowser, "open", lambda address: browsers.append(Browser(address)))
+    monkeypatch.setattr(_perfetto, "FileServer", lambda file, origin, _: FileServer(file, origin, 0))
+    monkeypatch.setattr(webbrowser, "open", lambda address: browsers.append(Browser(address)))
     result = CliRunner().invoke(main, ["open", str(trace), "--perfetto"])
     assert result.exit_code == 0
     assert result.stdout.startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
@@ -176,7 +176,7 @@ def test_a_taken_port_is_explained(trace: Path) -> None:
 def test_the_report_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "report.html").write_text("<!doctype html>")
     opened: list[str] = []
-    monkeypatch.setattr(viewer.webbrowser, "open", lambda url: opened.append(url) or True)
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
     result = CliRunner().invoke(main, ["open", str(tmp_path)])
     assert (result.exit_code, result.output) == (0, "")
     assert opened == [(tmp_path / "report.html").as_uri()]
@@ -189,7 +189,7 @@ def test_without_a_browser_the_address_is_printed(tmp_path: Path, monkeypatch: p
     address = (tmp_path / "report.html").as_uri()
     result = CliRunner().invoke(main, ["open", str(tmp_path), "--no-browser"])
     assert (result.exit_code, result.stdout) == (0, f"{address}\n")
-    monkeypatch.setattr(viewer.webbrowser, "open", lambda _: False)
+    monkeypatch.setattr(webbrowser, "open", lambda _: False)
     result = CliRunner().invoke(main, ["open", str(tmp_path)])
     assert result.exit_code == 1
     assert address in result.stderr

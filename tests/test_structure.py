@@ -151,7 +151,7 @@ def test_help_imports_nothing_heavy():
     loaded = modules_after(
         "from click.testing import CliRunner\nfrom tracekit.cli import main\nCliRunner().invoke(main, ['--help'])"
     )
-    assert not loaded & {"torch", "numpy", "pandas", "plotly", "jinja2", "transformers", "rich"}
+    assert not loaded & {"torch", "numpy", "pandas", "plotly", "jinja2", "transformers", "rich", "http.server", "ssl"}
     rooms = ("attribute", "cost", "predict", "results", "trace.trace")
     assert not loaded & {f"tracekit.analyzers.{room}" for room in rooms}
 
