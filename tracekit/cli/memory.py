@@ -53,9 +53,9 @@ def command(file: Path, gpu: str | None, form: str | None, output: Output | None
 
 def _memory_of_run_file(file: Path, gpu: str | None, form: str) -> str:
     from tracekit.answer import memory_of_run
-    from tracekit.reports.memory import memory_json, memory_text, to_html
+    from tracekit.reports.memory import memory_json, memory_page, memory_text
 
-    render = {"json": memory_json, "html": to_html, "text": memory_text}
+    render = {"json": memory_json, "html": memory_page, "text": memory_text}
     return render[form](memory_of_run(file, gpu))
 
 

@@ -1,13 +1,13 @@
-"""The memory of a run as text, as JSON and as a page: a stacked area by kind, and the allocations at the peak."""
+"""Device memory of a run or a snapshot as text, JSON and a page: a stacked area, and what is allocated at the peak."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
 import pandas as pd
 
-from tracekit.analyzers.memory import KINDS, MemoryOfRun
+from tracekit.analyzers.memory import KINDS, DeviceMemory, MemoryOfRun
 from tracekit.analyzers.results import Remedy
 from tracekit.reports.answer import interval
 from tracekit.reports.words import (
@@ -115,7 +115,7 @@ def _axes(most: float, last: float, scale: float) -> str:
     return f'<path class="axis" d="M{_LEFT} {_TOP}V{base}H{_WIDTH - 8}"/>{"".join(marks)}'
 
 
-_ROWS, _SHOWN = 12, 40
+_ROWS, _PLACES, _SHOWN, _NAME = 12, 15, 40, 100
 HEAD = ("kind", "layer", "op", "bytes", "of the peak", "blocks")
 
 
@@ -154,7 +154,7 @@ def memory_json(run: MemoryOfRun) -> str:
     return json_text(fields)
 
 
-def to_html(run: MemoryOfRun) -> str:
+def memory_page(run: MemoryOfRun) -> str:
     """Return one self-contained page."""
     line = run.timeline
     note = f"{_size(line.peak_bytes)} at the peak{f' in {line.phase}' if line.phase else ''}{_capacity(run)}. "
@@ -209,3 +209,71 @@ def _plain(remedy: Remedy) -> dict[str, Any]:
 
 def _size(size: int) -> str:
     return quantity(size, "B")
+
+
+def snapshot_text(devices: Sequence[DeviceMemory]) -> str:
+    """Return the current and peak memory of each device, and the call sites that allocated it."""
+    return (
+        "\n".join(_device_text(device) for device in devices) + "\n"
+        if devices
+        else "The snapshot contains no memory.\n"
+    )
+
+
+def snapshot_json(devices: Sequence[DeviceMemory]) -> str:
+    """Return the same values for JSON. Sizes are in bytes."""
+    return json_text({"schema_version": "1.0", "devices": [_device_fields(device) for device in devices]})
+
+
+def snapshot_page(title: str, device: DeviceMemory, over_time: pd.DataFrame) -> str:
+    """Return the memory of a device over time as one page."""
+    places = device.at_peak or device.now
+    total = max(1, sum(size for _, size, _ in places))
+    peak = device.peak or device.allocated
+    note = f"Device {device.device}: {_size(peak)} at the peak, {_size(device.reserved)} reserved."
+    rows = [
+        (printable(where), _size(size), percent(size / total), f"{count:,}") for where, size, count in places[:_SHOWN]
+    ]
+    if over_time.empty:
+        over_time = pd.DataFrame({"time_ns": [0, 1], "allocated": [device.allocated, device.allocated]})
+        note += " No timed events were recorded."
+    return page_html(MemoryPage(printable(title), note, over_time, ("place", "bytes", "of it", "blocks"), rows))
+
+
+def _device_text(device: DeviceMemory) -> str:
+    lines = [
+        f"device {device.device}: {_size(device.allocated)} allocated of {_size(device.reserved)} reserved; "
+        f"{_size(device.inactive)} unused, the largest piece {_size(device.largest_inactive)}"
+    ]
+    for asked, free in device.failures:
+        lines.append(f"  out of memory: {_size(asked)} asked for, {_size(free)} free on the device")
+    if device.peak:
+        lines.append(f"  peak while recorded: {_size(device.peak)}")
+        lines += _places(device.at_peak)
+        if device.before_recording:
+            lines.append(f"    {_size(device.before_recording):>9}  allocated before recording began")
+    else:
+        lines += ["  no events were recorded: allocated now, by place", *_places(device.now)]
+    if device.lost_allocations:
+        lines.append(
+            f"  {device.lost_allocations:,} of {device.events:,} events release what was allocated before "
+            "recording began: begin it earlier, or raise max_entries of torch.cuda.memory._record_memory_history."
+        )
+    return "\n".join(lines)
+
+
+def _places(places: Sequence[tuple[str, int, int]]) -> list[str]:
+    rows = [
+        f"    {_size(size):>9}  {shortened(printable(where), _NAME)}" + (f" × {count:,}" if count > 1 else "")
+        for where, size, count in places
+    ]
+    more = f"    and {len(rows) - _PLACES} more places"
+    return [*rows[:_PLACES], *([more] if len(rows) > _PLACES else [])]
+
+
+def _device_fields(device: DeviceMemory) -> dict[str, Any]:
+    fields = asdict(device)
+    for name in ("at_peak", "now"):
+        fields[name] = [{"place": where, "bytes": size, "allocations": count} for where, size, count in fields[name]]
+    fields["failures"] = [{"asked_bytes": asked, "free_bytes": free} for asked, free in fields["failures"]]
+    return fields
