@@ -1,38 +1,53 @@
-"""Problems of a trace: each is a row of the table `PROBLEMS`, which every output shows."""
+"""Problems of a trace: each is a row of the table `PROBLEMS`, which every output shows; kinds are in problems.toml."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pandas as pd
 
-from tracekit.analyzers.trace.analysis_problems import ANALYZING
-from tracekit.analyzers.trace.reading_problems import READING, Kind
 from tracekit.analyzers.trace.trace import PROBLEMS
 
 _ONE_OR_MANY = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
-KINDS: dict[str, Kind] = {kind.code: kind for kind in (*READING, *ANALYZING)}
+
+
+class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of problem. The placeholders of a message are explained in problems.toml."""
+
+    severity: Literal["info", "warning", "error"]
+    message: str
+    advice: str
+
+
+_ROWS = tomllib.loads(Path(__file__).with_name("problems.toml").read_text(encoding="utf-8"))
+KINDS = msgspec.convert(_ROWS, dict[str, Kind])
+"""The kinds by their code."""
 
 
 class Problem(msgspec.Struct, frozen=True):
     """A problem that occurred `count` times."""
 
-    kind: Kind
+    code: str
     count: int
     detail: str
 
     def row(self) -> tuple[str, str, int, str, str]:
         """Return a row of `PROBLEMS`: code, severity, count, message and advice."""
-        one = self.count == 1
-        agreed = _ONE_OR_MANY.sub(r"\1" if one else r"\2", self.kind.message)
+        kind, one = KINDS[self.code], self.count == 1
+        agreed = _ONE_OR_MANY.sub(r"\1" if one else r"\2", kind.message)
         words = {"count": f"{self.count:,}", "s": "" if one else "s", "were": "was" if one else "were"}
         message = agreed.format(**words, detail=self.detail)
-        return self.kind.code, self.kind.severity, self.count, message.strip(), self.kind.advice
+        return self.code, kind.severity, self.count, message.strip(), kind.advice
 
 
 def problem(code: str, count: int = 1, detail: str = "") -> Problem:
     """Return a problem of a registered kind. Raises KeyError for an unknown code."""
-    return Problem(KINDS[code], count, detail)
+    if code not in KINDS:
+        raise KeyError(code)
+    return Problem(code, count, detail)
 
 
 def table(problems: Iterable[Problem]) -> pd.DataFrame:
