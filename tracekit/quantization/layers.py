@@ -75,10 +75,25 @@ class _Product(torch.autograd.Function):
 
 
 def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
-    kernel = _kernel() if x.is_cuda else None
-    if kernel is not None:
-        return kernel.fused(x, packed, scale, bias, bits)
+    if x.is_cuda and _kernel() is not None:
+        opaque = torch.compiler.is_compiling()  # a custom op takes more host time
+        return _compiled(x, packed, scale, bias, bits) if opaque else _launched(x, packed, scale, bias, bits)
     return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
+
+
+def _launched(
+    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None, bits: int
+) -> torch.Tensor:
+    out: torch.Tensor = _kernel().fused(x, packed, scale, bias, bits)  # type: ignore[union-attr]
+    return out
+
+
+_compiled = torch.library.custom_op("tracekit::weight_only_product", _launched, mutates_args=())
+
+
+@_compiled.register_fake
+def _shaped(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
+    return x.new_empty(*x.shape[:-1], len(packed))
 
 
 @cache
@@ -94,24 +109,24 @@ def _kernel() -> ModuleType | None:
 def pack(weight: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
-    A run of 4 words holds 128 / bits inputs. Word w has input 4 i + w, plus half of the range, in its i-th group of
-    bits from below. Inputs are a multiple of the group.
+    A run of 4 words holds 128 / bits inputs. Word w has inputs 8 i + 2 w and 8 i + 2 w + 1, plus half of the range, in
+    the i-th group of bits of its lower and its upper half. Inputs are a multiple of the group.
     """
     half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(len(weight), -1, group)
     scale = (parts.abs().amax(-1, keepdim=True) / (half - 1)).clamp(min=1e-10).to(weight.dtype)
     values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
-    runs = values.reshape(len(weight), -1, 32 // bits, 4)
-    words = torch.zeros_like(runs[:, :, 0])
-    for i in range(32 // bits):
-        words |= runs[:, :, i] << (bits * i)
+    runs = values.reshape(len(weight), -1, 16 // bits, 4, 2)
+    words = torch.zeros_like(runs[:, :, 0, :, 0])
+    for i in range(16 // bits):
+        words |= runs[:, :, i, :, 0] << (bits * i) | runs[:, :, i, :, 1] << (bits * i + 16)
     return words.reshape(len(weight), -1), scale.squeeze(-1).contiguous()
 
 
 def unpack(packed: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
     """Return the weights that `pack` packed, in the type of their scales."""
-    runs = packed.reshape(len(packed), -1, 1, 4)
-    places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(-1, 1)
+    runs = packed.reshape(len(packed), -1, 1, 4, 1)
+    places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(2, -1, 1).permute(1, 2, 0)
     values = ((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))
     parts = values.to(scale.dtype).reshape(len(packed), scale.shape[1], -1)
     return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)

@@ -24,7 +24,7 @@ SMALLEST_GROUP = 32
 """Inputs that a thread of the kernel reads at a time: groups are multiples of it."""
 _LINEAR = ("Linear", "Conv1D")
 _SAME = "Load it into a new instance of the original model, which load quantizes."
-_METADATA = "tracekit packed weights, 3"
+_METADATA = "tracekit packed weights, 4"
 """Identifies the description of layers in a file, and the order in which weights are packed. It changes with the order
 or the description."""
 
