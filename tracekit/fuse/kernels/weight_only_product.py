@@ -171,8 +171,8 @@ def pack(weight, bits=4, group=64):
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
     A run of 4 words holds 128 / bits inputs: word w has inputs 8 i + 2 w and 8 i + 2 w + 1 in the i-th bits of its
-    lower and its upper half, plus half of the range. The number of inputs must be a multiple of the group, and the group
-    of 32.
+    lower and its upper half, plus half of the range. The number of inputs must be a multiple of the group, and the
+    group of 32.
     """
     rows, columns = weight.shape
     if group < 32 or group % 32 or columns % group:
