@@ -1,6 +1,6 @@
 """Times our int4 layers at one row beside cuBLAS in fp16, and the whole decode, in CUDA graphs on this GPU.
 
-    python -m benchmarks results.int4_decode --out FOLDER [--model llama-3.2-3b] [--seconds 140]
+    python examples/studies/int4_decode.py --out FOLDER [--model llama-3.2-3b] [--seconds 140]
 
 Each layer is timed over copies of its weights that together exceed the L2, in each launch configuration. Numbers are
 checked first. FOLDER/int4_decode.json holds all rows, and is written again after each part.
@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.smoke.command import machine
 from tracekit.apply import Subject, prepare
 from tracekit.capture import NoRanges, models
 from tracekit.fuse.kernels import weight_only_product as kernel
@@ -48,7 +47,8 @@ def main() -> None:
     asked.add_argument("--model", default="llama-3.2-3b")
     asked.add_argument("--seconds", type=float, default=140, help="no part is begun after them")
     options = asked.parse_args()
-    ends, result = time.monotonic() + options.seconds, {"machine": machine(), "rows": []}
+    ends = time.monotonic() + options.seconds
+    result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
     for row in rows(options.model, ends):
         print(*(f"{name} {value}" for name, value in row.items()), sep="  ", flush=True)
         result["rows"].append(row)
