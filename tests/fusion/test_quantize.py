@@ -150,8 +150,8 @@ def test_errors_say_what_to_do(tmp_path):
 @pytest.mark.parametrize(
     ("built", "options", "says"),
     [
-        (model, {"to": "fp4"}, "int4, int8 and nf4"),
-        (model, {"to": "int4", "trainable": True}, "trainable='lora'"),
+        (model, {"to": "fp4"}, "int4, int8, nf4"),
+        (model, {"to": "awq", "trainable": True}, "trainable='lora'"),
         (model, {"to": "int4", "group_size": 48}, "multiple of 32"),
         (model, {"to": "int4", "group_size": 64.0}, "multiple of 32"),
         (model, {"to": "int4", "group_size": 512}, "group_size=128"),
@@ -217,3 +217,86 @@ def test_shared_layers_stay_shared(tmp_path):
     assert again["one"] is again["other"]
     x = torch.randn(3, 64)
     torch.testing.assert_close(again["other"](x), quantized["one"](x))
+
+
+CALIBRATED = pytest.mark.parametrize("to", ["awq", "smoothquant"])
+
+
+def outlying(rows=512):
+    """Return inputs of which some are far larger, as in trained transformers."""
+    torch.manual_seed(1)
+    return torch.randn(rows, 256) * torch.where(torch.arange(256) % 37 == 0, 30.0, 0.3)
+
+
+def of_256():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(256, 96), torch.nn.GELU(), torch.nn.Linear(96, 8))
+
+
+@CALIBRATED
+def test_calibration_keeps_large_inputs_accurate_and_is_saved(tmp_path, to):
+    x = outlying()
+    exact = of_256()[0](x)
+
+    def error(narrow):
+        with torch.no_grad():
+            return float((narrow[0](x) - exact).norm() / exact.norm())
+
+    calibrated = tracekit.quantize(of_256(), to, group_size=32, calibration=[x[:64], x[64:128]])
+    assert error(calibrated) < (
+        0.7 * error(tracekit.quantize(of_256(), "int4", group_size=32)) if to == "awq" else 0.02
+    )
+    save(calibrated, tmp_path / "model.safetensors")
+    again = load(of_256(), tmp_path / "model.safetensors")
+    assert torch.equal(again(x), calibrated(x))
+
+
+@CALIBRATED
+def test_without_inputs_nothing_is_calibrated(to):
+    with pytest.raises(InputError, match="needs inputs to calibrate"):
+        tracekit.quantize(model(), to, group_size=32)
+
+
+def losses(network, steps=60):
+    x = outlying(128)
+    target = of_256()(x).detach() * 0.5
+    optimizer = torch.optim.AdamW([each for each in network.parameters() if each.requires_grad], 3e-3)
+    taken = []
+    for _ in range(steps):
+        loss = (network(x) - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        taken.append(float(loss.detach()))
+    return taken
+
+
+@pytest.mark.parametrize("to", ["int4", "int8", "awq", "smoothquant"])
+def test_adapters_train_beside_each_format(to):
+    calibration = [outlying()] if to in ("awq", "smoothquant") else ()
+    taken = losses(tracekit.quantize(of_256(), to, group_size=32, trainable="lora", calibration=calibration))
+    assert taken[-1] < 0.5 * taken[0]
+
+
+@pytest.mark.parametrize("to", ["int4", "int8"])
+def test_quantization_aware_training_lowers_the_loss_of_the_packed_model(to, tmp_path):
+    trained = tracekit.quantize(of_256(), to, group_size=32, trainable=True)
+    taken = losses(trained)
+    assert taken[-1] < 0.5 * taken[0]
+    before = trained(outlying())
+    packed = tracekit.quantize(trained, to, group_size=32)
+    torch.testing.assert_close(packed(outlying()), before, rtol=1e-4, atol=1e-4)
+    save(packed, tmp_path / "model.safetensors")
+    assert torch.equal(load(of_256(), tmp_path / "model.safetensors")(outlying()), packed(outlying()))
+
+
+def test_gradients_ignore_the_rounding_of_weights():
+    x, plain = outlying(16), of_256()
+    rounded = tracekit.quantize(of_256(), "int8", group_size=32, trainable=True)
+    with torch.no_grad():
+        for layer, other in ((plain[0], rounded[0]), (plain[2], rounded[2])):
+            layer.weight.copy_(layers.unpack(*layers.pack(other.weight, 8, 32), 8))
+    for each in (plain, rounded):
+        each(x).square().sum().backward()
+    torch.testing.assert_close(rounded[0].weight.grad, plain[0].weight.grad)
+    torch.testing.assert_close(rounded[2].weight.grad, plain[2].weight.grad)

@@ -9,6 +9,8 @@ from torch import nn
 
 RANK = 16
 """Rank of an adapter."""
+FEWEST_ROWS = 17
+"""Smallest number of rows that PyTorch multiplies in int8 on a GPU."""
 
 
 class WeightOnlyLinear(nn.Module):
@@ -20,18 +22,23 @@ class WeightOnlyLinear(nn.Module):
 
     packed: torch.Tensor
     scale: torch.Tensor
+    smooth: torch.Tensor | None
 
-    def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int) -> None:
+    def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int, smooth: Any = None) -> None:
+        """`smooth` multiplies the inputs; None: nothing does."""
         super().__init__()
         self.bits = bits
         self.register_buffer("packed", packed)
         self.register_buffer("scale", scale)
+        self.register_buffer("smooth", smooth)
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
 
     @classmethod
-    def of(cls, weight: torch.Tensor, bias: Any, bits: int, group: int) -> "WeightOnlyLinear":
-        """Return the layer for weights of shape (outputs, inputs)."""
-        return cls(*pack(weight, bits, group), bias, bits)
+    def of(cls, weight: torch.Tensor, bias: Any, bits: int, group: int, factor: Any = None) -> "WeightOnlyLinear":
+        """Return the layer for weights of shape (outputs, inputs), whose inputs are divided by `factor`."""
+        if factor is None:
+            return cls(*pack(weight, bits, group), bias, bits)
+        return cls(*pack(smoothed(weight, factor), bits, group), bias, bits, (1 / factor).to(weight.dtype))
 
     @property
     def weight(self) -> torch.Tensor:
@@ -39,10 +46,62 @@ class WeightOnlyLinear(nn.Module):
         return unpack(self.packed, self.scale, self.bits)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x if self.smooth is None else x * self.smooth
         trains = torch.is_grad_enabled() and x.requires_grad
         multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes more host time
         out: torch.Tensor = multiply(x, self.packed, self.scale, self.bias, self.bits)
         return out
+
+
+class EightBitLinear(nn.Module):
+    """A linear layer that multiplies weights and inputs in int8; each input row is quantized by its largest magnitude.
+
+    When gradients flow through it, the inputs keep their type.
+    """
+
+    weight: torch.Tensor
+    scale: torch.Tensor
+    smooth: torch.Tensor
+
+    def __init__(self, weight: torch.Tensor, bias: Any, factor: torch.Tensor) -> None:
+        super().__init__()
+        wide = smoothed(weight, factor).float()
+        scale = (wide.abs().amax(1) / 127).clamp(min=1e-10)
+        self.register_buffer("weight", (wide / scale[:, None]).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.register_buffer("smooth", (1 / factor).to(weight.dtype))
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * self.smooth
+        if torch.is_grad_enabled() and x.requires_grad:
+            return nn.functional.linear(x, (self.weight * self.scale[:, None]).to(x.dtype), self.bias)
+        rows = x.reshape(-1, x.shape[-1])
+        largest = (rows.abs().amax(1, keepdim=True).float() / 127).clamp(min=1e-10)
+        narrow = (rows / largest).round().to(torch.int8)
+        short = max(0, FEWEST_ROWS - len(narrow))
+        sums = torch._int_mm(nn.functional.pad(narrow, (0, 0, 0, short)), self.weight.t())[: len(rows)]
+        out = (sums * largest * self.scale).to(x.dtype).reshape(*x.shape[:-1], -1)
+        return out if self.bias is None else out + self.bias
+
+
+class FakeQuantizedLinear(nn.Module):
+    """A linear layer whose trainable weights are rounded to the format at each step; the gradient ignores rounding."""
+
+    def __init__(self, weight: torch.Tensor, bias: Any, bits: int, group: int) -> None:
+        super().__init__()
+        self.bits, self.group = bits, group
+        self.weight = nn.Parameter(weight.detach().clone())
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rounded = unpack(*pack(self.weight, self.bits, self.group), self.bits)
+        return nn.functional.linear(x, self.weight + (rounded - self.weight).detach(), self.bias)
+
+
+def smoothed(weight: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    """Return weights (outputs, inputs) for inputs that are divided by `factor`."""
+    return (weight.detach().float() * factor).to(weight.dtype)
 
 
 def with_adapter(layer: nn.Module, weight: torch.Tensor) -> nn.Module:

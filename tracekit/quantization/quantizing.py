@@ -1,9 +1,10 @@
 """`tracekit.quantize`, and saving and loading what it returns."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -15,14 +16,31 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-Format = Literal["int4", "int8", "nf4"]
+Format = Literal["int4", "int8", "nf4", "awq", "smoothquant"]
 _Made = tuple[Format, Count, bool]
 """Format, group and whether there is an adapter."""
-_BITS = {"int4": 4, "int8": 8}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a format of our own is."""
+
+    bits: int
+    calibrated: bool = False
+    activations: bool = False
+    """Whether inputs are quantized, too."""
+
+
+_KINDS = {
+    "int4": _Kind(4),
+    "int8": _Kind(8),
+    "awq": _Kind(4, calibrated=True),
+    "smoothquant": _Kind(8, calibrated=True, activations=True),
+}
 _TYPES = {"float32", "float16", "bfloat16"}
 SMALLEST_GROUP = 32
 """Inputs that a thread of the kernel reads at a time: groups are multiples of it."""
-_LINEAR = ("Linear", "Conv1D")
+_LINEAR = ("Linear", "Conv1D", "FakeQuantizedLinear")
 _SAME = "Load it into a new instance of the original model, which load quantizes."
 _METADATA = "tracekit packed weights, 4"
 """Identifies the description of layers in a file, and the order in which weights are packed. It changes with the order
@@ -30,28 +48,61 @@ or the description."""
 
 
 def quantize(
-    model: "nn.Module", to: Format, *, group_size: int = 64, trainable: Literal[False, "lora"] = False
+    model: "nn.Module",
+    to: Format,
+    *,
+    group_size: int = 64,
+    trainable: Literal[False, True, "lora"] = False,
+    calibration: Iterable[Any] = (),
 ) -> "nn.Module":
     """Replace the model's linear layers, except its head, with layers of 4-bit or 8-bit weights, and return the model.
 
     Each group of `group_size` inputs has its own scale; the number of a layer's inputs, such as 768, is one scale an
-    output. nf4 uses the layers of bitsandbytes, with their groups. With trainable="lora", only a low-rank adapter
-    beside each layer trains. Layers whose inputs are not a multiple of the group are unchanged.
-    Raises InputError if no layer can be quantized.
+    output. nf4 uses the layers of bitsandbytes, with their groups. awq is int4, and smoothquant int8 for weights and
+    inputs, with factors from `calibration`: inputs of the model, or mappings of its keyword arguments. Layers whose
+    inputs are not a multiple of the group, and those that calibration does not run, are unchanged.
+
+    With trainable="lora", only a low-rank adapter beside each layer trains. With trainable=True, int4 and int8 weights
+    are rounded at each step and train; quantize again, without it, packs them. Raises InputError if no layer can be
+    quantized.
     """
     _check(model, to, group_size, trainable)
-    layers = [each for each in _layers(model) if to == "nf4" or _inputs(each[2]) % group_size == 0]
+    layers = [each for each in _layers(model) if to in ("nf4", "smoothquant") or _inputs(each[2]) % group_size == 0]
     if not layers:
         raise InputError("Nothing can be quantized.", *_why_nothing(model, group_size))
     _check_types([layer for _, _, layer in layers])
-    if trainable:
+    factors = _factors(model, to, group_size, [layer for _, _, layer in layers], calibration)
+    if trainable == "lora":
         model.requires_grad_(False)
     made: dict[nn.Module, nn.Module] = {}
     for parent, name, layer in layers:
+        if factors is not None and layer not in factors:
+            continue
         if layer not in made:  # layers that share weights still share them
-            made[layer] = _quantized(layer, to, group_size, bool(trainable))
+            factor = factors[layer] if factors is not None else None
+            made[layer] = (
+                _trained(layer, to, group_size)
+                if trainable is True
+                else _quantized(layer, to, group_size, bool(trainable), factor)
+            )
         setattr(parent, name, made[layer])
     return model
+
+
+def _factors(model: Any, to: str, group: int, layers: list[Any], calibration: Iterable[Any]) -> Any:
+    """Return the factor of each layer that calibration runs; None for a format without calibration."""
+    if to not in _KINDS or not _KINDS[to].calibrated:
+        return None
+    from tracekit.quantization import calibration as calibrating
+
+    seen = calibrating.observe(model, layers, calibration)
+    if not seen:
+        why = "Calibration ran none of its linear layers."
+        raise InputError(f"{to} needs inputs to calibrate with.", why, "Give calibration=[inputs of the model, ...].")
+    return {
+        layer: calibrating.factors(_rows(layer), observed, to, _KINDS[to].bits, group)  # type: ignore[arg-type]
+        for layer, observed in seen.items()
+    }
 
 
 def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
@@ -59,12 +110,11 @@ def _check(model: Any, to: str, group_size: int, trainable: Any) -> None:
     if not isinstance(model, require("torch.nn").Module):
         why = f"It is a {type(model).__name__}."
         raise InputError("quantize takes a torch.nn.Module.", why, "Build the model first, then quantize it.")
-    if to not in (*_BITS, "nf4"):
-        raise InputError(
-            f"{to!r} is not a format.", "There are int4, int8 and nf4.", "Write: tracekit.quantize(model, 'int4')."
-        )
-    if trainable not in (False, "lora"):
-        why = "Packed weights do not train; adapters beside them do."
+    if to not in get_args(Format):
+        there = f"There are {', '.join(get_args(Format))}."
+        raise InputError(f"{to!r} is not a format.", there, "Write: tracekit.quantize(model, 'int4').")
+    if trainable not in (False, "lora") and (trainable is not True or to not in ("int4", "int8")):
+        why = "Only weights in int4 and int8 train; adapters beside any format do."
         raise InputError(f"trainable={trainable!r} is not possible.", why, "Write: trainable='lora', or leave it out.")
     if not isinstance(group_size, int) or group_size < SMALLEST_GROUP or group_size % SMALLEST_GROUP:
         why = f"It must be a multiple of {SMALLEST_GROUP}."
@@ -110,12 +160,14 @@ def save(model: "nn.Module", path: str | Path) -> None:
 
 def _made(layer: "nn.Module") -> _Made | None:
     """Return what a quantized layer is made of; None for any other layer."""
-    from tracekit.quantization.layers import WeightOnlyLinear
+    from tracekit.quantization.layers import EightBitLinear, WeightOnlyLinear
 
+    adapted = hasattr(layer, "lora_a")
     if isinstance(layer, WeightOnlyLinear):
         group = layer.packed.shape[1] * 32 // layer.bits // layer.scale.shape[1]
-        return ("int4" if layer.bits == 4 else "int8"), group, hasattr(layer, "lora_a")
-    return ("nf4", 0, hasattr(layer, "lora_a")) if type(layer).__name__ == "Linear4bit" else None
+        return ("awq" if layer.smooth is not None else "int4" if layer.bits == 4 else "int8"), group, adapted
+    others: dict[str, Format] = {EightBitLinear.__name__: "smoothquant", "Linear4bit": "nf4"}
+    return (others[type(layer).__name__], 0, adapted) if type(layer).__name__ in others else None
 
 
 def load(model: "nn.Module", path: str | Path) -> "nn.Module":
@@ -133,7 +185,7 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
     wanted = _wanted(metadata[_METADATA], path)
     layers = {name: _layer_named(model, name, str(path)) for name in wanted}
     for name, (to, group, _) in wanted.items():
-        if to != "nf4" and (not group or group % SMALLEST_GROUP or _inputs(layers[name]) % group):
+        if to not in ("nf4", "smoothquant") and (not group or group % SMALLEST_GROUP or _inputs(layers[name]) % group):
             why = f"{name} has {_inputs(layers[name])} inputs, which do not form groups of {group}."
             raise InputError(f"{path} belongs to another model.", why, _SAME)
     if any(adapted for *_, adapted in wanted.values()):
@@ -189,12 +241,23 @@ def _inputs(layer: "nn.Module") -> int:
     return int(_rows(layer).shape[1])
 
 
-def _quantized(layer: "nn.Module", to: str, group: int, adapted: bool) -> "nn.Module":
+def _quantized(layer: "nn.Module", to: str, group: int, adapted: bool, factor: Any = None) -> "nn.Module":
+    """Return the layer in a format. Without a factor, a calibrated format has factors of one, which a file replaces."""
     from tracekit.quantization import layers, nf4
 
-    weight = _rows(layer)
-    if to == "nf4":
+    weight, kind = _rows(layer), _KINDS.get(to)
+    if kind and kind.calibrated and factor is None:
+        factor = weight.new_ones(weight.shape[1]).float()
+    if kind is None:
         made = nf4.nf4_linear(weight, layer.bias)
+    elif kind.activations:
+        made = layers.EightBitLinear(weight, layer.bias, factor)
     else:
-        made = layers.WeightOnlyLinear.of(weight, layer.bias, _BITS[to], group)
+        made = layers.WeightOnlyLinear.of(weight, layer.bias, kind.bits, group, factor)
     return layers.with_adapter(made, weight) if adapted else made
+
+
+def _trained(layer: "nn.Module", to: str, group: int) -> "nn.Module":
+    from tracekit.quantization.layers import FakeQuantizedLinear
+
+    return FakeQuantizedLinear(_rows(layer), layer.bias, _KINDS[to].bits, group)
