@@ -46,7 +46,7 @@ def _table(table) -> str:
 def optimizations() -> str:
     """A section for each optimization, from its class."""
     page = run_path(str(HERE / "optimizations_page.py"))["page"]
-    return page(import_module("tracekit.advise.catalogue").OPTIMIZATIONS)
+    return page(import_module("tracekit.advise.catalogue").KNOWN)
 
 
 def ops() -> str:

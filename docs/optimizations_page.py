@@ -32,7 +32,10 @@ GROUPS = {
     "Dtypes": ("half-precision", "mixed-precision", "tf32"),
     "Attention and its cache": ("sdpa", "fused-attention-fallback", "static-cache"),
     "Rows": ("batching", "paged-kv", "speculative-decoding"),
-    "Weight formats": ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic"),
+    "Weight formats": (
+        *("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic"),
+        *("packed-int4", "packed-int8", "awq", "smoothquant"),
+    ),
     "Launches and fusion": ("fused-kernels", "pad-shapes", "channels-last", "compile", "max-autotune", "cuda-graphs"),
     "Training": ("gradient-checkpointing", "fused-optimizer"),
 }
@@ -44,7 +47,8 @@ NOTES = {
     "Work that a better program would not do": "Each kind is a detector, a sentence and the simulated "
     "step without that work. [Diagnosis](diagnosis.md#kinds-of-waste) tells each from its look-alike.\n",
     "Weight formats": "One at a time, for inference, from 16 bits. They replace `nn.Linear`; torchao leaves "
-    "GPT-2's `Conv1D` as it is, bitsandbytes replaces it. The head stays as it is.\n",
+    "GPT-2's `Conv1D` as it is, bitsandbytes replaces it. The head stays as it is. The last four are "
+    "tracekit's own; they are predicted and measured when they are named.\n",
 }
 TAIL = """## Another GPU
 

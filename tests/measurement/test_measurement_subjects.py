@@ -146,6 +146,20 @@ def test_weights_are_found_in_what_they_are_packed_in(subject):
     assert 0 < difference.relative < 0.05
 
 
+@pytest.mark.parametrize("name", ["packed-int4", "packed-int8", "awq", "smoothquant"])
+@pytest.mark.parametrize("model", ["llama", "gpt2"])
+def test_own_formats_are_applied_to_the_live_model(subject, model, name):
+    plain = subject(model, workload="decode")
+    packed = parse(name).apply(plain)
+    kinds = {type(layer).__name__ for layer in packed.model.modules()}
+    assert kinds & {"WeightOnlyLinear", "EightBitLinear"}
+    assert not kinds & {type(layer).__name__ for layer in plain.model.modules()} & {"WeightOnlyLinear"}
+    difference = output_difference(output(plain), output(packed), logits=True)
+    assert 0 < difference.relative < 0.3
+    with pytest.raises(TracekitError, match="cannot be trained"):
+        parse(name).apply(subject(model, workload="train"))
+
+
 def test_batches_are_as_large_as_asked(subject):
     grown = parse("batching:4").apply(subject("gpt2", workload="decode"))
     assert output(grown).shape[0] == 4

@@ -184,3 +184,34 @@ def test_compiled_code_takes_each_torchao_weight_apart():
     eager = find("fp8-dynamic").applied(prefill, "expected")
     compiled = find("compile").transform(eager, "expected").host_ns.sum()
     assert PRODUCTS * 15_000 < compiled - alone < (eager.ops.host_ns.sum() - prefill.ops.host_ns.sum()) / 3
+
+
+def test_own_formats_share_one_mechanism_and_differ_by_bytes_and_factors():
+    decode = base("h100", tokens=1, host_us=0.1)
+    times = {name: kernels(name, decode).kernel_ns.sum() for name in ("packed-int4", "packed-int8", "awq")}
+    assert times["packed-int4"] < times["awq"] < times["packed-int8"] < decode.ops.kernel_ns.sum()
+    host = kernels("packed-int4", decode).host_ns.sum() - decode.ops.host_ns.sum()
+    assert host == pytest.approx(7 * plain_launch_ns(decode) * inner_products(decode, conv1d=False).sum())
+    added = len(kernels("awq", decode)) - len(kernels("packed-int4", decode))
+    assert added == inner_products(decode, conv1d=False).sum()
+    weights = Memory(weights=2 * 4096 * 4096 * 12)
+    named = renamed(base(tokens=1, layers=1), layer=[f"h.0.{i}" for i in range(len(base(tokens=1, layers=1).ops))])
+    four, eight = (find(name).memory(named, weights).weights for name in ("awq", "packed-int8"))
+    assert (four, eight) == (weights.weights * 17 // 64, weights.weights * 33 // 64)
+
+
+def test_own_formats_of_many_rows_write_the_weights_first():
+    prefill = base("h100", tokens=512, host_us=0.1)
+    assert predicted_speedup(find("packed-int4"), prefill).high < 1
+    with pytest.raises(InputError, match="cannot be combined"):
+        parse("awq+int4-weight-only")
+
+
+@pytest.mark.parametrize("name", ["packed-int4", "packed-int8", "awq", "smoothquant"])
+def test_own_formats_replace_conv1d_too(name):
+    of_gpt2 = renamed(base(tokens=32, layers=1), layer_type="Conv1D")
+    assert find(name).objection(of_gpt2) is None
+    after = kernels(name, of_gpt2)
+    narrow = [cost.weight_bytes for cost in after.cost if linear_product(cost) and cost.weight_bytes]
+    before = [cost.weight_bytes for cost in of_gpt2.ops.cost if linear_product(cost) and cost.weight_bytes]
+    assert len(narrow) == len(before) == PRODUCTS and all(a < b for a, b in zip(narrow, before, strict=True))

@@ -6,7 +6,7 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.advise import corrections
-    from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order, parse
+    from tracekit.advise.catalogue import KNOWN, OPTIMIZATIONS, find, in_order, parse
     from tracekit.advise.combined import Combined, OtherGPU, steps_of
     from tracekit.advise.corrections import Correction, corrected, here
     from tracekit.advise.fitting import memory_fit, saving_remedies

@@ -25,6 +25,7 @@ from tracekit.advise.optimizations.max_autotune import MaxAutotune, Recompiling
 from tracekit.advise.optimizations.mixed_precision import TF32, MixedPrecision
 from tracekit.advise.optimizations.nf4 import NF4
 from tracekit.advise.optimizations.overlap_communication import OverlapCommunication
+from tracekit.advise.optimizations.packed import OWN
 from tracekit.advise.optimizations.paged_kv import PagedKV
 from tracekit.advise.optimizations.sdpa import SDPA
 from tracekit.advise.optimizations.speculative_decoding import SpeculativeDecoding
@@ -106,7 +107,11 @@ copies and communication around the model, dtypes, layouts, attention and its ca
 fusion, compilation, graph capture, the changes around a decoding step, and last those of
 installed packages."""
 
+KNOWN: tuple[Optimization, ...] = (*OPTIMIZATIONS, *OWN)
+"""All that have a name, including those that advice does not consider."""
+
 _RANKS = {each.id: rank for rank, each in enumerate(OPTIMIZATIONS)}
+_RANKS |= dict.fromkeys((each.id for each in OWN), _RANKS[Int4WeightOnly.id])
 
 
 def find(name: str) -> Optimization:
@@ -115,9 +120,9 @@ def find(name: str) -> Optimization:
     Raises UnknownNameError with the most similar ids, or InputError for an invalid argument.
     """
     wanted, colon, argument = name.strip().lower().partition(":")
-    optimization = next((each for each in OPTIMIZATIONS if wanted in (each.id, *each.aliases)), None)
+    optimization = next((each for each in KNOWN if wanted in (each.id, *each.aliases)), None)
     if optimization is None:
-        known = [each.id for each in OPTIMIZATIONS]
+        known = [each.id for each in KNOWN]
         raise UnknownNameError(f"Optimization '{wanted}' is not known.", hint=nearest(wanted, known))
     if not colon:
         return optimization

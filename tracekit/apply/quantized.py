@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.analyzers.predict import HEADS
 from tracekit.apply.subject import Subject
+from tracekit.capture import prompt_inputs
+from tracekit.quantization import quantize
 from tracekit.run import require
 
 if TYPE_CHECKING:
@@ -117,37 +119,25 @@ METHODS: tuple[Method, ...] = ("awq", "smoothquant")
 
 
 def with_calibrated(subject: Subject, method: Method, windows: Sequence[Any]) -> Subject:
-    """Return the subject with its nn.Linear layers, except the head, quantized.
+    """Return the subject with its linear layers, except the head, in int4 (awq) or int8 (smoothquant), calibrated.
 
-    `awq` gives weights in int4 in groups of 128 (Lin et al., 2023), `smoothquant` weights and activations in int8 (Xiao
-    et al., 2022). `windows` are tensors of token ids, of equal length, on which the activations are observed. Raises
-    TracekitError for training, or without an nn.Linear layer, and InputError without windows.
+    `windows` are tensors of token ids, on which the inputs of layers are observed. Raises TracekitError for training,
+    and InputError without windows.
     """
-    if subject.training:
-        raise TracekitError("Quantized weights cannot be trained.", "A training step would change them.")
     if not windows:
         raise InputError("Nothing to calibrate with.", "The text is shorter than a window.", "Give --calibration FILE.")
-    changed = subject.with_dtype("bf16").with_twin()
-    wanted = {id(layer) for _, _, layer in inner_layers(changed.model, ("Linear",))}
-    if not wanted:
-        raise TracekitError("Nothing can be quantized.", "The model has no nn.Linear layer other than its head.")
-    quantize = require("torchao.quantization").quantize_
-    quantize(changed.model, _config(method, "prepare"), filter_fn=lambda layer, _: id(layer) in wanted)
-    with require("torch").inference_mode(False), require("torch").no_grad(), changed.numerics():
-        for window in windows:
-            changed.model(input_ids=window[None], use_cache=False)
-        quantize(changed.model, _config(method, "convert"), filter_fn=_observed)
+    return with_own(subject, method, [{"input_ids": window[None], "use_cache": False} for window in windows])
+
+
+def with_own(subject: Subject, to: Any, calibration: Sequence[Any] = ()) -> Subject:
+    """Return the subject with its linear layers, except the head, in a format of tracekit's own.
+
+    A format that is calibrated is calibrated on the inputs of the run's step, unless others are given.
+    """
+    changed = _inference(subject).in_half().with_twin()
+    torch, inputs = require("torch"), changed.inputs or {}
+    with torch.inference_mode(False), changed.numerics():
+        if to in METHODS and not calibration:
+            calibration = [inputs or prompt_inputs(changed.model, changed.settings)]
+        quantize(changed.model, to, calibration=calibration)
     return changed
-
-
-def _observed(layer: Any, _: str) -> bool:
-    return "Observed" in type(layer).__name__
-
-
-def _config(method: Method, step: str) -> Any:
-    quantization = require("torchao.quantization")
-    if method == "awq":
-        base = quantization.Int4WeightOnlyConfig(int4_packing_format="tile_packed_to_4d", set_inductor_config=False)
-        return require("torchao.prototype.awq").AWQConfig(base, step=step)
-    base = quantization.Int8DynamicActivationInt8WeightConfig(set_inductor_config=False)
-    return require("torchao.prototype.smoothquant").SmoothQuantConfig(base, step=step)

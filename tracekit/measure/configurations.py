@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, cast, get_args
 
-from tracekit.advise import OPTIMIZATIONS, parse
+from tracekit.advise import KNOWN, parse
 from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.analyzers.cost import nearest
 from tracekit.analyzers.predict import NONE
@@ -105,7 +105,7 @@ def configuration(name: str) -> Configuration:
 
 def _optimization(part: str) -> str:
     name, colon, argument = part.partition(":")
-    ids = {written: each.id for each in OPTIMIZATIONS for written in (each.id, *each.aliases)}
+    ids = {written: each.id for each in KNOWN for written in (each.id, *each.aliases)}
     if name not in ids:
         names = [*_DTYPES, *ATTENTIONS, *METHODS, QLORA, PLAIN, *ids]
         raise UnknownNameError(f"Configuration '{part}' is not known.", hint=nearest(name, names))

@@ -40,6 +40,8 @@ class DynamicQuantization(Optimization):
 
     reads_costs = True
     precision: Precision
+    conv1d = False
+    """Whether it also replaces transformers' Conv1D."""
     needs: str
     """GPU feature that its GEMM kernels require."""
     dispatch: Outcomes
@@ -54,12 +56,12 @@ class DynamicQuantization(Optimization):
             return "The weights would no longer be trained."
         if not _half(base, conv1d=True).any():
             return "The run has no GEMM with weights in 16 bits (quantize from half precision)."
-        if not _half(base, conv1d=False).any():
+        if not _half(base, conv1d=self.conv1d).any():
             return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        rows = _half(base, conv1d=False)
+        rows = _half(base, conv1d=self.conv1d)
         quantized = retimed(base.ops[rows], self._narrowed, base.gpu, outcome)
         ops = put(base.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(self.stream, outcome)))
         places = rows.nonzero()[0]
@@ -97,7 +99,7 @@ class DynamicQuantization(Optimization):
         return []
 
     def reason(self, base: Baseline) -> Statements:
-        rows = _half(base, conv1d=False)
+        rows = _half(base, conv1d=self.conv1d)
         before = base.ops.cost[rows][0].precision
         rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops(before)
         return (
@@ -111,14 +113,14 @@ class DynamicQuantization(Optimization):
         )
 
     def evidence(self, base: Baseline) -> Statements:
-        rows = _half(base, conv1d=False)
+        rows = _half(base, conv1d=self.conv1d)
         products = map(linear_product, distinct(base.ops.cost[rows]))
         sizes = sorted(product.rows for product in products if product)
         ends = of_step("fewest", "rows", sizes[0]), of_step("most", "rows", sizes[-1])
         return (say("rows-of-products", *ends), *largest(base, rows))
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        return shrunk(before, stored_bytes(base, _half(base, conv1d=False)), 0.5)
+        return shrunk(before, stored_bytes(base, _half(base, conv1d=self.conv1d)), 0.5)
 
 
 def _half(base: Baseline, *, conv1d: bool) -> Rows:

@@ -37,6 +37,8 @@ class WeightOnly(Optimization):
     needs: str
     """GPU feature that its kernels require."""
 
+    conv1d = False
+    """Whether it also replaces transformers' Conv1D."""
     eager: bool
     """Whether it is used without compiling; then each layer's call goes through Python."""
 
@@ -52,12 +54,12 @@ class WeightOnly(Optimization):
         products = where(base.ops, _in_half)
         if not products.any():
             return "The run has no GEMM with weights in 16 bits (quantize from half precision)."
-        if not replaced(base).any():
+        if not replaced(base, conv1d=self.conv1d).any():
             return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        rows = replaced(base)
+        rows = replaced(base, conv1d=self.conv1d)
         narrow = retimed(base.ops[rows], self.narrow, base.gpu, outcome)
         before, costs = base.ops.kernel_ns[rows], base.ops.cost[rows]
         after = [self.kernel_ns(*each, base, outcome) for each in zip(narrow.kernel_ns, before, costs, strict=True)]
@@ -71,16 +73,18 @@ class WeightOnly(Optimization):
         return with_weights(cost, self.bits / 8 + self.scales_bytes, "int4" if self.bits == 4 else "int8")
 
     def memory(self, base: Baseline, before: Memory) -> Memory:
-        return shrunk(before, stored_bytes(base, replaced(base)), (self.bits / 8 + self.scales_bytes) / 2)
+        return shrunk(
+            before, stored_bytes(base, replaced(base, conv1d=self.conv1d)), (self.bits / 8 + self.scales_bytes) / 2
+        )
 
     def reason(self, base: Baseline) -> Statements:
-        rows = replaced(base)
+        rows = replaced(base, conv1d=self.conv1d)
         most = max(product.rows for cost in base.ops.cost[rows] if (product := linear_product(cost)))
         shrinking = of_step("ratio", "ratio", 16 // self.bits)
         return (say("narrow-weights", share_of(base, rows), shrinking, of_step("rows", "rows", most)),)
 
     def evidence(self, base: Baseline) -> Statements:
-        rows = replaced(base)
+        rows = replaced(base, conv1d=self.conv1d)
         reading = sum(
             min(cost.weight_bytes / base.gpu.bandwidth * 1e9, estimate_ns(cost, base.gpu))
             for cost in base.ops.cost[rows]
@@ -98,9 +102,9 @@ def _in_half(cost: Cost | None) -> bool:
     return cost is not None and cost.precision in ("fp16", "bf16") and linear_product(cost) is not None
 
 
-def replaced(base: Baseline) -> Rows:
+def replaced(base: Baseline, *, conv1d: bool = False) -> Rows:
     """Return the rows of every nn.Linear except the head, including small ones."""
-    return inner_products(base, conv1d=False) & where(base.ops, _in_half)
+    return inner_products(base, conv1d=conv1d) & where(base.ops, _in_half)
 
 
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")

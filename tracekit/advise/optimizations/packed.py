@@ -1,0 +1,173 @@
+"""Formats of weights that `tracekit.quantize` writes, for which there is a kernel of our own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
+from tracekit.advise.optimizations.weight_only import WEIGHT_FORMATS, WeightOnly, replaced
+from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import (
+    Baseline,
+    Extra,
+    LinearProduct,
+    OpList,
+    Outcome,
+    each_row,
+    linear_product,
+    moving,
+    pick,
+    plain_launch_ns,
+    products_of,
+    with_extras,
+)
+from tracekit.analyzers.results import Costs
+from tracekit.apply import Subject, quantized
+
+OWN_FORMATS = ("packed-int4", "packed-int8", "awq", "smoothquant")
+GROUP = 64
+"""Weights that share a scale of two bytes."""
+FEW_ROWS = 8
+"""Largest number of rows for which one kernel reads the packed weights and multiplies."""
+STREAM = Outcomes(0.6, 0.8, 0.95)
+"""Bandwidth of that kernel at one row, relative to the library's: 0.73 and 0.90 for two layers on an H100 in int4."""
+ROW = Outcomes(1.0, 0.7, 0.3)
+"""Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold."""
+LAUNCH = Outcomes(10.0, 7.0, 4.0)
+"""Host time that the layer and Triton's launcher add in eager mode, in plain launches: 39 µs for each layer of
+Llama-3.2-1B on the host of an H100."""
+
+
+def _excluded(own: str) -> Mapping[str, str]:
+    return {other: "the weights are stored in one format." for other in (*WEIGHT_FORMATS, *OWN_FORMATS) if other != own}
+
+
+class Packed(WeightOnly):
+    """Base class of the formats that the kernel reads, which define `bits` per weight."""
+
+    scales_bytes = 2 / GROUP
+    needs = "compile"
+    conv1d = True
+    eager = False
+    smooths = False
+    """Whether the input of each GEMM is multiplied by a factor first."""
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        ops, rows = super().transform(base, outcome), replaced(base, conv1d=True)
+        ops = ops.assign(host_ns=ops.host_ns + pick(LAUNCH, outcome) * plain_launch_ns(base) * rows)
+        products = products_of(base.ops, rows.nonzero()[0])
+        before = each_row(products, _smoothing) if self.smooths else {}
+        return with_extras(replace(base, ops=ops), before, {})
+
+    def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
+        """Return the time to read the narrow weights for each row, or to write them in 16 bits before the GEMM."""
+        product = linear_product(before)
+        assert product is not None
+        nbytes = product.weights * (self.bits / 8 + self.scales_bytes)
+        if product.rows > FEW_ROWS:
+            return before_ns + (nbytes + 2 * product.weights) / base.gpu.bandwidth * 1e9
+        share = nbytes / max(before.weight_bytes, 1)
+        return before_ns * share / pick(STREAM, outcome) * (1 + (product.rows - 1) * pick(ROW, outcome))
+
+    def how_to(self, base: Baseline) -> str:
+        calibrated = ", calibration=batches" if self.smooths else ""
+        return f'tracekit.quantize(model, "{self.format}"{calibrated})'
+
+    @property
+    def format(self) -> str:
+        """The name that `quantize` knows it by."""
+        return self.id.removeprefix("packed-")
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_own(subject, self.format)
+
+
+class PackedInt4(Packed):
+    """Weights in int4 with a scale for each 64, by our own layers and kernel (`tracekit.quantize`).
+
+    One kernel reads 0.53 bytes per weight at 0.8 (0.6 to 0.95) of the library's bandwidth for one row; each of up to 8
+    rows takes 0.7 (0.3 to 1) times as long again. With more rows, a kernel writes the weights in 16 bits first. Eager
+    code adds the host time of seven (4 to 10) plain launches per layer, which CUDA graphs remove.
+
+    *Hurts* with more than about four rows, and in host-bound steps without CUDA graphs.
+    """
+
+    id = "packed-int4"
+    title = "Weights in int4 (tracekit)"
+    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "one call")
+    excludes = _excluded("packed-int4")
+    bits = 4
+    caveats = ("Quality drops measurably: check perplexity, or calibrate (awq).",)
+
+
+class PackedInt8(Packed):
+    """Weights in int8 with a scale for each 64, by our own layers and kernel; as packed-int4, with 1.03 bytes per
+    weight.
+
+    *Hurts* with more than about two rows, and in host-bound steps without CUDA graphs.
+    """
+
+    id = "packed-int8"
+    title = "Weights in int8 (tracekit)"
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "one call")
+    excludes = _excluded("packed-int8")
+    bits = 8
+    caveats = ("Few rows gain: with more than 8, a kernel widens the weights before each GEMM.",)
+
+
+class AWQ(PackedInt4):
+    """packed-int4 with a factor for each input, calibrated on the run's inputs (AWQ): one more small kernel per layer
+    divides the input.
+
+    *Hurts* as packed-int4 does.
+    """
+
+    id = "awq"
+    title = "Calibrated weights in int4 (AWQ)"
+    costs = Costs("weights a quarter of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
+    excludes = _excluded("awq")
+    smooths = True
+    caveats = ("Calibrate on text like the one it will serve: random inputs say nothing.",)
+
+
+class SmoothQuant(DynamicQuantization):
+    """Weights and inputs in int8 with calibrated factors (SmoothQuant), by our own layers.
+
+    Each input is multiplied by its factors and scaled to int8 by rows, in eight eager kernels; two more scale the int32
+    sums. Fewer than 17 rows are padded.
+
+    *Hurts* while decoding: a step of one row launches eleven kernels for each GEMM.
+    """
+
+    id = "smoothquant"
+    title = "int8 GEMMs, calibrated (SmoothQuant)"
+    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
+    excludes = _excluded("smoothquant")
+    precision = "int8"
+    needs = "int8-tensor"
+    conv1d = True
+    dispatch = Outcomes(4.0, 2.0, 0.0)
+    stream = Outcomes(0.6, 0.8, 1.0)
+    caveats = ("Compile with it: eager code quantizes each input in eight kernels.",)
+
+    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        return [*_smoothing(product), *super()._before(product, outcome)]
+
+    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        out = product.rows * product.outputs
+        return [Extra("aten::mul", moving(4 * out, 4 * out, "fp32")), Extra("aten::mul", moving(4 * out, 2 * out))]
+
+    def how_to(self, base: Baseline) -> str:
+        return 'tracekit.quantize(model, "smoothquant", calibration=batches)'
+
+    def apply(self, subject: Subject) -> Subject:
+        return quantized.with_own(subject, "smoothquant")
+
+
+def _smoothing(product: LinearProduct) -> list[Extra]:
+    size = product.rows * product.inputs
+    return [Extra("aten::mul (factors)", moving(2 * size, 2 * size))]
+
+
+OWN = (PackedInt4(), PackedInt8(), AWQ(), SmoothQuant())
+"""Formats that are predicted and measured when they are named. Advice names those of libraries, which servers load."""
