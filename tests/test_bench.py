@@ -35,6 +35,7 @@ def test_configurations_are_types_attention_and_optimizations():
         ("eager", ""),
         ("fp16+flash", "half-precision:fp16+sdpa:flash"),
         ("qlora", None),
+        ("qlora:awq", None),
         ("awq", None),
     ],
 )

@@ -49,7 +49,6 @@ REQUIREMENTS = {
     "diffusers": ("diffusers>=0.30", "pillow>=10", "requests>=2.31"),
     "liger_kernel": ("liger-kernel>=0.6",),
     "triton": ("triton>=3.6",),
-    "peft": ("peft>=0.15", "bitsandbytes>=0.45", "accelerate>=1.0"),
     "pynvml": ("nvidia-ml-py>=12.535",),
     "pyarrow": ("pyarrow>=15",),
     "IPython": ("ipython>=8.12",),

@@ -9,7 +9,7 @@ from tiny_models import write_model
 
 from tracekit.advise import parse
 from tracekit.analyzers.core import TracekitError
-from tracekit.apply import SEED, Subject, prepare
+from tracekit.apply import SEED, Subject, prepare, with_adapters
 from tracekit.capture import NoRanges, complete, models
 from tracekit.measure.side_by_side import output_difference
 from tracekit.run import Settings
@@ -158,6 +158,21 @@ def test_own_formats_are_applied_to_the_live_model(subject, model, name):
     assert 0 < difference.relative < 0.3
     with pytest.raises(TracekitError, match="cannot be trained"):
         parse(name).apply(subject(model, workload="train"))
+
+
+@pytest.mark.parametrize("to", ["int4", "int8", "awq", "smoothquant"])
+def test_qlora_trains_adapters_beside_weights_of_each_format(subject, to):
+    plain = subject("llama", workload="train")
+    adapted = with_adapters(plain, to)
+    assert {name.rpartition(".")[2] for name, each in adapted.model.named_parameters() if each.requires_grad} == {
+        "lora_a",
+        "lora_b",
+    }
+    before = {name: each.detach().clone() for name, each in adapted.model.named_parameters() if "lora_b" in name}
+    output(adapted)
+    assert all(not torch.equal(adapted.model.get_parameter(name), each) for name, each in before.items())
+    with pytest.raises(TracekitError, match="only be trained"):
+        with_adapters(subject("llama"), to)
 
 
 def test_batches_are_as_large_as_asked(subject):

@@ -34,14 +34,7 @@ def with_torchao(subject: Subject, configuration: str, **options: Any) -> Subjec
 
 def with_nf4(subject: Subject) -> Subject:
     """Return the subject with its linear layers, except the head, in bitsandbytes' NF4."""
-    return in_nf4(_inference(subject).in_half())
-
-
-def in_nf4(subject: Subject) -> Subject:
-    """Return a 16-bit subject with its linear layers, except the head, in NF4; unlike `with_nf4`, also for training."""
-    from tracekit.quantization import nf4_linear
-
-    return _with_layers(subject, lambda layer, *_: nf4_linear(_rows(layer), layer.bias))
+    return with_own(subject, "nf4")
 
 
 def with_llm_int8(subject: Subject) -> Subject:
@@ -89,29 +82,17 @@ def _rows(layer: "nn.Module") -> Any:
     return plain.contiguous()
 
 
-RANK = 16
-
-
-def with_adapters(subject: Subject) -> Subject:
-    """Return the subject with frozen NF4 linear layers, and a trainable adapter of rank RANK beside each.
+def with_adapters(subject: Subject, to: Any = "nf4") -> Subject:
+    """Return the subject with frozen linear layers in a format, and a trainable adapter beside each (QLoRA).
 
     Raises TracekitError if the workload does not train.
     """
     if not subject.training:
         raise TracekitError("Adapters can only be trained.", "The workload does not train.", "Add --workload train.")
-    peft = require("peft")
-    changed = in_nf4(subject.in_half())
-    targets = sorted({name for _, name, _ in inner_layers(changed.model, ("Linear4bit",))})
-    config = peft.LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets, lora_dropout=0.0)
-    peft.inject_adapter_in_model(config, changed.model)
-    _freeze(changed.model)
+    changed = subject.in_half().with_twin()
+    calibration = [prompt_inputs(changed.model, changed.settings)] if to in METHODS else ()
+    quantize(changed.model, to, trainable="lora", calibration=calibration)
     return changed
-
-
-def _freeze(model: "nn.Module") -> None:
-    for name, parameter in model.named_parameters():
-        trained: Any = "lora_" in name
-        parameter.requires_grad_(trained)
 
 
 Method = Literal["awq", "smoothquant"]
@@ -130,7 +111,7 @@ def with_calibrated(subject: Subject, method: Method, windows: Sequence[Any]) ->
 
 
 def with_own(subject: Subject, to: Any, calibration: Sequence[Any] = ()) -> Subject:
-    """Return the subject with its linear layers, except the head, in a format of tracekit's own.
+    """Return the subject with its linear layers, except the head, in a format of `tracekit.quantize`.
 
     A format that is calibrated is calibrated on the inputs of the run's step, unless others are given.
     """

@@ -13,7 +13,8 @@ from tracekit.apply import METHODS, Method, Subject, with_adapters, with_calibra
 from tracekit.run import ATTENTIONS, Attention, Dtype, Settings
 
 _DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
-QLORA = "qlora"
+QLORA = {"qlora": "nf4", **{f"qlora:{to}": to for to in ("int4", "int8", "nf4", "awq", "smoothquant")}}
+"""Adapters beside frozen weights, by name, and the format of these weights."""
 PLAIN = "base"
 """Name of the unchanged run."""
 
@@ -25,7 +26,8 @@ class Configuration:
     attention: Attention | None = None
     optimizations: str = ""
     """Ids, joined with "+"."""
-    adapters: bool = False
+    adapters: str = ""
+    """Format of the frozen weights; "": no adapters."""
     calibrated: Method | None = None
 
     def settings(self, base: Settings) -> Settings:
@@ -39,7 +41,7 @@ class Configuration:
         """
         changed = _with_attention(subject, self.attention or subject.settings.attention)
         changed = changed.with_dtype(self.dtype) if self.dtype else changed
-        changed = with_adapters(changed) if self.adapters else changed
+        changed = with_adapters(changed, self.adapters) if self.adapters else changed
         changed = with_calibrated(changed, self.calibrated, windows(changed)) if self.calibrated else changed
         return parse(self.optimizations).apply(changed) if self.optimizations else changed
 
@@ -93,8 +95,8 @@ def configuration(name: str) -> Configuration:
             )
         if kind:
             options[kind] = part
-        elif part == QLORA:
-            options["adapters"] = True
+        elif part in QLORA:
+            options["adapters"] = QLORA[part]
         elif part != PLAIN:
             optimizations.append(_optimization(part))
     joined = parse("+".join(optimizations)).name if len(optimizations) == 1 else "+".join(optimizations)
@@ -107,7 +109,7 @@ def _optimization(part: str) -> str:
     name, colon, argument = part.partition(":")
     ids = {written: each.id for each in KNOWN for written in (each.id, *each.aliases)}
     if name not in ids:
-        names = [*_DTYPES, *ATTENTIONS, *METHODS, QLORA, PLAIN, *ids]
+        names = [*_DTYPES, *ATTENTIONS, *METHODS, *QLORA, PLAIN, *ids]
         raise UnknownNameError(f"Configuration '{part}' is not known.", hint=nearest(name, names))
     return f"{ids[name]}{colon}{argument}"
 

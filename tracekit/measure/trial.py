@@ -23,7 +23,7 @@ RANDOM_WEIGHTS = (
     "Speed only: the weights are random, so differences show how far the arithmetic drifts in this architecture, not "
     "the accuracy that a trained model would lose."
 )
-_APPLIED_WITH = ("torchao", "bitsandbytes", "liger-kernel", "peft", "nvidia-ml-py")
+_APPLIED_WITH = ("torchao", "bitsandbytes", "liger-kernel", "nvidia-ml-py")
 """Packages that a measurement depends on, in addition to torch and transformers."""
 _DRAFTS = (
     "The check of {drafted} drafted tokens is predicted and measured. It yields {tokens:.1f} tokens at that acceptance "

@@ -4,7 +4,7 @@
     python examples/studies/quality/study.py OUT --device cpu --tiny    # tries it anywhere
 
 OUT receives training.json, finetuning.json, speculative.json, bench.csv, panels.svg, adapters.safetensors. What does
-not fit into --seconds is left out, and said. Needs torchao, bitsandbytes and peft for the formats of their libraries.
+not fit into --seconds is left out, and said. Needs torchao and bitsandbytes for the formats of their libraries.
 """
 
 import argparse
