@@ -39,5 +39,6 @@ def _row(name: str, cells: list[str]) -> str:
 def _first(template: str, columns: int, gpu) -> str:
     launch = dict(of_template(template, columns, 2, gpu).launches[0])
     warps = launch.pop("num_warps")
-    tile = " × ".join(f"{value} rows" if name == "ROWS" else str(value) for name, value in launch.items())
+    units = {"ROWS": " rows", "DEEP": " reads"}
+    tile = " × ".join(f"{value}{units.get(name, '')}" for name, value in launch.items())
     return f"{tile}, {warps} warps" if tile else f"a row, {warps} warps"

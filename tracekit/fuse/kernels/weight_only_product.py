@@ -27,7 +27,6 @@ flight, of 16 bytes."""
 CONFIG = CONFIGS[0]
 _MAGIC = 0x4B000000
 """The bits of the float 2 ** 23. The last bit of its mantissa has the value 1."""
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _MAGIC_PAIR = 0x64006400
 """Twice the bits of 1,024 in fp16."""
 
@@ -209,7 +208,7 @@ def fused(x, packed, scale, bias=None, bits=4):
         return torch.nn.functional.linear(x, _unpacked(packed, scale, inputs, group, bits), bias)
     out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
     if out.numel():
-        pairs = x.dtype == torch.float16 and not _INTERPRETED
+        pairs = x.dtype == torch.float16 and not _is_interpreted()
         runs, early = packed.shape[1] // 4, _starts_early(x.device)
         warps = min(CONFIG["num_warps"], triton.next_power_of_2(triton.cdiv(runs, 32)))
         most = min(32 * warps * CONFIG["DEEP"], triton.next_power_of_2(runs))
@@ -231,9 +230,14 @@ def _in_pairs_of(rows):
 
 
 @cache
+def _is_interpreted():
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
 def _starts_early(device):
     """Return whether a kernel can start before the one before it has finished, on this device and in this Triton."""
-    if _INTERPRETED or not hasattr(tl.extra.cuda, "gdc_wait"):
+    if _is_interpreted() or not hasattr(tl.extra.cuda, "gdc_wait"):
         return False
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
