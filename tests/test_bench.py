@@ -36,7 +36,8 @@ def test_configurations_are_types_attention_and_optimizations():
         ("fp16+flash", "half-precision:fp16+sdpa:flash"),
         ("qlora", None),
         ("qlora:awq", None),
-        ("awq", None),
+        ("awq", "awq"),
+        ("fp16+smoothquant", "half-precision:fp16+smoothquant"),
     ],
 )
 def test_what_is_predicted_of_a_configuration(name, change):

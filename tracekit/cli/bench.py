@@ -66,7 +66,7 @@ class Several(click.ParamType):
     metavar="A+B,C",
     default="none,half-precision,compile,cuda-graphs",
     show_default=True,
-    help="Optimizations as `predict --apply` takes them; measured also awq, smoothquant and qlora.",
+    help="Optimizations as `predict --apply` takes them; measured also qlora.",
 )
 @click.option("--eval", "evaluation", metavar="WHAT", default="", help=f"{EVAL}  [default: a sample]")
 @click.option("--calibration", type=Path, metavar="FILE", help="Text for awq and smoothquant.  [default: a sample]")

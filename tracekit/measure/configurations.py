@@ -49,9 +49,9 @@ class Configuration:
         """Return the optimizations that turn a run with settings `start` into this one; None without optimizations."""
         dtype, attention = self.dtype or start.dtype, self.attention or start.attention
         steps = [_DTYPE_STEPS.get((start.dtype, dtype)), _ATTENTION_STEPS.get((start.attention, attention))]
-        if self.adapters or self.calibrated or None in steps:
+        if self.adapters or None in steps:
             return None
-        return "+".join(filter(None, (*cast("list[str]", steps), self.optimizations)))
+        return "+".join(filter(None, (*cast("list[str]", steps), self.calibrated, self.optimizations)))
 
 
 _KINDS = {"dtype": _DTYPES, "attention": ATTENTIONS, "calibrated": METHODS}
