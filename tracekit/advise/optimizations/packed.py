@@ -30,12 +30,12 @@ GROUP = 64
 FEW_ROWS = 8
 """Largest number of rows for which one kernel reads the packed weights and multiplies."""
 STREAM = Outcomes(0.6, 0.8, 0.95)
-"""Bandwidth of that kernel at one row, relative to the library's: 0.73 and 0.90 for two layers on an H100 in int4."""
+"""Bandwidth of that kernel at one row, relative to the library's. An earlier kernel had 0.73 and 0.90 for two layers on
+an H100 in int4 (docs/fusion.md); the present one is not measured."""
 ROW = Outcomes(1.0, 0.7, 0.3)
-"""Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold."""
+"""Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold. Assumed."""
 LAUNCH = Outcomes(10.0, 7.0, 4.0)
-"""Host time that the layer and Triton's launcher add in eager mode, in plain launches: 39 µs for each layer of
-Llama-3.2-1B on the host of an H100."""
+"""Host time that the layer and Triton's launcher, both in Python, add in eager mode, in plain launches. Assumed."""
 
 
 def _excluded(own: str) -> Mapping[str, str]:
@@ -87,7 +87,8 @@ class PackedInt4(Packed):
 
     One kernel reads 0.53 bytes per weight at 0.8 (0.6 to 0.95) of the library's bandwidth for one row; each of up to 8
     rows takes 0.7 (0.3 to 1) times as long again. With more rows, a kernel writes the weights in 16 bits first. Eager
-    code adds the host time of seven (4 to 10) plain launches per layer, which CUDA graphs remove.
+    code adds the host time of seven (4 to 10) plain launches per layer, which CUDA graphs remove. The bandwidth is that
+    of an earlier kernel on an H100; the time of further rows and of the host is assumed, not measured.
 
     *Hurts* with more than about four rows, and in host-bound steps without CUDA graphs.
     """
@@ -134,7 +135,7 @@ class SmoothQuant(DynamicQuantization):
     """Weights and inputs in int8 with calibrated factors (SmoothQuant), by our own layers.
 
     Each input is multiplied by its factors and scaled to int8 by rows, in eight eager kernels; two more scale the int32
-    sums. Fewer than 17 rows are padded.
+    sums. Fewer than 17 rows are padded. The rate of the GEMM is that of int8-dynamic; the host time is assumed.
 
     *Hurts* while decoding: a step of one row launches eleven kernels for each GEMM.
     """
