@@ -34,6 +34,8 @@ class Sources:
     host: Mapping[float, float] = field(default_factory=dict)
     """Logarithm of a factor on host times -> change of the logarithm on such a host. Host speed differs between
     machines, between processes, and over minutes on a shared machine."""
+    waiting: float = 0.0
+    """Fraction of the saved time for which the device was idle, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,26 @@ class Widths:
     repeat: float
     outcome: float
     host: float
-    gain: float = 0.0
+    gain_busy: float = 0.0
     """Error of a gain due to causes that no trace shows, such as how a script is changed, as a fraction of its
-    logarithm."""
+    logarithm: of the part that is saved while the device is busy."""
+    gain_waiting: float = 0.0
+    """The same, of the part that is saved while the device waits. What is left of a wait is known less well than what
+    is left of a kernel."""
 
     @property
     def to_decide(self) -> "Widths":
-        """The widths by which advice is chosen. `gain` is left out, because it affects all gains equally."""
-        return replace(self, gain=0.0)
+        """The widths by which advice is chosen: without the errors of gains, which affect all scripts' gains."""
+        return replace(self, gain_busy=0.0, gain_waiting=0.0)
+
+    def untold(self, gain: float, waiting: float) -> float:
+        """Return the error in the logarithm of a gain that no trace shows."""
+        return math.log(gain) * math.hypot(self.gain_busy * (1 - waiting), self.gain_waiting * waiting)
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     """Return the interval of a speed-up. Independent sources add as squares."""
-    hosts, untold = host_ends(sources.host, widths.host), widths.gain * math.log(expected)
+    hosts, untold = host_ends(sources.host, widths.host), widths.untold(expected, sources.waiting)
     down, up = (
         math.hypot(widths.repeat, widths.outcome * end, host, untold)
         for end, host in zip(sources.outcome, hosts, strict=True)

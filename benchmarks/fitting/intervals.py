@@ -80,7 +80,8 @@ def of_evidence(name: str, shared: Path | None) -> list[Judged]:
 def _section(name: str, rows: list[Judged]) -> str:
     measure = fit_gain if name == "script" else fit
     widths = measure(rows)
-    named = {key: value for key, value in zip(NAMES, _stated(name, widths), strict=True) if key != "gain" or value}
+    stated = zip(NAMES, _stated(name, widths), strict=True)
+    named = {key: value for key, value in stated if value or not key.startswith("gain")}
     left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key), measure) for key in _GROUPS}
     lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in named.items())]
     lines += [f"rows = {len(rows)}", f"inside = {inside(rows, widths).mean():.3f}"]
@@ -92,7 +93,7 @@ def _section(name: str, rows: list[Judged]) -> str:
 def _stated(name: str, fitted: np.ndarray) -> np.ndarray:
     """Return the widths to write. A script's blind rows tell what is added to those of other traces."""
     known = widths("profiled")
-    return np.array([known.repeat, known.outcome, known.host, fitted[3]]) if name == "script" else fitted
+    return np.array([known.repeat, known.outcome, known.host, *fitted[3:]]) if name == "script" else fitted
 
 
 def _mean(widths: Mapping[str, float]) -> float:

@@ -4,6 +4,7 @@ import importlib
 import math
 import tomllib
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +29,12 @@ def test_sources_add_as_squares_on_their_own_side():
 
 
 def test_a_large_gain_of_a_script_is_less_sure_than_a_small_one_and_advice_does_not_depend_on_that():
-    script = replace(WIDTHS, gain=0.5)
-    for gain in (0.8, 1.2, 8.0):
-        bounds = interval(gain, Sources(), script)
-        assert math.log(bounds.high / gain) == pytest.approx(math.hypot(0.05, 0.5 * math.log(gain)))
+    script = replace(WIDTHS, gain_busy=0.2, gain_waiting=0.5)
+    for gain, (waiting, share) in product((0.8, 1.2, 8.0), ((0.0, 0.2), (1.0, 0.5), (0.5, math.hypot(0.1, 0.25)))):
+        bounds = interval(gain, Sources(waiting=waiting), script)
+        assert math.log(bounds.high / gain) == pytest.approx(math.hypot(0.05, share * math.log(gain)))
     assert script.to_decide == WIDTHS
-    assert widths("script").gain > widths("profiled").gain == 0.0
+    assert widths("script").gain_waiting > widths("script").gain_busy > widths("profiled").gain_busy == 0.0
 
 
 @pytest.mark.parametrize(
@@ -84,8 +85,11 @@ def test_the_blind_predictions_of_scripts_tell_what_no_trace_does(conformal):
     rows = list(conformal.blind_rows())[: known["rows"]]  # sets that were recorded later are judged by these
     found = conformal.fit_gain(rows)
     assert conformal.inside(rows, found).mean() >= conformal.COVERAGE
-    assert conformal.inside(rows, found - [0, 0, 0, 0.02]).mean() < conformal.COVERAGE
-    assert known["gain"] == pytest.approx(found[3])
+    for waiting, at in ((0.0, 3), (1.0, 4)):
+        some = [row for row in rows if row.sources.waiting == waiting]
+        less = found - [0.02 * (column == at) for column in range(5)]
+        assert conformal.inside(some, found).mean() >= conformal.COVERAGE > conformal.inside(some, less).mean()
+        assert known[conformal.NAMES[at]] == pytest.approx(found[at])
 
 
 def test_a_machine_that_was_left_out_is_held_less_often(conformal, rows):

@@ -159,7 +159,7 @@ def _interval(before: Scenarios, after: Scenarios, measured: Widths) -> Interval
 def _most(before: Scenarios, after: Scenarios) -> float:
     """Return the largest possible speed-up: the step on its slowest simulated host, divided by the time for which the
     device is busy in the best outcome, which no host shortens."""
-    busy = min(run.side_by_side * run.overlap * run.busy_ns for run in after.after.values())
+    busy = min(map(_busy_ns, after.after.values()))
     return after.work / before.work * max(before.latency_ns.values()) / busy if busy else math.inf
 
 
@@ -168,7 +168,21 @@ def sources(before: Scenarios, after: Scenarios) -> Sources:
     expected = _log_ratio(before, after, ("expected", EXPECTED))
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
-    return Sources(outcome=(max(0.0, -min(outcomes)), max(0.0, *outcomes)), host=hosts)
+    ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
+    return Sources(outcome=ends, host=hosts, waiting=_waiting(before, after))
+
+
+def _waiting(before: Scenarios, after: Scenarios) -> float:
+    """Return the fraction of the time saved by the expected outcome for which the device was idle."""
+    work = after.work / before.work
+    saved = work * before.latency_ns["expected", EXPECTED] - after.latency_ns["expected", EXPECTED]
+    busy = work * _busy_ns(before.expected) - _busy_ns(after.expected)
+    return min(max(1 - busy / saved, 0.0), 1.0) if saved > 0 else 1.0
+
+
+def _busy_ns(run: Baseline) -> float:
+    """Return the time for which the device is busy, as far as kernels run side by side and overlap."""
+    return run.side_by_side * run.overlap * run.busy_ns
 
 
 def _log_ratio(before: Scenarios, after: Scenarios, scenario: Scenario) -> float:
