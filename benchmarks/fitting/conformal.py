@@ -151,7 +151,7 @@ _FOR_WAITING = frozenset(
         "recompiling",
     )
 )
-"""Advice that saves time for which the device waits. Predictions of newer sets tell it; these rows were written before."""
+"""Advice that saves time for which the device waits."""
 
 
 def blind_rows() -> Iterator[Judged]:
