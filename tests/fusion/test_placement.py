@@ -126,12 +126,12 @@ def test_groups_that_keep_the_host_longer_are_named(run, monkeypatch):
 
 def test_the_report_has_a_card_of_the_written_kernels(run, graph):
     """It names each group with what it is predicted to take and, of one that was timed, what it took."""
-    assert "Fused kernels of the run's own plan" not in [card.title for card in _cards(run)]
+    assert "Fused kernels of the run's own plan" not in [card.advice.title for card in _cards(run)]
     row = next(row for row in plan(graph, H100) if row.template == "add_norm")
     files.add(run, H100, {row.key: TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9)})
     files.keep_gain(run, H100, Interval(1.2, 1.3, 1.4))
-    card = next(card for card in _cards(run) if card.title == "Fused kernels of the run's own plan")
-    assert card.speedup == Interval(1.2, 1.3, 1.4)
+    card = next(card for card in _cards(run) if card.advice.title == "Fused kernels of the run's own plan")
+    assert card.advice.speedup == Interval(1.2, 1.3, 1.4)
     said = ["".join(link.text for link in line) for line in card.evidence]
     assert any("residual + norm" in line and "measured, 90 % of the roof" in line for line in said)
     assert any("rotary" in line and line.endswith("predicted") for line in said)

@@ -13,7 +13,7 @@ MEASURES = """
 import signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from tracekit.cli._signals import ending_in_order
+from tracekit.cli._progress import ending_in_order
 from tracekit.measure.worker import Worker
 from test_worker_ends import works_long
 with ending_in_order(), Worker(verbose=True) as worker:
