@@ -18,7 +18,7 @@ def rows() -> list[Row]:
 
 
 def before_gains() -> list[Row]:
-    """Rows of the nine sets as they were diagnosed when nobody had looked at the gains."""
+    """Rows of the ten sets as they were diagnosed when nobody had looked at the gains."""
     return [row for row in rows() if row["diagnosed"] != _LATER and row["set"] != _AGAIN]
 
 
@@ -53,8 +53,8 @@ def summary() -> str:
     for name in dict.fromkeys(row["set"] for row in first):
         some = [row for row in first if row["set"] == name]
         lines.append(_counts(name, some, some[0]["diagnosed"]))
-    lines.append(_counts("**all nine**", first, ""))
-    lines.append(_counts("all nine, again", later(), _LATER))
+    lines.append(_counts("**all ten**", first, ""))
+    lines.append(_counts("first nine, again", later(), _LATER))
     for name in dict.fromkeys(row["machine"] for row in again()):
         some = [row for row in again() if row["machine"] == name]
         lines.append(_counts(f"ten of the first, {name}", some, "rules known"))
@@ -76,7 +76,9 @@ def misses() -> str:
     for row in before_gains():
         if row["right"] == "no":
             advice = f"`{row['first_advice']}`" if row["first_advice"] else "none"
-            lines.append(f"| {row['set']} | {row['script']} | {row['planted']} | {advice} | {now[row['script']]} |")
+            lines.append(
+                f"| {row['set']} | {row['script']} | {row['planted']} | {advice} | {now.get(row['script'], '')} |"
+            )
     return "\n".join(lines)
 
 
