@@ -38,6 +38,8 @@ def _row(name: str, cells: list[str]) -> str:
 
 def _first(template: str, columns: int, gpu) -> str:
     launch = dict(of_template(template, columns, 2, gpu).launches[0])
+    if not launch:
+        return "by the shape"
     warps = launch.pop("num_warps")
     units = {"ROWS": " rows", "DEEP": " reads"}
     tile = " × ".join(f"{value}{units.get(name, '')}" for name, value in launch.items())

@@ -63,8 +63,9 @@ def _formula(name: str, known, inputs) -> str:
 
 
 def fusion() -> str:
-    """The page on fused kernels, with its table of tiles."""
-    return _filled(HERE / "fusion.md", "tiles", run_path(str(HERE / "fusion_tiles.py"))["table"]())
+    """The page on fused kernels, with its table of tiles and that of int4 layers."""
+    page = _filled(HERE / "fusion.md", "tiles", run_path(str(HERE / "fusion_tiles.py"))["table"]())
+    return _between(page, "int4 decode", import_module("benchmarks.results.page").int4_decode())
 
 
 def readme() -> str:

@@ -190,14 +190,14 @@ def of_elements(element_bytes: int, gpu: GPU) -> Tiles:
 
 
 def of_narrow_product(gpu: GPU) -> Tiles:
-    """Return blocks of weight rows for a GEMM of few rows. Each thread has DEEP reads of 16 bytes of each in flight."""
-    rows = max(2, min(8, 4 * thread_bytes(gpu) // _VECTOR_BYTES)) // 2
-    tried = ((rows, 2, 4), (2 * rows, 1, 4), (rows, 1, 4), (rows, 4, 2), (max(1, rows // 2), 4, 2), (2 * rows, 2, 4))
-    launches = tuple({"ROWS": each, "DEEP": deep, "num_warps": warps} for each, deep, warps in tried)
+    """Return blocks of weight rows for a GEMM of few rows; {}: the kernel chooses by the shape.
+
+    Each thread has DEEP reads of 16 bytes of each row in flight.
+    """
+    tried = ((2, 4, 4), (4, 4, 4), (8, 2, 4), (8, 2, 2))
+    launches = ({}, *({"ROWS": each, "DEEP": deep, "num_warps": warps} for each, deep, warps in tried))
     units = "" if gpu.compute_capability >= (8, 0) else " Scales and inputs are fp16: there is no bf16."
-    what = (
-        f"A thread reads {_VECTOR_BYTES} bytes of each of {rows} rows, so that an input is read once for all of them."
-    )
+    what = "The shape decides how many rows of weights a block has: the fewest with which all blocks run at once."
     return Tiles(launches, f"{_why_bytes(gpu)} {what}{units}")
 
 

@@ -63,8 +63,6 @@ def rows(model: str, ends: float) -> Iterator[dict[str, Any]]:
     for name, shape in LAYERS.items():
         if time.monotonic() < ends - 45:
             yield from layer(name, *shape, ends - 45)
-    kernel.CONFIG = fastest()
-    yield {"part": "fastest", **kernel.CONFIG}
     yield from decodes(model, True, ends)
     yield from decodes(model, False, ends)
 
@@ -111,9 +109,9 @@ def layer(name: str, outputs: int, inputs: int, ends: float) -> Iterator[dict[st
             return graph_us(lambda: [kernel.fused(x, *each) for each in sets]) / len(sets)
 
     times = [(int4_us(config, True), config) for config in _TRIES if time.monotonic() < ends]
-    TIMES[name] = [us for us, _ in times]
     us, best = min(times, key=lambda each: each[0])
-    for early, taken in ((True, us), (False, int4_us(best, False))):
+    alone, chosen = int4_us(best, False), int4_us({}, True)
+    for early, taken in ((True, us), (False, alone)):
         gain = half_us / taken
         yield {
             "part": "layer",
@@ -125,18 +123,8 @@ def layer(name: str, outputs: int, inputs: int, ends: float) -> Iterator[dict[st
             "gain": round(gain, 2),
             "of_bytes": round(gain / ratio, 2),
         }
+    yield {"part": "by the shape", "name": name, "us": round(chosen, 2)}
     yield {"part": "tried", "name": name, "all": [[*config.values(), round(us, 2)] for us, config in times]}
-
-
-TIMES: dict[str, list[float]] = {}
-"""Times of each layer in the configurations of _TRIES."""
-
-
-def fastest() -> dict[str, int]:
-    """Return the configuration with the shortest time, relative to the best of each layer, over all layers."""
-    whole = [times for times in TIMES.values() if len(times) == len(_TRIES)]
-    slower = [sum(times[i] / min(times) for times in whole) for i in range(len(_TRIES))]
-    return _TRIES[slower.index(min(slower))]
 
 
 def decodes(model: str, compiled: bool, ends: float) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,9 @@
 """Weights of 4 and 8 bits in place of linear layers: error, saving, adapters."""
 
+import gzip
+import json
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,6 +15,8 @@ from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.quantization import layers
 from tracekit.quantization.layers import WeightOnlyLinear
 from tracekit.quantization.quantizing import load, save
+
+ROOT = Path(__file__).parents[2]
 
 
 def model():
@@ -136,6 +142,33 @@ def test_the_kernel_packs_alike():
     for bits in (4, 8):
         for ours, its in zip(layers.pack(weight, bits, 32), kernel.pack(weight, bits, 32), strict=True):
             assert torch.equal(ours, its)
+
+
+OUTPUTS = {"k": 1024, "q, o": 3072, "gate, up": 8192, "down": 3072}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_the_shape_chooses_a_launch_within_seven_percent_of_the_fastest(name):
+    kernel = pytest.importorskip("tracekit.fuse.kernels.weight_only_product")
+    stored = json.loads(gzip.decompress((ROOT / "benchmarks/data/fused_kernels.json.gz").read_bytes()))
+    tried = {row["name"]: row["all"] for row in stored["int4 decode"]["rows"] if row["part"] == "tried"}[name]
+    times = {tuple(launch): us for *launch, us in tried}
+    chosen = kernel.launch_for(OUTPUTS[name], 132)
+    assert times[tuple(chosen.values())] < 1.07 * min(times.values())
+
+
+@pytest.mark.parametrize("rows", [2, 4, 8])
+def test_each_launch_gives_the_same_product(monkeypatch, rows):
+    """Blocks of each number of outputs, some of them cut off."""
+    kernel = pytest.importorskip("tracekit.fuse.kernels.weight_only_product")
+    if not (torch.cuda.is_available() or kernel._is_interpreted()):
+        pytest.skip("neither a GPU nor the interpreter")
+    monkeypatch.setattr(kernel, "BLOCKS", {2: 9, 4: 5, 8: 1}[rows])
+    monkeypatch.setattr(kernel, "_multiprocessors", lambda _: 1)
+    assert kernel.launch_for(17, 1)["ROWS"] == rows
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    inputs = kernel.example(torch.float32, device, 2, 17, 192)
+    torch.testing.assert_close(kernel.fused(*inputs), kernel.reference(*inputs), rtol=1e-4, atol=1e-4)
 
 
 def test_errors_say_what_to_do(tmp_path):

@@ -29,9 +29,10 @@ GROUP = 64
 """Weights that share a scale of two bytes."""
 FEW_ROWS = 8
 """Largest number of rows for which one kernel reads the packed weights and multiplies."""
-STREAM = Outcomes(0.6, 0.8, 0.95)
-"""Bandwidth of that kernel at one row, relative to the library's. An earlier kernel had 0.73 and 0.90 for two layers on
-an H100 in int4 (docs/fusion.md); the present one is not measured."""
+STREAM = Outcomes(0.43, 0.55, 0.68)
+"""Bandwidth of that kernel at one row, relative to the library's: four layers of Llama-3.2-3B in int4 on an H100
+(2026-11-24, `int4 decode` of benchmarks/data/fused_kernels.json.gz), by the launch that the shape chooses: all layers
+together, and the best. The lowest is that of a whole step. int8 has not been measured with this kernel."""
 ROW = Outcomes(1.0, 0.7, 0.3)
 """Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold. Assumed."""
 LAUNCH = Outcomes(10.0, 7.0, 4.0)
@@ -85,10 +86,10 @@ class Packed(WeightOnly):
 class PackedInt4(Packed):
     """Weights in int4 with a scale for each 64, by our own layers and kernel (`tracekit.quantize`).
 
-    One kernel reads 0.53 bytes per weight at 0.8 (0.6 to 0.95) of the library's bandwidth for one row; each of up to 8
-    rows takes 0.7 (0.3 to 1) times as long again. With more rows, a kernel writes the weights in 16 bits first. Eager
+    One kernel reads 0.53 bytes per weight at 0.55 (0.43 to 0.68) of the library's bandwidth for one row; each of up to
+    8 rows takes 0.7 (0.3 to 1) times as long again. With more rows, a kernel writes the weights in 16 bits first. Eager
     code adds the host time of seven (4 to 10) plain launches per layer, which CUDA graphs remove. The bandwidth is that
-    of an earlier kernel on an H100; the time of further rows and of the host is assumed, not measured.
+    of four layers of Llama-3.2-3B on an H100, in int4; the time of further rows and of the host is assumed.
 
     *Hurts* with more than about four rows, and in host-bound steps without CUDA graphs.
     """
@@ -124,7 +125,7 @@ class AWQ(PackedInt4):
     """
 
     id = "awq"
-    title = "Calibrated weights in int4 (AWQ)"
+    title = "Calibrated weights in int4 (tracekit, AWQ)"
     costs = Costs("weights a quarter of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
     excludes = _excluded("awq")
     smooths = True
@@ -141,7 +142,7 @@ class SmoothQuant(DynamicQuantization):
     """
 
     id = "smoothquant"
-    title = "int8 GEMMs, calibrated (SmoothQuant)"
+    title = "int8 GEMMs, calibrated (tracekit, SmoothQuant)"
     costs = Costs("weights a half of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
     excludes = _excluded("smoothquant")
     precision = "int8"

@@ -15,16 +15,17 @@ import triton.language as tl
 MOST_ROWS = 8
 """Largest number of rows for which the kernel does the multiplication."""
 CONFIGS = (
-    {"ROWS": 4, "DEEP": 2, "num_warps": 4},
-    {"ROWS": 8, "DEEP": 1, "num_warps": 4},
-    {"ROWS": 4, "DEEP": 1, "num_warps": 4},
-    {"ROWS": 2, "DEEP": 4, "num_warps": 2},
-    {"ROWS": 4, "DEEP": 4, "num_warps": 2},
+    {},
+    {"ROWS": 2, "DEEP": 4, "num_warps": 4},
+    {"ROWS": 4, "DEEP": 4, "num_warps": 4},
     {"ROWS": 8, "DEEP": 2, "num_warps": 4},
+    {"ROWS": 8, "DEEP": 2, "num_warps": 2},
 )
-"""Launch configurations to try, best first. ROWS is the number of outputs per block. A thread has DEEP runs of each in
-flight, of 16 bytes."""
+"""Launch configurations to try; {}: that of `launch_for`. ROWS is the number of outputs per block. A thread has DEEP
+runs of each in flight, of 16 bytes."""
 CONFIG = CONFIGS[0]
+BLOCKS = 8
+"""Blocks of four warps that a multiprocessor runs at once, from times of four layers on an H100."""
 _MAGIC = 0x4B000000
 """The bits of the float 2 ** 23. The last bit of its mantissa has the value 1."""
 _MAGIC_PAIR = 0x64006400
@@ -210,18 +211,33 @@ def fused(x, packed, scale, bias=None, bits=4):
     if out.numel():
         pairs = x.dtype == torch.float16 and not _is_interpreted()
         runs, early = packed.shape[1] // 4, _starts_early(x.device)
-        warps = min(CONFIG["num_warps"], triton.next_power_of_2(triton.cdiv(runs, 32)))
-        most = min(32 * warps * CONFIG["DEEP"], triton.next_power_of_2(runs))
-        rows = _in_pairs_of(rows)
-        _product[(triton.cdiv(columns, CONFIG["ROWS"]), len(rows))](
+        launch = CONFIG or launch_for(columns, _multiprocessors(x.device))
+        warps = min(launch["num_warps"], triton.next_power_of_2(triton.cdiv(runs, 32)))
+        most = min(32 * warps * launch["DEEP"], triton.next_power_of_2(runs))
+        rows = _pairs_from(rows)
+        _product[(triton.cdiv(columns, launch["ROWS"]), len(rows))](
             rows, packed, scale, bias, out, columns, rows.stride(0), _MAGIC_PAIR if pairs else _MAGIC, inputs, group,
-            bits, bias is not None, CONFIG["ROWS"], most, pairs, early, num_warps=warps,
+            bits, bias is not None, launch["ROWS"], most, pairs, early, num_warps=warps,
             **({"launch_pdl": True} if early else {}),
         )  # fmt: skip
     return out
 
 
-def _in_pairs_of(rows):
+def launch_for(columns, multiprocessors):
+    """Return the launch configuration for a number of outputs: the fewest per block with which all blocks run at once.
+
+    Fewer outputs per block are more bytes in flight; blocks that wait for others begin a second round of reads.
+    """
+    rows = next((each for each in (2, 4) if triton.cdiv(columns, each) <= BLOCKS * multiprocessors), 8)
+    return {"ROWS": rows, "DEEP": min(4, 16 // rows), "num_warps": 4}
+
+
+@cache
+def _multiprocessors(device):
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def _pairs_from(rows):
     """Return the rows as integers that hold two numbers each."""
     pair = torch.int32 if rows.element_size() == 2 else torch.int64
     if rows.stride(-1) != 1 or rows.stride(0) % 8 or rows.storage_offset() % 8:
