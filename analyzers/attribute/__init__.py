@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         in_doubles,
         is_communication,
         is_copy_to_host,
+        is_elementwise,
         is_unaligned,
         matching,
         multiplies_in,

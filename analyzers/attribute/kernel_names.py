@@ -100,6 +100,11 @@ def in_doubles(names: pd.Series) -> npt.NDArray[np.bool_]:
     return matching(names, _DOUBLES)
 
 
+def is_elementwise(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels are chains of pointwise work, by their names."""
+    return np.array([named_kind(name) == "elementwise kernels" for name in names.astype(str)], dtype=bool)
+
+
 def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which GEMM kernels use TF32 by their name.
 

@@ -18,6 +18,7 @@ from tracekit.analyzers.attribute import (
     forward_again,
     in_doubles,
     is_compiling,
+    is_elementwise,
     is_unaligned,
     launching,
     messages,
@@ -127,6 +128,7 @@ def _grouped(
         tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
         layout_share=pd.Series(_shares(work, first, changes_layout(work.name))),
         doubles=pd.Series(_shares(work, first, in_doubles(work.name))),
+        elementwise=pd.Series(_shares(work, first, is_elementwise(work.name))),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
 

@@ -43,6 +43,8 @@ class Recorded:
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
     doubles: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the op's kernel time in kernels that compute with 64-bit numbers, by their names."""
+    elementwise: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the op's kernel time in elementwise kernels, by their names."""
     again: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the op is one of the forward pass that the backward pass runs again."""
     place: pd.Series = field(default_factory=_nothing)
@@ -75,6 +77,10 @@ class Recorded:
 
     def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _of(ops, self.doubles, 0.0)
+
+    def elementwise_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        """Select the ops of unknown cost whose kernels are elementwise, by their names."""
+        return (_of(ops, self.elementwise, 0.0) == 1.0) & ~ops.costed
 
     def run_again(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _of(ops, self.again, False)

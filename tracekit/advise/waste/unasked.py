@@ -3,12 +3,13 @@ allocator and the collector in the loop."""
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.analyzers.core import Outcomes
-from tracekit.analyzers.cost import Cost, Product, batched
+from tracekit.analyzers.cost import GPU, Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, Rows, each, in_phase, where, which
 
 _MANAGED = ("allocation", "garbage-collection")
@@ -35,14 +36,16 @@ def numbers_in_64_bits(base: Baseline) -> Finding | None:
     rows = typed | (base.recorded.double_shares(base.ops) > 1 / 2)
     if base.ops.kernel_ns[rows].sum() < _DOUBLE_SHARE * base.busy_ns:
         return None
-    return Finding(rows, lessened(rows, _HALF, cost=_in_32_bits), int(rows.sum()))
+    return Finding(rows, lessened(rows, _HALF, cost=partial(_in_32_bits, base.gpu)), int(rows.sum()))
 
 
-def _in_32_bits(cost: Cost) -> Cost:
+def _in_32_bits(gpu: GPU, cost: Cost) -> Cost:
+    """Return the cost in 32 bits, for convolutions in TF32, which PyTorch uses where nobody forbids it."""
     if cost.precision != "fp64":
         return cost
+    narrow = "tf32" if cost.family == "convolution" and gpu.supports("tf32") else "fp32"
     sizes = ("read_bytes", "write_bytes", "weight_bytes", "shared_read", "shared_write")
-    return replace(cost, precision="fp32", **{name: getattr(cost, name) // 2 for name in sizes})
+    return replace(cost, precision=narrow, **{name: getattr(cost, name) // 2 for name in sizes})
 
 
 _NEAR = 8
