@@ -37,6 +37,18 @@ def test_a_product_of_unaligned_rows_is_padded():
     assert head_ns(even) < head_ns(odd) < 1.5 * head_ns(even)
 
 
+def test_elementwise_kernels_without_shapes_are_fused_by_their_time():
+    baseline = base(tokens=4096, layers=2, precision="fp16")
+    pointwise = [cost.family == "pointwise" for cost in baseline.ops.cost]
+    cost = [None if each else cost for each, cost in zip(pointwise, baseline.ops.cost, strict=True)]
+    unnamed = replace(baseline, ops=baseline.ops.assign(cost=cost))
+    named = replace(unnamed, recorded=replace(unnamed.recorded, elementwise=pd.Series(pointwise, dtype=float)))
+    told, by_name, unknown = (find("compile").applied(run, "expected").ops for run in (baseline, named, unnamed))
+    assert told.launches.sum() == by_name.launches.sum() < unknown.launches.sum()
+    assert by_name.kernel_ns.sum() == pytest.approx(told.kernel_ns.sum(), rel=0.05)
+    assert by_name.kernel_ns.sum() < 0.97 * unknown.kernel_ns.sum()
+
+
 def test_fp32_products_take_other_kernels_on_hopper_only():
     for gpu, factor in (("h200", 0.83), ("a100", 1.0)):
         baseline = base(gpu, tokens=512, layers=1, precision="fp32")

@@ -123,6 +123,17 @@ ALIKE = {
 }
 
 
+def test_convolutions_in_64_bits_become_tf32_and_may_lose_what_they_are_slower_than_modelled():
+    cost = replace(in_fp64(op_lists.product(65_536, 64, 576, "fp32")), family="convolution")
+    base = run(op("aten::cudnn_convolution", cost, ns=10 * estimate_ns(cost, op_lists.base().gpu)))
+    worst, expected, best = (find("double-precision").applied(base, each).ops for each in ("worst", "expected", "best"))
+    assert {ops.cost[0].precision for ops in (worst, expected, best)} == {"tf32"}
+    in_tf32 = estimate_ns(best.cost[0], base.gpu)
+    assert best.kernel_ns[0] == pytest.approx(in_tf32)
+    assert 8 * in_tf32 < worst.kernel_ns[0] < base.ops.kernel_ns[0]
+    assert 2 * in_tf32 < expected.kernel_ns[0] < worst.kernel_ns[0] / 2
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_it_is_found_and_the_step_is_shorter_without_it(name):
     base, waste = PLANTED[name], find(name)

@@ -96,7 +96,8 @@ class Compile(Optimization):
     takes the host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without
     a wait. GEMMs take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
     GEMMs with a bias on Hopper take 0.83 (0.75 to 1.0). GEMMs in 16 bits with rows that are not a multiple of 16
-    bytes (GPT-2's head) are padded.
+    bytes (GPT-2's head) are padded. Without recorded shapes, elementwise kernels are known by their names, and move the
+    bytes that the GPU can move in their time.
 
     *Hurts* where a mask is built while tracing.
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.analyzers.core import Outcomes
-from tracekit.analyzers.cost import GPU, Cost, Product, batched
-from tracekit.analyzers.predict import Baseline, Rows, each, in_phase, where, which
+from tracekit.analyzers.cost import GPU, Cost, Product, batched, estimate_ns
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, each, in_phase, pick, where, which
 
 _MANAGED = ("allocation", "garbage-collection")
 
@@ -27,6 +27,8 @@ def collected_and_freed(base: Baseline) -> Finding | None:
 
 _DOUBLE_SHARE = 0.05
 """Fraction of the kernel time below which 64-bit numbers are counters and sums."""
+_OWED_TO_64_BITS = Outcomes(0.0, 0.5, 1.0)
+"""Exponent of the part of a kernel's excess over its modelled time that its 64-bit numbers cause: from none to all."""
 _HALF = Outcomes(0.7, 0.5, 0.45)
 
 
@@ -36,7 +38,16 @@ def numbers_in_64_bits(base: Baseline) -> Finding | None:
     rows = typed | (base.recorded.double_shares(base.ops) > 1 / 2)
     if base.ops.kernel_ns[rows].sum() < _DOUBLE_SHARE * base.busy_ns:
         return None
-    return Finding(rows, lessened(rows, _HALF, cost=partial(_in_32_bits, base.gpu)), int(rows.sum()))
+    return Finding(rows, partial(_narrowed, rows), int(rows.sum()))
+
+
+def _narrowed(rows: Rows, base: Baseline, outcome: Outcome) -> OpList:
+    """Return the op list with these ops in 32 bits. A kernel that is slower than modelled may owe that to 64 bits:
+    cuDNN's convolutions do not use tensor cores for them."""
+    ops = lessened(rows, _HALF, cost=partial(_in_32_bits, base.gpu))(base, outcome)
+    modelled = np.array([estimate_ns(cost, base.gpu) if cost else np.inf for cost in ops.cost])
+    excess = np.where(rows, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
+    return ops.assign(kernel_ns=ops.kernel_ns / excess ** pick(_OWED_TO_64_BITS, outcome))
 
 
 def _in_32_bits(gpu: GPU, cost: Cost) -> Cost:
