@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.predict.transforms.fusion import (
         STATISTICS,
         chains,
+        costed_by_time,
         fused,
         positions,
         rows_of,

@@ -120,6 +120,23 @@ def _perhaps_again(costs: list[Cost]) -> int:
     return again
 
 
+_READS = 0.6
+"""Part of the bytes of an elementwise kernel that it reads: between one input (a half) and two (two thirds)."""
+
+
+def costed_by_time(ops: OpList, elementwise: Rows, gpu: GPU) -> OpList:
+    """Return the op list in which these kernels without recorded shapes move what the GPU can move in their time."""
+    if not elementwise.any():
+        return ops
+    nothing = Cost(0, 0, 0, "pointwise", "fp32", estimated=True)
+    moved = np.maximum(ops.kernel_ns - estimate_ns(nothing, gpu), 0.0) * 1e-9 * gpu.bandwidth / ops.launches
+    cost = ops.cost.copy()
+    for at in np.flatnonzero(elementwise).tolist():
+        reads = round(_READS * moved[at])
+        cost[at] = replace(nothing, read_bytes=reads, write_bytes=round(moved[at]) - reads)
+    return ops.assign(cost=cost)
+
+
 STATISTICS = "statistics of channels"
 """Name of the op that computes the statistics; they are complete before anything reads them."""
 _LAUNCHES, _BACKWARD = 2, 3

@@ -14,7 +14,7 @@ from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.static_cache import WRITTEN, appended
 from tracekit.advise.reasons import idle, launches, of_step, say
 from tracekit.analyzers.core import Outcomes
-from tracekit.analyzers.cost import GPU, Cost, Product, estimate_ns
+from tracekit.analyzers.cost import GPU, Cost, Product
 from tracekit.analyzers.predict import (
     GENERATED,
     MOST_TO_LAUNCH_NS,
@@ -27,6 +27,7 @@ from tracekit.analyzers.predict import (
     Rows,
     by_values,
     changed,
+    costed_by_time,
     each,
     fused,
     gates_first,
@@ -78,8 +79,6 @@ ALIGNED = 8
 _BEFORE_DDP = "  # before DistributedDataParallel wraps it; with Trainer: TrainingArguments(torch_compile=True)"
 
 
-_READS = 0.6
-"""Part of the bytes of an elementwise kernel that it reads: between one input (a half) and two (two thirds)."""
 _LOOKUP = Cost(0, 0, 0, "gather", "fp32", estimated=True)
 
 
@@ -167,7 +166,7 @@ class Compile(Optimization):
 def compiled(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list of generated code and of the kernels that it calls."""
     entry_ns = entering_ns(base, outcome)
-    base = replace(base, ops=_costed_by_time(base))
+    base = replace(base, ops=costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu))
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
     alone = which(base.ops.name, _APART.__contains__) | _on_a_number(base.ops, "aten::add_")
@@ -178,20 +177,6 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     host[0] += entry_ns + base.other_host_ns + base.planning.sum()
     factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
-
-
-def _costed_by_time(base: Baseline) -> OpList:
-    """Return the op list in which elementwise kernels without recorded shapes move what they can in their time."""
-    ops, unknown = base.ops, base.recorded.elementwise_in(base.ops)
-    if not unknown.any():
-        return ops
-    alone_ns = estimate_ns(_LOOKUP, base.gpu)
-    moved = np.maximum(ops.kernel_ns - alone_ns, 0.0) * 1e-9 * base.gpu.bandwidth / ops.launches
-    cost = ops.cost.copy()
-    for at in np.flatnonzero(unknown).tolist():
-        reads = round(_READS * moved[at])
-        cost[at] = replace(_LOOKUP, family="pointwise", read_bytes=reads, write_bytes=round(moved[at]) - reads)
-    return ops.assign(cost=cost)
 
 
 def _with_lookups(ops: OpList) -> OpList:

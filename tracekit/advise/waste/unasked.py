@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.analyzers.core import Outcomes
-from tracekit.analyzers.cost import GPU, Cost, Product, batched, estimate_ns
+from tracekit.analyzers.cost import GPU, Cost, Precision, Product, batched, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, each, in_phase, pick, where, which
 
 _MANAGED = ("allocation", "garbage-collection")
@@ -54,7 +54,7 @@ def _in_32_bits(gpu: GPU, cost: Cost) -> Cost:
     """Return the cost in 32 bits, for convolutions in TF32, which PyTorch uses where nobody forbids it."""
     if cost.precision != "fp64":
         return cost
-    narrow = "tf32" if cost.family == "convolution" and gpu.supports("tf32") else "fp32"
+    narrow: Precision = "tf32" if cost.family == "convolution" and gpu.supports("tf32") else "fp32"
     sizes = ("read_bytes", "write_bytes", "weight_bytes", "shared_read", "shared_write")
     return replace(cost, precision=narrow, **{name: getattr(cost, name) // 2 for name in sizes})
 
