@@ -9,8 +9,8 @@ from tracekit.measure import Row, from_csv
 from tracekit.reports.words import ABSENT, duration, percent, quantity, significant, times
 
 _DATA = Path(__file__).parents[1] / "data"
-_INTRO = """`python examples/studies/quality/study.py`, which runs for four minutes, trains a model of GPT-2's shape (12
-layers, width 768, {parameters:.0f} M parameters, built by OPT's classes with nn.Linear) on {tokens:,} tokens of
+_INTRO = """An earlier program (`git show a5ac3a72:examples/studies/quality/train.py`) trained a model of GPT-2's shape
+(12 layers, width 768, {parameters:.0f} M parameters, built by OPT's classes with nn.Linear) on {tokens:,} tokens of
 SQLite's documentation until its perplexity on held-out text no longer falls: **{reached:.1f}**, where token frequencies
 alone give {unigram:.0f}. The decode step is one token at batch 1 after 256. Perplexity, loss (nats per token) and the
 fraction of positions with the same most likely token as fp32 are measured on the held-out text."""

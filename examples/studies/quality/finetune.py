@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from texts import batch, perplexity, text, tokens
+from texts import batch, perplexity, second_text, tokens
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -17,9 +17,9 @@ from tracekit.run import Settings
 
 def finetuned(model: Path, device: str, tiny: bool, adapters: Path) -> list[dict[str, Any]]:
     """Return a row for the model as it is, fine-tuned whole, and with adapters, which are written to a file."""
-    tokenizer, second = AutoTokenizer.from_pretrained(model), text("liblzma")
-    train, held_out = (tokens(tokenizer, each, device) for each in (second.train, second.held_out))
-    first = tokens(tokenizer, text("sqlite").held_out, device)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    train, held_out = (tokens(tokenizer, [each], device) for each in second_text())
+    first = tokens(tokenizer, [(model.parent / "held_out.txt").read_text()], device)
 
     def load(dtype: torch.dtype = torch.float32) -> nn.Module:
         return AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device)
@@ -55,7 +55,7 @@ def _row(name: str, model: nn.Module, held_out: Tensor, first: Tensor) -> dict[s
 def _trained(
     make: Callable[[], nn.Module], train: Tensor, rate: float, steps: int, size: int
 ) -> tuple[nn.Module, dict[str, Any]]:
-    cuda, generator = train.is_cuda, torch.Generator().manual_seed(1)
+    cuda, generator = train.is_cuda, torch.Generator(train.device).manual_seed(1)
     before = _allocated(cuda)
     model = make().train()
     weights = [each for each in model.parameters() if each.requires_grad]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from texts import text, tokens
+from texts import tokens
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -16,9 +16,9 @@ def speculated(models: Path, device: str, tiny: bool) -> dict[str, Any]:
     """Return tokens per second without and with the draft, and the share of tokens that it foresees."""
     target, draft = (
         AutoModelForCausalLM.from_pretrained(models / name, dtype=torch.bfloat16).to(device).eval()
-        for name in ("small-gpt", "draft")
+        for name in ("small-llama", "draft")
     )
-    ids = tokens(AutoTokenizer.from_pretrained(models / "small-gpt"), text("sqlite").held_out, device)
+    ids = tokens(AutoTokenizer.from_pretrained(models / "small-llama"), [(models / "held_out.txt").read_text()], device)
     prompts = ids[: (2 if tiny else 9) * 10 * PROMPT].view(-1, 10 * PROMPT)[:, :PROMPT]
     draft.generation_config.num_assistant_tokens = CHECKED
     draft.generation_config.num_assistant_tokens_schedule = "constant"

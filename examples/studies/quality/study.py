@@ -1,16 +1,16 @@
-"""Train a small model, then measure what formats of weights cost it, beside their speed and memory.
+"""Measure what formats of weights cost a small trained model, beside their speed and memory.
 
-    python examples/studies/quality/study.py OUT                        # on a GPU: four minutes
-    python examples/studies/quality/study.py OUT --device cpu --tiny    # tries it anywhere
+    python examples/studies/quality/study.py MODELS OUT                        # on a GPU: four minutes
+    python examples/studies/quality/study.py MODELS OUT --device cpu --tiny    # tries it anywhere
 
-OUT receives training.json, finetuning.json, speculative.json, bench.csv, panels.svg, adapters.safetensors. What does
-not fit into --seconds is left out, and said. Needs torchao and bitsandbytes for the formats of their libraries.
+MODELS is what train.py wrote. OUT receives finetuning.json, speculative.json, bench.csv, panels.svg,
+adapters.safetensors. What does not fit into --seconds is left out, and said. Needs torchao, bitsandbytes and peft for
+the formats of their libraries.
 """
 
 import argparse
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from finetune import finetuned
 from speculate import speculated
-from train import train_models
 
 from tracekit.measure import BenchGrid, bench, evaluation_of, from_csv
 from tracekit.reports.measure import bench_text, figure
@@ -35,15 +34,15 @@ class OutOfTimeError(Exception):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--seconds", type=float, default=235.0)
     args = parser.parse_args()
-    ends, models = time.monotonic() + args.seconds, Path(tempfile.mkdtemp(prefix="quality-"))
+    ends, models = time.monotonic() + args.seconds, args.models
     args.output.mkdir(parents=True, exist_ok=True)
-    _keep(args.output / "training.json", lambda: train_models(models, args.device, args.tiny))
-    trained = models / "small-gpt"
+    trained = models / "small-llama"
     adapters = args.output / "adapters.safetensors"
     _keep(args.output / "finetuning.json", lambda: finetuned(trained, args.device, args.tiny, adapters))
     _keep(args.output / "speculative.json", lambda: speculated(models, args.device, args.tiny))
@@ -72,14 +71,14 @@ def _bench(models: Path, output: Path, device: str, ends: float) -> None:
 
     names = (_ON_CPU if device == "cpu" else CONFIGURATIONS).split(",")
     settings = Settings(model="", workload="decode", device=device, weights="pretrained")
-    texts = evaluation_of(str(models / "held_out.txt")), models / "train.txt"
-    grid = BenchGrid([str(models / "small-gpt")], names, [1], [256], settings, *texts, wall_s=4.0)
+    texts = evaluation_of(str(models / "held_out.txt")), models / "calibration.txt"
+    grid = BenchGrid([str(models / "small-llama")], names, [1], [256], settings, *texts, wall_s=4.0)
     try:
-        bench(grid, models / "bench", say)
+        bench(grid, output / "bench", say)
     except OutOfTimeError:
         print("The time is over; configurations that are not in the table were not measured.")
-    rows = [vars(row) for row in from_csv(models / "bench" / "bench.csv")]
-    shutil.copy(models / "bench" / "bench.csv", output)
+    rows = [vars(row) for row in from_csv(output / "bench" / "bench.csv")]
+    shutil.copy(output / "bench" / "bench.csv", output)
     (output / "panels.svg").write_text(figure(rows))
     print(bench_text(rows, width=150))
 

@@ -1,7 +1,7 @@
-"""The texts of the study, split into what is trained on and what is held out, and their tokens."""
+"""Tokens of texts, and how well a model predicts them."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -10,57 +10,62 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
-VOCABULARY, WINDOW = 2048, 512
+VOCABULARY, WINDOW = 3072, 512
+END = 2
+"""Token that ends a file."""
+_TOKENIZED_CHARACTERS = 24_000_000
+_TOGETHER = 1000
 _BLOCK, _EVERY = 4000, 10
 
 
-@dataclass(frozen=True)
-class Text:
-    train: str
-    held_out: str
-
-
-def text(name: str) -> Text:
-    """Return a bundled text; every tenth block of 4,000 characters is held out."""
-    whole = (Path(__file__).parent / "texts" / f"{name}.txt").read_text()
+def second_text() -> tuple[str, str]:
+    """Return liblzma's documentation; every tenth block of 4,000 characters is held out."""
+    whole = (Path(__file__).parent / "texts" / "liblzma.txt").read_text()
     blocks = [whole[start : start + _BLOCK] for start in range(0, len(whole), _BLOCK)]
     held = blocks[_EVERY - 1 :: _EVERY]
-    return Text("".join(each for index, each in enumerate(blocks) if (index + 1) % _EVERY), "".join(held))
+    return "".join(each for index, each in enumerate(blocks) if (index + 1) % _EVERY), "".join(held)
 
 
-def train_tokenizer(train: str) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE of 2,048 tokens, trained on the text."""
+def train_tokenizer(train: Sequence[str], vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE, trained on files spread evenly over the texts."""
+    every = max(1, sum(map(len, train)) // _TOKENIZED_CHARACTERS)
     made = Tokenizer(models.BPE())
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet, special = pre_tokenizers.ByteLevel.alphabet(), ["<s>", "<pad>", "</s>"]
-    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, initial_alphabet=alphabet)
-    made.train_from_iterator([train], trainer)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(train[::every], trainer)
     return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", pad_token="<pad>", eos_token="</s>")
 
 
-def tokens(tokenizer: PreTrainedTokenizerFast, written: str, device: str) -> Tensor:
-    return torch.tensor(tokenizer(written).input_ids, device=device)
+def tokens(tokenizer: PreTrainedTokenizerFast, written: Sequence[str], device: str) -> Tensor:
+    """Return the tokens of all files, an END after each."""
+    parts = []
+    for start in range(0, len(written), _TOGETHER):
+        some = list(written[start : start + _TOGETHER])
+        encoded = tokenizer.backend_tokenizer.encode_batch_fast(some, add_special_tokens=False)
+        parts += [torch.tensor([*each.ids, END], dtype=torch.int32) for each in encoded]
+    return torch.cat(parts).to(device)
 
 
 def batch(ids: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """Return random windows of the tokens."""
-    starts = torch.randint(len(ids) - WINDOW, (size, 1), generator=generator).to(ids.device)
-    return ids[starts + torch.arange(WINDOW, device=ids.device)]
+    """Return random windows of the tokens; the generator is on their device."""
+    starts = torch.randint(len(ids) - WINDOW, (size, 1), generator=generator, device=ids.device)
+    return ids[starts + torch.arange(WINDOW, device=ids.device)].long()
 
 
 @torch.inference_mode()
-def perplexity(model: nn.Module, ids: Tensor) -> float:
-    """Return the exponential of the mean negative log likelihood per token, in whole windows of 512 tokens."""
+def loss_of(model: nn.Module, ids: Tensor) -> float:
+    """Return the mean negative log likelihood per token in nats, in whole windows of 512 tokens."""
     training, losses = model.training, []
     model.eval()
-    for windows in ids[: len(ids) // WINDOW * WINDOW].view(-1, WINDOW).split(16):
-        logits = model(input_ids=windows, use_cache=False).logits[:, :-1].float()
-        losses.append(functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten(), reduction="none"))
+    for windows in ids[: len(ids) // WINDOW * WINDOW].view(-1, WINDOW).split(32):
+        logits = model(input_ids=windows.long(), use_cache=False).logits[:, :-1].float()
+        losses.append(functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten().long(), reduction="none"))
     model.train(training)
-    return math.exp(torch.cat(losses).double().mean().item())
+    return torch.cat(losses).double().mean().item()
 
 
-def unigram_perplexity(train: Tensor, held_out: Tensor) -> float:
-    """Return the perplexity of token frequencies alone, with one added to every count."""
-    counts = torch.bincount(train, minlength=VOCABULARY).double() + 1
-    return math.exp(-(counts / counts.sum()).log()[held_out].mean().item())
+def perplexity(model: nn.Module, ids: Tensor) -> float:
+    return math.exp(loss_of(model, ids))

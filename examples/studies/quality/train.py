@@ -1,97 +1,221 @@
-"""Train a model of GPT-2's shape, and a small draft of it, on the bundled text.
+"""Train a small Llama and a smaller draft of it on the texts of installed packages.
 
-python examples/studies/quality/train.py MODELS [--device cpu --tiny]
+    python examples/studies/quality/train.py OUT --minutes 8                                   # on one GPU
+    python examples/studies/quality/train.py OUT --minutes 1 --device cpu --tiny --text FOLDER # tries it anywhere
 
-MODELS receives `small-gpt` and `draft` as transformers writes them, with their tokenizer, and train.txt, held_out.txt.
+OUT receives `small-llama` with the tokenizer and `draft`, in fp16 as transformers writes them, held_out.txt and
+calibration.txt (of the standard library), and training.json: seed, texts, losses over time, perplexities beside that
+of a 5-gram model. Weights are saved every minute. The learning rate follows the time that is left, so that another GPU
+takes other steps.
 """
 
 import argparse
+import json
+import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from texts import VOCABULARY, WINDOW, batch, perplexity, text, tokens, train_tokenizer, unigram_perplexity
+from ngram import ngram_loss
+from package_texts import Texts, package_texts
+from texts import END, VOCABULARY, WINDOW, batch, loss_of, perplexity, tokens, train_tokenizer
 from torch import Tensor, nn
-from transformers import OPTConfig, OPTForCausalLM
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
 
-SHAPES = {"small-gpt": (12, 768, 12), "draft": (2, 256, 4)}
-"""Layers, width, heads. OPT is GPT-2 with nn.Linear, which libraries of quantization look for."""
-_TINY = {"small-gpt": (2, 128, 2), "draft": (1, 64, 1)}
-_CHECK_EVERY, _PATIENCE = 20, 6
+SEED = 0
+SHAPES = {"small-llama": (5, 256, 704, 4), "draft": (2, 128, 384, 2)}
+"""Layers, width, inner width, heads."""
+_SHARES = {"small-llama": 0.8, "draft": 1.0}
+"""Of the time that is left."""
+_TINY = {"small-llama": (2, 64, 128, 2), "draft": (1, 32, 64, 1)}
+_RATE, _WARM_UP = 3e-3, 200
+_CHECK_S, _CHECKED = 60.0, 400 * WINDOW
+_CHARACTERS = 150_000_000
+_AFTERWARDS_S = 15.0
 
 
-def train_models(folder: Path, device: str, tiny: bool) -> dict[str, Any]:
+@dataclass
+class Log:
+    """What is known so far, written after each addition."""
+
+    path: Path
+    started: float = field(default_factory=time.monotonic)
+    known: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, **values: Any) -> None:
+        self.known |= values
+        _write(self.path, json.dumps(self.known | {"seconds": self.seconds()}, indent=1))
+        print(f"{self.seconds():6.1f} s", json.dumps(values)[:300], flush=True)
+
+    def seconds(self) -> float:
+        return round(time.monotonic() - self.started, 1)
+
+
+def train_models(
+    folder: Path, device: str, minutes: float, tiny: bool = False, roots: tuple[Path, ...] = ()
+) -> dict[str, Any]:
     """Train both models and return what was reached."""
-    torch.manual_seed(0)
-    sqlite = text("sqlite")
-    tokenizer = train_tokenizer(sqlite.train)
-    train, held_out = (tokens(tokenizer, each, device) for each in (sqlite.train, sqlite.held_out))
-    reached: dict[str, Any] = {
-        "tokens": len(train),
-        "held_out_tokens": len(held_out),
-        "unigram_perplexity": unigram_perplexity(train, held_out),
-    }
     folder.mkdir(parents=True, exist_ok=True)
+    log = Log(folder / "training.json")
+    torch.manual_seed(SEED)
+    log.add(seed=SEED, torch=torch.__version__, device=torch.cuda.get_device_name() if device == "cuda" else "cpu")
+    texts = package_texts(1_000_000 if tiny else _CHARACTERS, roots)
+    train, held_out = _tokens(folder, texts, device, 512 if tiny else VOCABULARY, log)
+    ends = log.started + 60 * minutes - (0 if tiny else _AFTERWARDS_S)
     for name, shape in (_TINY if tiny else SHAPES).items():
-        model = _built(*shape).to(device)
-        reached[name] = _trained(model, train, held_out, steps=20 if tiny else 800, size=4 if tiny else 32)
-        model.save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
-        print(name, reached[name], flush=True)
-    (folder / "train.txt").write_text(sqlite.train)
-    (folder / "held_out.txt").write_text(sqlite.held_out)
-    return reached
+        torch.manual_seed(SEED)
+        model = _built(*shape, vocabulary=512 if tiny else VOCABULARY).to(device)
+        until = time.monotonic() + _SHARES[name] * (ends - time.monotonic())
+        curve = _trained(model, train, held_out, until, 4 if tiny else 128, partial(_save, model, folder / name))
+        log.add(**{name: {**curve, **_reached(folder / name, held_out, log.known["held_out_bytes_per_token"])}})
+    return log.known
 
 
-def _built(layers: int, width: int, heads: int) -> OPTForCausalLM:
-    sizes = {"hidden_size": width, "word_embed_proj_dim": width, "ffn_dim": 4 * width}
-    config = OPTConfig(
-        vocab_size=VOCABULARY,
-        max_position_embeddings=WINDOW,
+def _tokens(folder: Path, texts: Texts, device: str, vocabulary: int, log: Log) -> tuple[Tensor, Tensor]:
+    """Return the tokens of both parts, and log their sizes and what an n-gram model makes of them."""
+    _write(folder / "held_out.txt", texts.shipped)
+    _write(folder / "calibration.txt", texts.calibration)
+    log.add(train_files=len(texts.train), train_bytes=_bytes(texts.train), held_out_files=len(texts.held_out))
+    tokenizer = train_tokenizer(texts.train, vocabulary)
+    tokenizer.save_pretrained(folder / "small-llama")
+    train, held_out = (tokens(tokenizer, each, device) for each in (texts.train, texts.held_out))
+    per_token = _bytes(texts.held_out) / len(held_out)
+    log.add(train_tokens=len(train), held_out_tokens=len(held_out), held_out_bytes_per_token=per_token)
+    known, wanted = train.cpu().long().numpy(), held_out.cpu().long().numpy()
+    loss = ngram_loss(known, wanted, vocabulary)
+    log.add(ngram={"perplexity": math.exp(loss), "perplexity_per_byte": math.exp(loss / per_token)})
+    return train, held_out
+
+
+def _bytes(texts: list[str]) -> int:
+    return sum(len(each.encode()) for each in texts)
+
+
+def _built(layers: int, width: int, inner: int, heads: int, vocabulary: int) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=inner,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        activation_function="gelu",
-        dropout=0.2,
+        num_key_value_heads=heads,
+        max_position_embeddings=WINDOW,
+        tie_word_embeddings=True,
         bos_token_id=0,
         pad_token_id=1,
-        eos_token_id=2,
-        **sizes,
+        eos_token_id=END,
     )
-    return OPTForCausalLM(config)
+    return LlamaForCausalLM(config)
 
 
-def _trained(model: nn.Module, train: Tensor, held_out: Tensor, steps: int, size: int) -> dict[str, float]:
-    """Train until the held-out perplexity no longer falls, and leave the best weights in the model."""
-    started, generator = time.monotonic(), torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-4, total_steps=steps, pct_start=0.1)
-    best, best_at, weights = float("inf"), 0, {}
-    for step in range(1, steps + 1):
-        ids = batch(train, size, generator)
-        with torch.autocast(ids.device.type, torch.bfloat16):
-            loss = model.train()(input_ids=ids, labels=ids).loss
+def _trained(
+    model: nn.Module, train: Tensor, held_out: Tensor, until: float, size: int, save: Callable[[], None]
+) -> dict[str, Any]:
+    """Train until the time is over; return the losses on the way."""
+    generator = torch.Generator(train.device).manual_seed(SEED)
+    optimizer, loss_fn = _optimizer(model), _compiled(model, batch(train, size, generator))
+    started = checked = time.monotonic()
+    step, curve, losses = 0, [], []
+    while (now := time.monotonic()) < until:
+        for group in optimizer.param_groups:
+            group["lr"] = _rate(step, (now - started) / (until - started))
+        loss = loss_fn(model, batch(train, size, generator))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        schedule.step()
-        if step % _CHECK_EVERY == 0:
-            reached = perplexity(model, held_out)
-            if reached < best:
-                best, best_at = reached, step
-                weights = {name: value.clone() for name, value in model.state_dict().items()}
-            elif step - best_at >= _PATIENCE * _CHECK_EVERY:
-                break
-    model.load_state_dict(weights)
-    parameters = sum(each.numel() for each in model.parameters())
-    return {"perplexity": best, "steps": best_at, "seconds": time.monotonic() - started, "parameters": parameters}
+        step += 1
+        if step % 20 == 0:  # the host waits, so that its clock is that of the device
+            losses.append(loss.item())
+        if now - checked > _CHECK_S:
+            save()
+            curve.append({"step": step, "loss": _recent(losses), "held_out_loss": loss_of(model, held_out[:_CHECKED])})
+            print(f"{now - started:6.1f} s", curve[-1], flush=True)
+            checked = now
+    save()
+    return {"steps": step, "tokens": step * size * WINDOW, "train_loss": _recent(losses), "curve": curve}
+
+
+def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    matrices = [each for each in model.parameters() if each.dim() > 1]
+    others = [each for each in model.parameters() if each.dim() == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=_RATE, betas=(0.9, 0.95), fused=matrices[0].is_cuda)
+
+
+def _rate(step: int, progress: float) -> float:
+    """Return the learning rate: it rises over the first steps, and falls as a cosine."""
+    return _RATE * min(1.0, (step + 1) / _WARM_UP) * (0.02 + 0.98 * (1 + math.cos(math.pi * progress)) / 2)
+
+
+def _compiled(model: nn.Module, ids: Tensor) -> Callable[[nn.Module, Tensor], Tensor]:
+    """Return the loss compiled on a GPU, or as it is where there is no compiler."""
+    if not ids.is_cuda:
+        return _loss
+    compiled: Any = torch.compile(_loss)
+    try:
+        compiled(model, ids).backward()
+    except Exception as error:  # eager training reaches less, but something
+        print(f"not compiled: {type(error).__name__}: {error}"[:500], flush=True)
+        compiled = _loss
+    model.zero_grad()
+    return compiled
+
+
+def _recent(losses: list[float]) -> float:
+    recent = losses[-50:]
+    return sum(recent) / max(len(recent), 1)
+
+
+def _loss(model: nn.Module, ids: Tensor) -> Tensor:
+    with torch.autocast(ids.device.type, torch.bfloat16):
+        logits = model(input_ids=ids, use_cache=False).logits
+    return functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+
+
+def _save(model: Any, folder: Path) -> None:
+    """Write the weights in fp16; another process always finds whole files."""
+    config, weights = model.config, {name: value.detach().half().cpu() for name, value in model.state_dict().items()}
+    copied = LlamaForCausalLM(config).half()
+    copied.load_state_dict(weights)
+    made = folder.with_name(f".{folder.name}")
+    copied.save_pretrained(made)
+    folder.mkdir(exist_ok=True)
+    for path in made.iterdir():
+        path.replace(folder / path.name)
+    made.rmdir()
+
+
+def _reached(folder: Path, held_out: Tensor, per_token: float) -> dict[str, Any]:
+    """Return sizes and the perplexity of the weights as they were stored."""
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(held_out.device)
+    loss = math.log(perplexity(model, held_out))
+    return {
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "file_bytes": (folder / "model.safetensors").stat().st_size,
+        "perplexity": math.exp(loss),
+        "perplexity_per_byte": math.exp(loss / per_token),
+        "bits_per_byte": loss / per_token / math.log(2),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    made = path.with_name(f".{path.name}")
+    made.write_text(text, encoding="utf-8")
+    made.replace(path)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path)
+    parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--text", type=Path, action="append", default=[], help="read these folders, not the packages")
     args = parser.parse_args()
-    print(train_models(args.models, args.device, args.tiny))
+    train_models(args.models, args.device, args.minutes, args.tiny, tuple(args.text))

@@ -1,0 +1,63 @@
+"""The recipe of the small model: its texts, the n-gram model beside it, and a training of seconds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+RECIPE = Path(__file__).parents[2] / "examples" / "studies" / "quality"
+
+
+@pytest.fixture(autouse=True)
+def recipe(monkeypatch):
+    monkeypatch.syspath_prepend(str(RECIPE))
+
+
+@pytest.fixture
+def package(tmp_path):
+    """Return a folder of 200 different files, and a copy of each."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    for index in range(200):
+        lines = [f"value_{index}_{line} = function_{line % 7}({index * line})" for line in range(60)]
+        for name in (f"file_{index}.py", f"copy_{index}.py"):
+            (folder / name).write_text("\n".join(lines))
+    return folder
+
+
+def test_texts_are_split_by_name_and_copies_are_left_out(package):
+    from package_texts import package_texts
+
+    texts = package_texts(10_000_000, [package])
+    assert len(texts.train) + len(texts.held_out) == 200
+    assert 0 < len(texts.held_out) < 40
+    assert len(set(texts.train) | set(texts.held_out)) == 200
+    assert package_texts(10_000_000, [package]) == texts
+    assert len(package_texts(5_000, [package]).train) < 5
+    assert texts.shipped == ""  # this is not the standard library
+
+
+def test_the_ngram_model_gives_probabilities():
+    from ngram import ngram_loss
+
+    train = np.random.default_rng(0).integers(0, 5, 300)
+    after = [np.array([*train[:4], token]) for token in range(5)]
+    assert sum(np.exp(-ngram_loss(train, each, 5, n=5)) for each in after) == pytest.approx(1)
+    repeated = np.tile(np.arange(5), 200)
+    assert ngram_loss(repeated, repeated, 5, n=3) < 0.1 < np.log(5) / 2 < ngram_loss(train, train, 5, n=1)
+
+
+def test_a_tiny_training_writes_models_that_transformers_loads(package, tmp_path):
+    from train import train_models
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    out = tmp_path / "models"
+    reached = train_models(out, "cpu", minutes=0.08, tiny=True, roots=(package,))
+    assert json.loads((out / "training.json").read_text())["seed"] == reached["seed"]
+    tokenizer = AutoTokenizer.from_pretrained(out / "small-llama")
+    assert tokenizer.decode(tokenizer("value_1 = 2").input_ids) == "value_1 = 2"
+    for name in ("small-llama", "draft"):
+        assert AutoModelForCausalLM.from_pretrained(out / name).config.vocab_size == len(tokenizer)
+        assert reached[name]["perplexity"] < 512
