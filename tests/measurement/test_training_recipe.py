@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
-RECIPE = Path(__file__).parents[2] / "examples" / "studies" / "quality"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RECIPE = EXAMPLES / "studies" / "quality"
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +62,18 @@ def test_a_tiny_training_writes_models_that_transformers_loads(package, tmp_path
     for name in ("small-llama", "draft"):
         assert AutoModelForCausalLM.from_pretrained(out / name).config.vocab_size == len(tokenizer)
         assert reached[name]["perplexity"] < 512
+
+
+def test_the_model_that_comes_along_predicts_its_held_out_text():
+    from texts import WINDOW, perplexity, tokens
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    models = EXAMPLES / "models"
+    if not models.is_dir():
+        pytest.skip("a source archive has no weights")
+    text = (models / "held_out.txt").read_text()[:40_000]
+    ids = tokens(AutoTokenizer.from_pretrained(models / "small-llama"), [text], "cpu")[: 8 * WINDOW]
+    weights = (AutoModelForCausalLM.from_pretrained(models / name).float() for name in ("small-llama", "draft"))
+    large, draft = (perplexity(each, ids) for each in weights)
+    assert 2 < large < 10 < 25 < draft < 35
+    assert sum(path.stat().st_size for path in models.rglob("*")) < 12_000_000

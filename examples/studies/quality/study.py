@@ -4,8 +4,8 @@
     python examples/studies/quality/study.py MODELS OUT --device cpu --tiny    # tries it anywhere
 
 MODELS is what train.py wrote. OUT receives finetuning.json, speculative.json, bench.csv, panels.svg,
-adapters.safetensors. What does not fit into --seconds is left out, and said. Needs torchao, bitsandbytes and peft for
-the formats of their libraries.
+adapters.safetensors. What does not fit into --seconds is left out, and said. Needs torchao and bitsandbytes for the
+formats of their libraries.
 """
 
 import argparse
