@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.costing import messages
     from tracekit.analyzers.attribute.counts import source_of
     from tracekit.analyzers.attribute.done_before import Growth, forward_again, growing_prefix
-    from tracekit.analyzers.attribute.gaps import LONG_GAP_NS, Idle, find_gaps
+    from tracekit.analyzers.attribute.gaps import LATE_NS, LONG_GAP_NS, Idle, find_gaps
     from tracekit.analyzers.attribute.host_kinds import (
         LOADING,
         function_of,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         is_communication,
         is_copy_to_host,
         is_elementwise,
+        is_host_copy,
         is_unaligned,
         matching,
         multiplies_in,

@@ -34,6 +34,8 @@ Ints = npt.NDArray[np.int64]
 
 Bools = npt.NDArray[np.bool_]
 
+LATE_NS = 500_000
+"""Time from the return of a launch to the start of its work that is far above any launch latency, in ns."""
 LONG_GAP_NS = 100_000
 """A gap with more host time than this, in ns, is divided among everything that the host did; a shorter one has a single
 cause."""
@@ -133,9 +135,11 @@ def _host_parts(
 
 
 def _launch_cause(work: pd.DataFrame, spans: pd.DataFrame) -> Codes:
-    """Return the cause of the time between a launch and its work: transfer, communication or launch."""
+    """Return the cause of the time between a launch and its work: transfer, communication, queued or launch."""
     name = work["name"].iloc[np.maximum(spans["work"].to_numpy(), 0)]
-    return first_true({"transfer": is_host_copy(name), "communication": is_communication(name)}, "launch")
+    long = (spans["end_ns"] - spans["called"]).to_numpy() >= LATE_NS
+    tests = {"transfer": is_host_copy(name), "communication": is_communication(name), "queued": long}
+    return first_true(tests, "launch")
 
 
 def _one_cause(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, waits: "_Waits") -> tuple[Codes, Ints]:

@@ -166,9 +166,8 @@ def _is_optimizer_range(host: pd.DataFrame) -> Bools:
 
 def runtime_of(host: pd.DataFrame, *, training: bool) -> Runtime:
     """Return what runs the model: a serving engine if its ranges or ops are recorded, else training or an inference
-    script."""
+    script. SGLang's forks name some batches as vLLM does, too."""
     names = [str(name) for name in host["name"].unique()]
-    for name in names:
-        if engine := engine_of(name):
-            return engine
+    if engines := {engine_of(name) for name in names} - {""}:
+        return "sglang" if "sglang" in engines else "vllm"
     return "training" if training else engine_of_ops(names)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.activity import launching
+from tracekit.analyzers.attribute.gaps import LATE_NS
 from tracekit.analyzers.attribute.host_kinds import is_compiling, synchronises
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching
@@ -48,8 +49,6 @@ _TWICE = 2
 _PAUSE_NS = 50_000_000
 _SINGLE = 0.25
 """A pause is single if no other stretch lasts at least this fraction of it."""
-_UNRECORDED_NS = 500_000
-"""Time from the return of a launch to the start of its work that is far above any launch latency, in ns."""
 _NOTABLE = 0.02
 """Windows that sum to less than this fraction of the recording change nothing, and stay."""
 _HARDLY_ANY = 0.02
@@ -244,22 +243,21 @@ def _pause(quiet: Covered) -> pd.DataFrame:
 def _unrecorded(host: pd.DataFrame, work: pd.DataFrame, idle: Covered) -> pd.DataFrame:
     """Return the idle time between the return of a launch and the start of its work, if it is long.
 
-    Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead. With several
-    streams nothing is taken for unrecorded: work of one may wait for another, or for another device.
+    Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead. Amid the work
+    of several streams nothing is taken for unrecorded: one may wait for an event of another rank.
     """
-    if work["stream"].nunique() > 1:
-        return _windows(NOT_RECORDED, *(np.empty(0, dtype=np.int64),) * 2)
     launch, start = work["launch"].to_numpy(), work["start_ns"].to_numpy().astype(np.int64)
     called = take((host["start_ns"] + host["duration_ns"]).to_numpy(), launch).astype(np.int64)
-    late = (launch >= 0) & (start - called >= _UNRECORDED_NS) & ~is_host_copy(work["name"])
+    late = (launch >= 0) & (start - called >= LATE_NS) & ~is_host_copy(work["name"])
     begin, end = Covered(called[late], start[late]).common(idle).spans()
-    long = end - begin >= _UNRECORDED_NS
+    long = end - begin >= LATE_NS
     begin, end = begin[long], end[long]
     busy = np.append(0, np.cumsum(work["busy_ns"].to_numpy()))
     earlier = busy[np.searchsorted(start, begin)] <= _HARDLY_ANY * busy[-1]
     returned = np.sort(called[launch >= 0])
     ahead = np.append(returned, 0)[np.searchsorted(returned, end) - 1]
     until = np.where(earlier, np.clip(ahead, begin, end), end)
-    filled, left = _windows(NOT_RECORDED, begin, until), _windows(EARLIER_WORK, until, end)
+    amid = earlier | (len(work[["device", "stream"]].drop_duplicates()) == 1)
+    filled, left = _windows(NOT_RECORDED, begin[amid], until[amid]), _windows(EARLIER_WORK, until, end)
     both = pd.concat([filled, left], ignore_index=True)
     return both[(both["duration_ns"] > 0).to_numpy()]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute import usual_ns, whole_steps
 from tracekit.analyzers.predict.oplist import typical_step
-from tracekit.analyzers.predict.outside import Outside
+from tracekit.analyzers.predict.outside import STALL, Outside
 from tracekit.analyzers.predict.simulation import Reproduction
 from tracekit.analyzers.results import OUTSIDE_MODEL, Analysis
 
@@ -22,8 +22,8 @@ _SAME = 0.01
 def explained(raw: "Baseline", wall_ns: float, causes: "pd.Series[float]") -> "Baseline":
     """Return the baseline whose simulation takes this time, and the check before that.
 
-    What is missing is host work outside the model that idle time shows (`causes`, by cause) and the op list lacks; the
-    rest stays as it is.
+    What is missing is host work outside the model that idle time shows (`causes`, by cause) and the op list lacks. If
+    the simulated device would hide it, it consists of stalls. The rest stays as it is.
     """
     check = Reproduction(raw.latency_ns / 1e3, wall_ns / 1e3)
     raw = raw if raw.as_traced else replace(raw, as_traced=check)
@@ -35,10 +35,11 @@ def explained(raw: "Baseline", wall_ns: float, causes: "pd.Series[float]") -> "B
     lacking = {cause: ns - raw.outside.total((str(cause),)) for cause, ns in causes.items() if cause in OUTSIDE_MODEL}
     more = pd.Series({cause: ns for cause, ns in lacking.items() if ns > 0}, dtype=float)
     scale = min(1.0, (wall_ns - raw.latency_ns) / more.sum()) if len(more) else 0.0
-    found = Outside(
-        more.index.to_numpy(dtype=object), (more.to_numpy() * scale).astype(np.float64), np.zeros(len(more))
-    )
-    raw = replace(raw, outside=raw.outside.joined(found))
+    cause, ns = more.index.to_numpy(dtype=object), (more.to_numpy() * scale).astype(np.float64)
+    ahead, stalls = (Outside(cause, ns, np.full(len(more), place)) for place in (0.0, STALL))
+    hidden = replace(raw, outside=raw.outside.joined(ahead))
+    hides = hidden.latency_ns < raw.latency_ns + (1 - _SAME) * ns.sum()
+    raw = replace(raw, outside=raw.outside.joined(stalls)) if hides else hidden
     return replace(raw, rest_ns=max(0.0, wall_ns - raw.latency_ns))
 
 

@@ -34,9 +34,16 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, gathered, outermost
+from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, outermost
 from tracekit.analyzers.predict.running import with_decoding
-from tracekit.analyzers.predict.waiting import blocking_copies, idle_before, launched_ns, waited_ns, waiting_calls
+from tracekit.analyzers.predict.waiting import (
+    blocking_copies,
+    idle_before,
+    launched_ns,
+    queued_ns,
+    waited_ns,
+    waiting_calls,
+)
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
 
@@ -129,6 +136,8 @@ def _grouped(
         layout_share=pd.Series(_shares(work, first, changes_layout(work.name))),
         doubles=pd.Series(_shares(work, first, in_doubles(work.name))),
         elementwise=pd.Series(_shares(work, first, is_elementwise(work.name))),
+        exposed=pd.Series(exposed_shares(work, first)),
+        queued=pd.Series(np.add.reduceat(queued_ns(work), first)),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
 

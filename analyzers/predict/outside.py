@@ -21,6 +21,9 @@ In eight scripts this work varied by a factor of 0.7 to 1.3. Launches varied in 
 to 1.58 with the profiler's time."""
 TAIL = 1.0
 """Place of host work after the last launch."""
+STALL = -1.0
+"""Place of host work during which the device is idle, wherever it is: stalls between steps that are longer than what is
+queued. Each step has its part of them."""
 
 
 def _none() -> npt.NDArray:
@@ -30,7 +33,7 @@ def _none() -> npt.NDArray:
 @dataclass(frozen=True, eq=False)
 class Outside:
     """Host work in nanoseconds by cause (one of OUTSIDE_MODEL) and place. The place is the fraction of the step's ops
-    that are launched before it, 0 to 1; it stays the same when ops change."""
+    that are launched before it, 0 to 1, or STALL; it stays the same when ops change."""
 
     cause: npt.NDArray[np.object_] = field(default_factory=_none)
     ns: Floats = field(default_factory=_none)
@@ -55,6 +58,10 @@ class Outside:
         """Time after the last launch."""
         return float(self.ns[self.place >= TAIL].sum())
 
+    def stalled_ns(self, host_factor: float = 1.0) -> float:
+        """Return the time of stalls, which no device work hides, on a host as in `before_each`."""
+        return float(self.ns[self.place == STALL].sum() * host_factor**VARIES)
+
     def scaled(self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL) -> "Outside":
         """Return a copy in which the time of these causes is multiplied by `factor`."""
         if factor == 1.0:
@@ -69,9 +76,9 @@ class Outside:
     def before_each(self, ops: int, host_factor: float = 1.0) -> Floats:
         """Return the time before each of `ops` ops, and last the time after all of them, on a host that takes
         `host_factor` times as long for launches."""
-        times = np.zeros(ops + 1)
-        rows = np.where(self.place >= TAIL, ops, np.minimum(self.place * ops + 0.5, ops - 1)).astype(np.int64)
-        np.add.at(times, rows, self.ns * host_factor**VARIES)
+        times, place = np.zeros(ops + 1), np.maximum(self.place, 0.0)
+        rows = np.where(place >= TAIL, ops, np.minimum(place * ops + 0.5, ops - 1)).astype(np.int64)
+        np.add.at(times, rows, np.where(self.place == STALL, 0.0, self.ns * host_factor**VARIES))
         return times
 
 

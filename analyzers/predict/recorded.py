@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import covered_until, matching, take
+from tracekit.analyzers.attribute import Covered, covered_until, is_communication, matching, take
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.trace import recorded_dims
 
@@ -45,6 +45,10 @@ class Recorded:
     """Fraction of the op's kernel time in kernels that compute with 64-bit numbers, by their names."""
     elementwise: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the op's kernel time in elementwise kernels, by their names."""
+    exposed: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the op's device time in copies and collectives during which nothing is computed."""
+    queued: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Time in nanoseconds for which the device was idle although the op's work was launched long before."""
     again: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the op is one of the forward pass that the backward pass runs again."""
     place: pd.Series = field(default_factory=_nothing)
@@ -77,6 +81,14 @@ class Recorded:
 
     def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _of(ops, self.doubles, 0.0)
+
+    def exposed_ns(self, ops: OpList) -> npt.NDArray[np.float64]:
+        """Return the time of each copy and collective during which nothing is computed; that of ops that the trace did
+        not record is their whole time."""
+        return ops.kernel_ns * _of(ops, self.exposed, 1.0)
+
+    def queued_ns(self, ops: OpList) -> npt.NDArray[np.float64]:
+        return _of(ops, self.queued, 0.0)
 
     def elementwise_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the ops of unknown cost whose kernels are elementwise, by their names."""
@@ -198,3 +210,14 @@ def gathered(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
         if dims := recorded_dims(host.shapes.iloc[ops[at]], 0):
             sources[at] = (dims[0], math.prod(dims[1:]))
     return sources
+
+
+def exposed_shares(work: pd.DataFrame, first: Ints) -> npt.NDArray[np.float64]:
+    """Return the fraction of each op's device time in copies and collectives during which nothing is computed."""
+    moves = is_communication(work.name) | (work.category != "kernel").to_numpy()
+    start = work.start_ns.to_numpy().astype(np.int64)
+    end = start + work.duration_ns.to_numpy()
+    beside = Covered(start[~moves], end[~moves]).within(start, end) if not moves.all() else np.zeros(len(work))
+    busy = work.busy_ns.to_numpy(dtype=float)
+    alone = np.where(moves, np.minimum(end - start - beside, busy), 0.0)
+    return np.add.reduceat(alone, first) / np.maximum(np.add.reduceat(busy, first), 1.0)

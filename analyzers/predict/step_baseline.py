@@ -197,14 +197,15 @@ class Baseline:
             """Return the latency of this many consecutive steps."""
             return self._simulated(np.tile(host, steps), np.tile(kernel, steps), np.tile(sync, steps))
 
-        return self.rest_ns + (until(3) - until(2) if self.overlaps else until(1))
+        stalls = self._beside(unexplained).stalled_ns(self._beside_factor(host_factor))
+        return self.rest_ns + stalls + (until(3) - until(2) if self.overlaps else until(1))
 
     def laid_out(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> tuple[Floats, Floats, Bools]:
         """Return host times, kernel times and waits of these ops as `simulate` takes them, with other host work."""
         host, kernel = ops.host_ns * host_factor, ops.kernel_ns + (ops.launches - 1) * self.gap_ns
+        kernel += self.recorded.queued_ns(ops)
         ahead = self.recorded.before_wait(ops, host)
-        beside = self.outside.scaled(unexplained, ("unexplained",))
-        outside = beside.before_each(len(ops), host_factor if self.profiler_share else 1.0)
+        outside = self._beside(unexplained).before_each(len(ops), self._beside_factor(host_factor))
         host, kernel, sync = waiting_later(host + outside[:-1], kernel, ops.sync, ahead)
         if self.tail or outside[-1]:
             tail = self.tail or HostTail()
@@ -212,6 +213,13 @@ class Baseline:
             kernel = np.append(kernel, [0.0, 0.0])
             sync = np.concatenate([sync[:-1], [False, tail.waits, False]])
         return host, kernel, sync
+
+    def _beside(self, unexplained: float) -> Outside:
+        return self.outside.scaled(unexplained, ("unexplained",))
+
+    def _beside_factor(self, host_factor: float) -> float:
+        """Return the factor on host work outside the model, which does not vary where no profiler is estimated."""
+        return host_factor if self.profiler_share else 1.0
 
     def _simulated(self, host: Floats, kernel: Floats, sync: Bools) -> float:
         latency, gap = self.launch_latency_ns, self.gap_ns

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import covered_until, matching, take
+from tracekit.analyzers.attribute import LATE_NS, UNRECORDED_WORK, covered_until, is_host_copy, matching, take
 from tracekit.analyzers.predict.simulation import SYNC_RETURN_NS
 from tracekit.analyzers.trace import Trace
 
@@ -84,6 +84,13 @@ def idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.
     return pd.Series(np.maximum(start - busy_until, 0), index=device.index).reindex(work.index).to_numpy()
 
 
+def queued_ns(work: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Return for how long the device was idle before each item although it was launched long before, and is no copy
+    that the host prepares. Nothing that the host does shortens this."""
+    late = work[["gap_ns", "delay_ns"]].min(axis=1).to_numpy(dtype=float)
+    return np.where((late >= LATE_NS) & ~is_host_copy(work.name), late, 0.0)
+
+
 def launched_ns(
     trace: Trace, work: pd.DataFrame, step_start: int, idle_before: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
@@ -92,7 +99,8 @@ def launched_ns(
     A copy that its call waits for is launched before the call returns. Time in the call before such a copy begins is
     host time only while the device is idle. A graph may begin before the call that launches it returns. If the trace
     lacks the launch of an item, the last known launch among items that started before is used: its own host time is
-    unknown, and its device start would make the host wait.
+    unknown, and its device start would make the host wait. Work that is not recorded runs right before the item whose
+    launch it delays, and counts as launched with it.
     """
     launch = work.launch.to_numpy()
     start, duration = (take(trace.host[name].to_numpy(), launch) for name in ("start_ns", "duration_ns"))
@@ -100,7 +108,9 @@ def launched_ns(
     staged = np.minimum(work.start_ns.to_numpy() - LAUNCH_LATENCY_NS - start, idle_before)
     launched = np.where(waits, start + np.maximum(staged, 0), start + duration)
     launched = np.where(launch >= 0, np.minimum(launched, _graph_begins(work)), step_start)
-    return np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
+    launched = np.where(launch >= 0, launched, np.maximum.accumulate(np.maximum(launched, step_start)))
+    unrecorded = (work.name == UNRECORDED_WORK).to_numpy()
+    return np.where(unrecorded, np.append(launched[1:], launched[-1:]), launched)
 
 
 def _graph_begins(work: pd.DataFrame) -> npt.NDArray[np.int64]:

@@ -31,6 +31,7 @@ CAUSE_MEANINGS = {
     "setup": "the driver loaded a kernel, or initialized itself",
     "garbage-collection": "Python's garbage collector ran",
     "launch": "launch latency: the next work was launched, but had not started",
+    "queued": "the next work was launched long before: other work, of a rank or not recorded, kept it from starting",
     "transfer": "a copy between host and device was being prepared",
     "communication": "a collective was being prepared, or waited for other ranks",
     "profiling": "the profiler handled its own buffers",

@@ -61,6 +61,8 @@ def _words(analysis: Analysis, bound: str) -> str:
         return "exposed communication" if times and times.communication_ns > times.copy_ns else "copying"
     if bound == "launch" and analysis.problems["code"].isin(["no-host-events"]).any():
         return "idle"
+    if bound == "launch" and not analysis.idle_causes.empty and analysis.idle_causes["cause"].iloc[0] == "queued":
+        return "idle with work queued"
     return _SAYING[bound] + (_cause(analysis) if bound == "launch" else "")
 
 

@@ -48,6 +48,7 @@ IDLE = {
     "unexplained": "the host, unexplained",
     "sync": "after a synchronisation",
     "launch": "launches under way",
+    "queued": "idle with work queued",
     "transfer": "waiting for a transfer",
     "communication": "waiting for a collective",
     "edges": "start and end of the step",

@@ -142,7 +142,7 @@ SAID = {
     "ds_train": r"communication",
     "gpumode_square": r"aten::randn",
     "hta_alexnet": r"mostly start-up",
-    "hta_negative_queue": r"waiting for the host.*exposed communication",
+    "hta_negative_queue": r"idle with work queued.*exposed communication",
     "incredere_fp32": r"data loading",
     "k_resnet50_autograd_nw4": r"mostly start-up",
     "k_resnet50_nw0": r"V100.*data loading",

@@ -8,6 +8,7 @@ from tracekit.analyzers.attribute import as_recorded
 from tracekit.analyzers.attribute.set_apart import UNRECORDED_WORK
 from tracekit.analyzers.predict import start
 from tracekit.analyzers.results import EARLIER_WORK, NOT_RECORDED, PAUSE, START_UP, Analysis
+from tracekit.reports.answer import headline
 
 
 def run(count: int, period_us: float = 1_000, mark: bool = True, **slow_us: float) -> Handmade:
@@ -72,6 +73,50 @@ def test_a_queue_that_is_empty_in_the_file_is_work_that_was_not_recorded():
     assert analysis.timeline.busy_ns > 59_000_000
     assert UNRECORDED_WORK in set(analysis.work["name"].astype(str))
     assert "launch" not in set(analysis.gaps.loc[analysis.gaps["duration_ns"] > 1_000_000, "cause"])
+
+
+def waiting(**launched) -> Handmade:
+    """Steps, and a kernel after 60 ms in which no recorded work runs."""
+    made = run(3)
+    last = max(row["start_ns"] for row in made.host_rows) / 1e3
+    return made.launched("waits", last + 100, last + 60_000, 50, **launched)
+
+
+@pytest.mark.parametrize("other", [{"stream": 9}, {"device": 1}])
+def test_work_of_one_stream_may_wait_for_another_rank(other):
+    analysis = analyze(waiting(**other).trace())
+    assert NOT_RECORDED not in kinds(analysis)
+
+
+def test_a_launch_long_before_its_work_is_no_wait_for_the_host():
+    made, at = Handmade(), 0.0
+    for step in range(4):
+        at = 100_000.0 * step
+        made.host("range", f"ProfilerStep#{step}", at, 99_000)
+        made.host("op", "aten::mm", at, 40).launched("k", at + 5, at + 12, 20_000)
+        made.host("op", "aten::mm", at + 50, 40).launched("k", at + 55, at + 80_000, 10_000, stream=9)
+    analysis = analyze(made.trace())
+    assert analysis.idle_causes["cause"].iloc[0] == "queued"
+    assert "idle with work queued" in headline(analysis)
+
+
+def test_earlier_work_is_cut_out_with_several_streams_too():
+    made = Handmade().host("op", "aten::mm", 0, 20).launched("k", 5, 80_000, 20_000)
+    made.host("op", "aten::mm", 30, 20).launched("k", 35, 100_010, 20_000, stream=9)
+    analysis = analyze(made.host("runtime", "cudaStreamSynchronize", 60, 119_950).trace())
+    assert kinds(analysis)[EARLIER_WORK] == pytest.approx(80, abs=0.1)
+
+
+def test_a_wait_before_unrecorded_work_is_not_a_wait_for_it():
+    made = run(1, mark=False).host("runtime", "cudaStreamSynchronize", 990, 20)
+    made.launched("waits", 1_100, 61_000, 50).host("runtime", "cudaStreamSynchronize", 1_110, 60_000)
+    made.host("op", "aten::mm", 61_200, 40).launched("k", 61_205, 61_215, 40)
+    _, base = start(made.trace())
+    assert base is not None
+    ops = base.ops
+    unrecorded = (ops.name == UNRECORDED_WORK).nonzero()[0]
+    assert len(unrecorded) == 1 and not ops.sync[unrecorded].any()
+    assert ops.sync[unrecorded + 1].all()
 
 
 def test_work_of_an_earlier_step_is_no_part_of_the_first():

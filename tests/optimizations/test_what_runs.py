@@ -46,6 +46,23 @@ def test_without_ranges_the_ops_of_an_engine_tell_what_runs(names, runtime):
     assert runtime_of(host, training=True) == "training"
 
 
+def test_sglang_may_name_batches_as_vllm_does():
+    names = ["execute_16_context_1(sq16sk16sqsq256sqsk256)_generation_0(sq0sk0sqsq0sqsk0)", "step[EXTEND bs=1 toks=16]"]
+    assert runtime_of(pd.DataFrame({"name": pd.Categorical(names)}), training=False) == "sglang"
+
+
+def test_an_engine_quantizes_the_inputs_of_a_product_in_one_kernel():
+    eager, served = (find("fp8-dynamic").transform(run_by(each, tokens=4096), "expected") for each in ("", "vllm"))
+    products = int((eager.name == "aten::addmm").sum())
+    assert len(eager) - len(served) == 6 * products
+    assert served.host_ns.sum() < eager.host_ns.sum() / 2
+
+
+def test_host_work_of_an_engine_is_advised_on():
+    assert "cudagraph_mode" in find("preprocessing").how(run_by("vllm"))
+    assert "no switch" not in str(find("preprocessing").obstacle(run_by("vllm")))
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_serving_engine_is_told_by_its_switches(engine):
     run = run_by(engine, precision="fp32")

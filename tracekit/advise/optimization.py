@@ -97,7 +97,7 @@ class Optimization(ABC):
         """Return why it cannot be applied to this run: the serving engine, training, or its own objection."""
         if self.needs_gpu and not base.gpu_is_known:
             return "Its gain depends on the GPU, which the trace does not name: name it with --gpu."
-        if self.needs_torch and not _runs_torch(base):
+        if self.needs_torch and not runs_torch(base):
             return "The trace contains no op of PyTorch."
         runtime = base.source.runtime
         if runtime in ENGINES and runtime not in self.switches:
@@ -214,7 +214,8 @@ class Optimization(ABC):
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
 
 
-def _runs_torch(base: Baseline) -> bool:
+def runs_torch(base: Baseline) -> bool:
+    """Return whether an op of the step is one of PyTorch."""
     return any(map(_TORCH.search, {*base.ops.name, *base.ops.call}))
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.host_work import NOTABLE
 from tracekit.advise.reasons import share_of
+from tracekit.analyzers.attribute import UNRECORDED_WORK
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import copy_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
@@ -56,7 +57,7 @@ class PinnedCopies(Optimization):
         rows = _pageable(base)
         times = pinned_ns(base, rows, outcome)
         pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, "HtoD")))
-        return together(pinned, rows, pick(HIDDEN_WHEN_PINNED, outcome))
+        return together(base, pinned, rows, pick(HIDDEN_WHEN_PINNED, outcome))
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         mapped = (copied_bytes(base) >= _MAPPED) & copies(base, "DtoH|-> Pageable") & _pageable(base)
@@ -123,7 +124,7 @@ class OffloadOverlap(Optimization):
         rows = _waited_for(base)
         times = pinned_ns(base, rows & ~copies(base, "Pinned"), outcome)
         ahead = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~rows)
-        return together(ahead, rows, pick(HIDDEN, outcome))
+        return together(base, ahead, rows, pick(HIDDEN, outcome))
 
     def reason(self, base: Baseline) -> Statements:
         rows = _waited_for(base)
@@ -210,8 +211,11 @@ def gains(base: Baseline, rows: Rows) -> bool:
     return float(base.ops.kernel_ns[rows].sum()) > NOTABLE * base.unprofiled_ns
 
 
-def together(ops: OpList, rows: Rows, hidden: float) -> OpList:
-    """Return the op list in which this fraction of the other work's time hides the rows."""
-    moved, rest = float(ops.kernel_ns[rows].sum()), float(ops.kernel_ns[~rows].sum())
-    left = max(0.0, moved - hidden * rest) / moved if moved else 1.0
-    return ops.assign(kernel_ns=np.where(rows, ops.kernel_ns * left, ops.kernel_ns))
+def together(base: Baseline, ops: OpList, rows: Rows, hidden: float) -> OpList:
+    """Return the op list in which this fraction of the other recorded work's time hides the rows, as far as nothing is
+    computed beside them yet."""
+    alone = np.where(rows, base.recorded.exposed_ns(ops), 0.0)
+    moved, beside = float(alone.sum()), float(ops.kernel_ns[rows].sum() - alone.sum())
+    rest = float(ops.kernel_ns[~rows & (ops.name != UNRECORDED_WORK)].sum()) - beside
+    left = max(0.0, moved - hidden * max(rest, 0.0)) / moved if moved else 1.0
+    return ops.assign(kernel_ns=ops.kernel_ns - (1 - left) * alone)

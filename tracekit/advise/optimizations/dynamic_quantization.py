@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tracekit.advise.optimization import Optimization
+from tracekit.advise.optimization import ENGINES, Optimization
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import Cost, Precision, Product
@@ -66,7 +66,8 @@ class DynamicQuantization(Optimization):
         ops = put(base.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(self.stream, outcome)))
         places = rows.nonzero()[0]
         products = products_of(base.ops, places)
-        before = each_row(products, lambda product: self._before(product, outcome))
+        fused = base.source.runtime in ENGINES
+        before = each_row(products, lambda product: [self._fused(product)] if fused else self._before(product, outcome))
         after = each_row(products, lambda product: self._after(product, outcome))
         return with_extras(replace(base, ops=ops), before, after)
 
@@ -94,6 +95,11 @@ class DynamicQuantization(Optimization):
         )
         host = 1 + pick(self.dispatch, outcome) / len(passes)
         return [Extra(TORCHAO + name, cost, host=host) for name, cost in passes]
+
+    def _fused(self, product: LinearProduct) -> Extra:
+        """Return the kernel of a serving engine, which scales and casts all rows in one pass over them."""
+        size, rows = product.rows * product.inputs, product.rows
+        return Extra(TORCHAO + "_to_copy", moving(2 * size, size + 4 * rows, self.precision, "copy"), host=1.0)
 
     def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         return []

@@ -4,6 +4,7 @@ A simulated step without that work is the bound.
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
@@ -115,8 +116,12 @@ class Preprocessing(LessHostWork):
     """
 
     id = "preprocessing"
-    title = "Preprocessing off the critical path"
+    title = "Host code off the critical path"
     costs = Costs("the raw inputs", "rounding, if other code resizes", "the code around the model")
+    switches: Mapping[str, str] = {
+        "vllm": """vllm serve MODEL --compilation-config '{"cudagraph_mode": "FULL_DECODE_ONLY"}'""",
+        "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-overlap-schedule",
+    }
     causes = ("preprocessing", "python")
     nothing = "No function of the host outside the model's ops takes a notable part of the step."
     caveats = ("Resizing on the GPU may round otherwise than on the CPU: compare the model's answers.",)

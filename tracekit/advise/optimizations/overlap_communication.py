@@ -4,7 +4,6 @@ import numpy as np
 
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.copies import together
-from tracekit.advise.reasons import share_of
 from tracekit.analyzers.attribute import is_communication
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, present
@@ -42,15 +41,16 @@ class OverlapCommunication(Optimization):
         rows = _collectives(base)
         if not rows.any():
             return "The step has no collectives."
-        exposed = float(base.ops.kernel_ns[rows].sum())
+        exposed = float(base.recorded.exposed_ns(base.ops)[rows].sum())
         return None if exposed > NOTABLE * base.unprofiled_ns else "Hardly any communication is exposed."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        return together(base.ops, _collectives(base), pick(HIDDEN, outcome))
+        return together(base, base.ops, _collectives(base), pick(HIDDEN, outcome))
 
     def reason(self, base: Baseline) -> Statements:
         rate, link = _bus_gbs(base), base.gpu.nvlink_gbs / 2 or base.gpu.pcie_gbs
-        statements = (say("overlap-communication", share_of(base, _collectives(base))),)
+        exposed = base.recorded.exposed_ns(base.ops)[_collectives(base)].sum() / base.busy_ns
+        statements = (say("overlap-communication", of_step("share", "share", float(exposed))),)
         if rate and rate < SLOW * link:
             rates = of_step("rate", "link_bytes", rate * 1e9), of_step("link", "link_bytes", link * 1e9)
             return (*statements, say("slow-link", *rates))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracekit.advise.optimization import Optimization, refused
+from tracekit.advise.optimization import Optimization, refused, runs_torch
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.advise.waste.again import (
@@ -50,6 +50,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     costs: Costs
     caveats: tuple[str, ...] = ()
     training: bool = True
+    without_torch: str = ""
+    """Code for a program that does not run PyTorch; "": only PyTorch does such work."""
 
 
 @cache
@@ -69,7 +71,7 @@ class Waste(Optimization):
         self._kind, self._detect = kinds()[name], detect
         self.id, self.title = name, self._kind.title
         self.costs, self.caveats = self._kind.costs, self._kind.caveats
-        self.for_training = self._kind.training
+        self.for_training, self.needs_torch = self._kind.training, not self._kind.without_torch
 
     @property
     def description(self) -> str:
@@ -113,7 +115,7 @@ class Waste(Optimization):
         return found.notes if found else ()
 
     def how_to(self, base: Baseline) -> str:
-        return self._kind.code.strip()
+        return (self._kind.code if runs_torch(base) else self._kind.without_torch).strip()
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It is a change of the script, which the advice shows.")

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import GPU, Cost, Precision, Product, batched, estimate_ns
@@ -16,8 +17,10 @@ _MANAGED = ("allocation", "garbage-collection")
 
 
 def collected_and_freed(base: Baseline) -> Finding | None:
-    """Find the time of the allocator, if it frees memory in each step, and of Python's garbage collector."""
-    sure = tuple(cause for cause in _MANAGED if base.frees or cause == "garbage-collection")
+    """Find the time of Python's garbage collector, and of the allocator if it frees memory in each step, or if nothing
+    keeps what is freed, as PyTorch does."""
+    allocates = base.frees or not runs_torch(base)
+    sure = tuple(cause for cause in _MANAGED if allocates or cause == "garbage-collection")
     if not base.outside.total(sure):
         return None
     likely = ("unexplained",) if base.frees else ()
