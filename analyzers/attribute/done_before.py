@@ -13,7 +13,6 @@ from tracekit.analyzers.attribute.nesting import Nest, nearest
 from tracekit.analyzers.trace import recorded_dims
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _ENGINE = re.compile(r"autograd::engine::evaluate_function")
 _FORWARD = {

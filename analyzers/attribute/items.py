@@ -22,7 +22,7 @@ _BLOCK_ROWS = 1 << 18
 class WorkItems:
     """Work items as arrays with one entry per item, ordered by start. Times are in ns.
 
-    WORK in result_tables.py describes the columns.
+    WORK (results/tables.py) describes the columns.
     """
 
     on_device: bool

@@ -19,8 +19,6 @@ from tracekit.analyzers.attribute.steps import is_step_name
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import HOST, Trace, problem, problems
 
-Ints = npt.NDArray[np.int64]
-
 _IDS = ("correlation", "sequence")
 _TEXTS = tuple(column.name for column in HOST.columns if column.dtype == "category")
 _BETWEEN_NS = 1_000

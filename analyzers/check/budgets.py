@@ -6,7 +6,6 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from msgspec import Struct
 
@@ -14,9 +13,8 @@ from tracekit.analyzers.check import ratios
 from tracekit.analyzers.check.times import Rules, RunTimes
 from tracekit.analyzers.check.verdict import Basis, BudgetLine, Outcome, Ratio, Values
 from tracekit.analyzers.compare import Comparison, StepSummary
+from tracekit.analyzers.core import Floats
 from tracekit.analyzers.results import FAMILY_COUNTER
-
-Floats = npt.NDArray[np.float64]
 
 _ENOUGH_RUNS = 3
 """Number of runs from which on their spread is measured rather than assumed."""

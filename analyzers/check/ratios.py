@@ -12,10 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tracekit.analyzers.check.verdict import Ratio
-from tracekit.analyzers.core import Amount, digamma, t_quantile, trigamma, trigamma_inverse
-
-Floats = npt.NDArray[np.float64]
-
+from tracekit.analyzers.core import Amount, Floats, digamma, t_quantile, trigamma, trigamma_inverse
 
 FEWEST_DF = 2
 """Fewest degrees of freedom to estimate the spread between runs: two runs on each side, or three and one."""

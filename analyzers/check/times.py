@@ -15,12 +15,9 @@ from tracekit.analyzers.attribute import in_steps
 from tracekit.analyzers.check import ratios
 from tracekit.analyzers.check.verdict import Basis, Outcome, Ratio, TimeChange
 from tracekit.analyzers.compare import devices_of
-from tracekit.analyzers.core import Amount
+from tracekit.analyzers.core import Amount, Floats
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Latency
-
-Floats = npt.NDArray[np.float64]
-
 
 Times = Annotated[list[Amount], Meta(min_length=1)]
 Parts = dict[str, dict[str, Times]]

@@ -11,6 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute import NO_LAYER, depths, with_children
 from tracekit.analyzers.compare.comparison import COMPARED_LAYERS
+from tracekit.analyzers.core import Floats
 
 
 @dataclass(frozen=True)
@@ -149,8 +150,6 @@ def _local(path: str, above: str) -> str:
     """Return the name of a layer relative to the layer above."""
     return path if path == NO_LAYER or not path.startswith(above) else path[len(above) :].lstrip("./")
 
-
-Floats = npt.NDArray[np.float64]
 
 _NS, _BUSY, _KERNELS, _FLOPS, _KNOWN_FLOPS, _BYTES, _KNOWN_BYTES = range(7)
 _SELF_NS, _SELF_BUSY = range(7, 9)

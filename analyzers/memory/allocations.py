@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.results import Analysis
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

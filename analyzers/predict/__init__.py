@@ -9,6 +9,7 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.analyzers.predict import stream_layout
     from tracekit.analyzers.predict.data_parallel import LAUNCHES_A_BUCKET, Scaling, scaling
+    from tracekit.analyzers.predict.fitted_baseline import baseline, start
     from tracekit.analyzers.predict.gradient_order import (
         ADAPTER_GBS,
         CAP_BYTES,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.predict.saved_tensors import saved_bytes
     from tracekit.analyzers.predict.simulation import Reproduction, simulate
-    from tracekit.analyzers.predict.step_baseline import Baseline, baseline, start
+    from tracekit.analyzers.predict.step_baseline import Baseline
     from tracekit.analyzers.predict.stream_layout import Issued
     from tracekit.analyzers.predict.sweep_crossovers import (
         MEASURED,

@@ -62,11 +62,6 @@ class Listed(msgspec.Struct, frozen=True, eq=False):
     """Rows of WORK of the step on the selected device."""
 
 
-def build(trace: Trace, analysis: Analysis) -> OpList:
-    """Return the op list that `listed` gives."""
-    return listed(trace, analysis).ops
-
-
 def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     """Return the step with the median wall time on its busiest device; empty if no step has device work.
 

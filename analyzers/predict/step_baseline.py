@@ -1,43 +1,31 @@
-"""The baseline that predictions start from: the op list of a step, calibrated to the step's real latency.
-
-A profiler slows the host, so the host times in a trace are scaled until the simulated step takes as long as the step
-took without a profiler.
-"""
+"""The baseline that predictions start from: the op list of a step, whose simulation takes as long as the step."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import Growth, analyze, growing_prefix, recurring
+from tracekit.analyzers.attribute import Growth
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.cost import GPU, hardware
+from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.fuse import Timed
-from tracekit.analyzers.predict.batch_size import batch_by_shapes, repeated_blocks
-from tracekit.analyzers.predict.explained import explained, mean_causes, typical_causes
-from tracekit.analyzers.predict.host import REFERENCE, beyond_launching, host_speed, modelled, profiled, timed
-from tracekit.analyzers.predict.math_fallback import MathFallback, math_fallback
-from tracekit.analyzers.predict.memory import held, least_memory
+from tracekit.analyzers.predict.batch_size import repeated_blocks
+from tracekit.analyzers.predict.host import REFERENCE, beyond_launching
+from tracekit.analyzers.predict.math_fallback import MathFallback
+from tracekit.analyzers.predict.memory import held
 from tracekit.analyzers.predict.op_columns import OpList
-from tracekit.analyzers.predict.oplist import listed
-from tracekit.analyzers.predict.outside import Outside, profiler_share
+from tracekit.analyzers.predict.outside import Outside
 from tracekit.analyzers.predict.recorded import Recorded
-from tracekit.analyzers.predict.running import NOTHING_KNOWN, GraphUse, Running, running, trains
-from tracekit.analyzers.predict.simulation import Bools, Floats, Reproduction, latency_ns, side_by_side, waiting_later
-from tracekit.analyzers.predict.traced_step import HostTail, overlap, traced_step
-from tracekit.analyzers.predict.waiting import launch_latency_ns, queued_gap_ns
-from tracekit.analyzers.results import HOST_CAUSES, Analysis, HostSpeed, Memory, Source
-from tracekit.analyzers.trace import Trace
+from tracekit.analyzers.predict.running import NOTHING_KNOWN, GraphUse, Running, trains
+from tracekit.analyzers.predict.simulation import Bools, Floats, Reproduction, latency_ns, waiting_later
+from tracekit.analyzers.predict.traced_step import HostTail
+from tracekit.analyzers.results import HOST_CAUSES, HostSpeed, Memory, Source
 
 if TYPE_CHECKING:
     from tracekit.analyzers.fuse import Graph
-
-
-STAND_IN = "a100"
-"""GPU in whose place an unknown one is simulated: only its launches and its host matter then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,64 +212,3 @@ class Baseline:
     def _simulated(self, host: Floats, kernel: Floats, sync: Bools) -> float:
         latency, gap = self.launch_latency_ns, self.gap_ns
         return float(latency_ns(host, kernel, launch_latency_ns=latency, gap_ns=gap, sync=sync))
-
-
-def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
-    """Return the calibrated baseline of a trace; None without device work.
-
-    If long stalls lie between typical steps, a typical one gets their mean. What its simulation does not explain stays
-    as it is (`Baseline.rest_ns`).
-    """
-    trace = recurring(trace, analysis.set_apart)
-    step = traced_step(trace, analysis)
-    if step is None:
-        return None
-    of_step = listed(trace, analysis, step.host_ns)
-    ops, outside = of_step.ops, of_step.outside
-    gpu = analysis.source.gpu or hardware.find(STAND_IN)
-    if not ops.kernel_ns.any():
-        return None
-    without = analysis.latency.unprofiled
-    raw = Baseline(
-        ops=ops,
-        gpu=gpu,
-        gpu_is_known=analysis.source.gpu is not None,
-        source=analysis.source,
-        stated_ns=without.median_us * 1e3 if without else analysis.latency.profiled_us * 1e3,
-        launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
-        gap_ns=queued_gap_ns(analysis.work),
-        host_range=Interval(1.0, 1.0, 1.0),
-        tail=step.tail.less(of_step.outside.tail_ns),
-        outside=outside,
-        recorded=of_step.recorded,
-        host_causes=typical_causes(analysis),
-        graph_use=step.graphs,
-        overlaps=step.overlaps,
-        entry_ns=min(step.entry_ns, float(ops.host_ns[0])),
-        batch_by_shapes=batch_by_shapes(trace.host),
-        frees=step.frees,
-        growth=growing_prefix(trace.host, trace.device),
-        running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
-        fallback=math_fallback(trace.host, gpu, analysis.source.capture),
-        overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
-        decisions=step.decisions,
-        idle_casts=step.idle_casts,
-        host_speed=host_speed(analysis.work, trace.host, gpu),
-    )
-    least = least_memory(trace, ops, raw.gpu, training=raw.trains)
-    raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
-    causes = mean_causes(analysis)
-    raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), causes)
-    if analysis.source.kind == "modelled":
-        return modelled(raw)
-    share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
-    return explained(timed(raw, share), raw.stated_ns, causes) if without else profiled(raw, share)
-
-
-def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:
-    """Return the analysis of a trace, and its baseline; None without device work or with an unknown GPU.
-
-    `gpu` is the GPU of the run, used only if the trace does not name it. Raises InputError for a trace without work.
-    """
-    analysis = analyze(trace, gpu)
-    return analysis, baseline(trace, analysis)

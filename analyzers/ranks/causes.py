@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Bools, Floats
 from tracekit.analyzers.ranks.own_parts import CLASSES, OwnParts, mean_interval, outliers
 from tracekit.analyzers.ranks.summary import RankSummary
 
@@ -148,9 +148,6 @@ def _ratio(work: pd.DataFrame, name: str) -> float:
     usual = float(work[f"usual_{name}"].sum())
     return float(work[name].sum()) / usual if usual > 0 else float("nan")
 
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 CONFIDENCE = 0.99
 _ALWAYS = 1.1

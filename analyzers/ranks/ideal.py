@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Floats
 from tracekit.analyzers.ranks.operations import BACKWARD, COMPUTED, FORWARD, KINDS, Operations
 from tracekit.analyzers.ranks.schedule import Schedule, ideal_durations, meetings, own_durations, scheduled
 from tracekit.analyzers.ranks.tables import REPLAYED_PARTS, REPLAYED_STEPS, REPLAYED_WORKERS
 from tracekit.analyzers.trace import problems
 
-Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
 
 _SLOWEST = 0.03

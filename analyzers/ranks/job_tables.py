@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Floats
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.ranks.aligned import AlignedRanks
 from tracekit.analyzers.ranks.matching import Group
 from tracekit.analyzers.ranks.result import bus_factor, link_bytes
 from tracekit.analyzers.ranks.stragglers import Costs
 from tracekit.analyzers.ranks.tables import COLLECTIVES, GROUP_WAITS, GROUPS, RANK_BY_STEP, RANKS
-
-Floats = npt.NDArray[np.float64]
-
 
 _TIMES = ("wall_ns", "compute_ns", "communication_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
 _LISTED = 8

@@ -7,10 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.ranks.summary import RankSummary
-
-Ints = npt.NDArray[np.int64]
-
 
 PAIRED = {"send": "send-receive", "receive": "send-receive"}
 WORLD = "(all ranks)"

@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import UNPACKED, InputError, MissingPackageError, installing, reading
+from tracekit.analyzers.core import UNPACKED, InputError, Ints, MissingPackageError, installing, reading
 from tracekit.analyzers.trace import problems
 
-Ints = npt.NDArray[np.int64]
 Columns = Mapping[str, npt.NDArray]
 
 _NEEDED = ("dp_rank", "stage", "step", "optype", "start_ts", "duration")

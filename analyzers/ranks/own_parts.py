@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.core import Interval, t_quantile
+from tracekit.analyzers.core import Bools, Floats, Interval, Ints, t_quantile
 from tracekit.analyzers.ranks.program import Program
 from tracekit.analyzers.ranks.summary import RankSummary
-
-Floats = npt.NDArray[np.float64]
-
 
 CLASSES = ("compute", "copies", "data loading", "garbage collection", "host")
 _CLASS_OF = {
@@ -73,8 +70,6 @@ def _idle(ranks: Sequence[RankSummary], first: Sequence[int], steps: int) -> dic
     return times
 
 
-Bools = npt.NDArray[np.bool_]
-
 OUTLIER = 5.0
 LEAST_FOR_SPREAD = 4
 """With fewer ranks, it is unknown how much ranks usually differ."""
@@ -103,8 +98,6 @@ def mean_interval(values: npt.NDArray, confidence: float) -> Interval:
     half = t_quantile(0.5 + confidence / 2, len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return Interval(mean - half, mean, mean + half)
 
-
-Ints = npt.NDArray[np.int64]
 
 UNLIKE = 0.2
 """Ranks are not compared if their numbers of calls by kind differ by more than this fraction."""

@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import (
@@ -27,11 +26,9 @@ from tracekit.analyzers.attribute import (
     work_items,
     work_table,
 )
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.trace import Trace, release_freed
-
-Ints = npt.NDArray[np.int64]
-
 
 Spans = tuple[Ints, Ints]
 """Starts and ends."""
@@ -118,8 +115,6 @@ def rank_work(trace: Trace) -> RankWork:
     release_freed()
     return RankWork(work, steps, paths, items.on_device, device.name, device.gpu)
 
-
-Bools = npt.NDArray[np.bool_]
 
 _WRAPPERS = re.compile(r"^(?:autograd::engine|torch::autograd|profiler::|DistributedDataParallel)")
 """Ops that call others; their self time is dispatch."""

@@ -7,12 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import Bools, Floats, InputError, Ints
 from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.summary import RankSummary
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +73,6 @@ def _first_steps(ranks: int, calls: pd.DataFrame) -> list[int]:
     usual = inside.groupby("call")["step"].transform("median")
     ahead = (inside["step"] - usual).groupby(inside["rank"]).median().reindex(range(ranks)).fillna(0.0)
     return (ahead - ahead.min()).round().astype(int).tolist()
-
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,14 +18,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import Covered, Nest, is_communication, is_copy_to_host, matching, synchronises, take
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import kind_of, tensors
 from tracekit.analyzers.ranks.own_time import Occupied
 from tracekit.analyzers.trace import RECORDED_AS, recorded_dims
-
-Ints = npt.NDArray[np.int64]
-
-
-Bools = npt.NDArray[np.bool_]
 
 _RANGE = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl):\w")
 _KINDS = (

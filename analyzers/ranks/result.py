@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import GPUS_OF_A_HOST, Interval
+from tracekit.analyzers.core import GPUS_OF_A_HOST, Floats, Interval
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.ranks.causes import Reason
 from tracekit.analyzers.ranks.matching import Group
@@ -125,9 +125,6 @@ class Job:
     group_waits: pd.DataFrame = field(repr=False)
     critical_path: pd.DataFrame = field(repr=False)
     problems: pd.DataFrame = field(repr=False)
-
-
-Floats = npt.NDArray[np.float64]
 
 
 def bus_factor(kind: npt.NDArray, size: npt.NDArray) -> Floats:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.ranks.operations import (
     BACKWARD,
     CLIP,
@@ -28,8 +29,6 @@ from tracekit.analyzers.ranks.operations import (
     Operations,
 )
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Pairs = tuple[Ints, Ints]
 
 _NOISE_NS = 5e4

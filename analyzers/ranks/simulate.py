@@ -9,14 +9,11 @@ the device.
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.ranks.program import Program
 from tracekit.analyzers.ranks.tables import CRITICAL_PATH
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 NONE = -1
 

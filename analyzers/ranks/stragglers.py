@@ -1,20 +1,20 @@
 """Finds the ranks that delay the others, and their cost to the job.
 
-A rank is named for its own time (see alone.py), or for one class of it: its device's work, its
+A rank is named for its own time (own_time.py), or for one class of it: its device's work, its
 copies, its data loading, or garbage collection. All of these must hold:
 
 - It exceeds the median of the rank's peers by at least LEAST_EXCESS of a step.
 - The excess is significant: the interval of its mean over the steps (confidence 99 %, divided among the ranks) is
   above zero, with outlying steps clipped at Tukey's fences, because a pause of the machine is not due to the rank.
   Or it is at least LEAST_ONCE of a step in every step. With fewer than LEAST_STEPS steps, only the latter counts.
-- Among four or more ranks, it is an outlier (outliers.py). Fewer ranks do not show how much hosts differ without a
+- Among four or more ranks, it is an outlier (own_parts.py). Fewer ranks do not show how much hosts differ without a
   fault, so a host must be later by HOSTS_DIFFER of its peers' own time, without the time of additional work, and
-  EXPLAINS of that must occur at one place in a step (even_pace.py).
+  EXPLAINS of that must occur at one place in a step (own_parts.py).
 - The simulated job is faster by at least LEAST_COST of a step without it: if the rank takes the own time of its typical
   peer, or its peers' time for that class.
 
 The time of one class is known better than the sum, in which uneven hosts hide it. A rank that waits for data
-or collects garbage is named even if nobody waits for it. The count of its work is known best (uneven_work.py): a rank
+or collects garbage is named even if nobody waits for it. The count of its work is known best (causes.py): a rank
 whose additional work takes LEAST_COST of its peers' computation is named even if nobody waits for it.
 """
 
@@ -22,9 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Bools, Floats, Interval
 from tracekit.analyzers.ranks.causes import beyond
 from tracekit.analyzers.ranks.own_parts import (
     LEAST_FOR_SPREAD,
@@ -38,9 +37,6 @@ from tracekit.analyzers.ranks.own_parts import (
 )
 from tracekit.analyzers.ranks.program import Program
 from tracekit.analyzers.ranks.simulate import step_times
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4

@@ -1,13 +1,13 @@
 """Simulates the gain of a job from changes: fixed ranks and links, balanced work, other communication, and none."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Floats
 from tracekit.analyzers.cost import GPU, Message, hardware
 from tracekit.analyzers.predict import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
 from tracekit.analyzers.ranks.aligned import AlignedRanks
@@ -16,9 +16,6 @@ from tracekit.analyzers.ranks.job_tables import hosts_of
 from tracekit.analyzers.ranks.result import WhatIf
 from tracekit.analyzers.ranks.simulate import step_times, with_transfers
 from tracekit.analyzers.ranks.stragglers import Costs
-
-Floats = npt.NDArray[np.float64]
-
 
 Shard = Literal["all-gather", "reduce-scatter"]
 _SHARDS: tuple[Shard, ...] = get_args(Shard)
@@ -150,7 +147,6 @@ ACCUMULATED = 4
 """Simulated number of steps whose gradients are accumulated before they are reduced."""
 _REDUCTIONS = ("all-reduce", "reduce-scatter")
 Kinds = Mapping[int, str]
-Change = Callable[[pd.DataFrame, Kinds], Floats | None]
 
 
 def in_larger_buckets(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:

@@ -1,4 +1,4 @@
-"""The result of an analysis: small frozen values, and the tables of result_tables.py."""
+"""The result of an analysis: small frozen values, and the tables of tables.py and table_schemas.py."""
 
 from dataclasses import dataclass, field
 from typing import Literal

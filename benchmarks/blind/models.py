@@ -35,7 +35,7 @@ class Model:
     longest: int = 2048
     """Maximum number of tokens in a sequence."""
     tiny: dict[str, Any] = field(default_factory=dict)
-    """Settings of its tiny version, if it needs others than all models (building.py)."""
+    """Settings of its tiny version, if it needs others than all models."""
 
     @property
     def has_length(self) -> bool:

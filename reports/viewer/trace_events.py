@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import as_recorded
+from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.answer import headline
 from tracekit.reports.words import duration, lines, printable, sentences, speedup
@@ -105,9 +105,6 @@ def exact_microseconds(nanoseconds: int) -> msgspec.Raw:
     return msgspec.Raw(f"{sign}{nanoseconds // 1000}.{nanoseconds % 1000:03d}".encode())
 
 
-Ints = npt.NDArray[np.int64]
-
-
 MOST_SPANS = 50_000
 
 
@@ -173,8 +170,6 @@ def _sorted(spans: list[tuple[Ints, ...]], deepest: int) -> Spans:
     order = np.lexsort((depth, start))
     return Spans(layer[order], start[order], end[order], kernels[order], deepest)
 
-
-Floats = npt.NDArray[np.float64]
 
 MOST_POINTS = 20_000
 

@@ -9,7 +9,8 @@ from op_lists import base
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import Outside, plain_launch_ns
-from tracekit.analyzers.predict.host import LAUNCH_CALL_NS, host_speed, timed
+from tracekit.analyzers.predict.fitted_baseline import timed
+from tracekit.analyzers.predict.host import LAUNCH_CALL_NS, host_speed
 
 H200 = hardware.find("h200")
 SHARE = Interval(0.45, 0.58, 0.68)

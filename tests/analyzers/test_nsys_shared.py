@@ -198,7 +198,7 @@ def test_a_gpu_that_is_always_busy_gains_nothing_from_faster_launches(shared):
 
 
 def test_the_op_list_is_of_one_gpu(trace, analysis):
-    ops = oplist.build(trace, analysis)
+    ops = oplist.listed(trace, analysis).ops
     busiest = analysis.work.groupby("device")["busy_ns"].sum().max()
     assert ops.kernel_ns.sum() == busiest
     orphans = ops[which(ops.name, lambda name: name.startswith("sm80"))]

@@ -9,10 +9,10 @@ _WITHOUT_PYARROW = """
 import sys
 sys.modules["pyarrow"] = None  # as in the commands
 from tracekit.analyzers import analyze, load
-from tracekit.analyzers.predict.oplist import build
+from tracekit.analyzers.predict.oplist import listed
 
 trace = load(sys.argv[1])
-ops = build(trace, analyze(trace))
+ops = listed(trace, analyze(trace)).ops
 for name in ("name", "layer", "phase", "category", "cost"):
     assert len(set(map(id, getattr(ops, name)))) == len(set(getattr(ops, name))), name
 """

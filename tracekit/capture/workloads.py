@@ -37,7 +37,6 @@ class Workload:
     """A workload. `setup(model, settings)` prepares inputs on the settings' device and returns the step to repeat."""
 
     name: WorkloadName
-    meaning: str
     phases: tuple[str, ...]
     kinds: tuple[Kind, ...]
     setup: Callable[["nn.Module", Settings], Step]
@@ -183,9 +182,9 @@ _ALL: tuple[Kind, ...] = (
 WORKLOADS: dict[WorkloadName, Workload] = {
     workload.name: workload
     for workload in (
-        Workload("prefill", "one forward over the prompt", ("prefill",), _ALL, _prefill),
-        Workload("decode", "one token on a filled KV cache", ("decode",), _TEXT, _decode),
-        Workload("generate", "a prompt, then token after token", ("prefill", "decode"), _TEXT, _generate),
-        Workload("train", "forward, backward, optimizer step", ("forward", "backward", "optimizer"), _ALL, _train),
+        Workload("prefill", ("prefill",), _ALL, _prefill),
+        Workload("decode", ("decode",), _TEXT, _decode),
+        Workload("generate", ("prefill", "decode"), _TEXT, _generate),
+        Workload("train", ("forward", "backward", "optimizer"), _ALL, _train),
     )
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from tracekit.analyzers.core import InputError
 from tracekit.run import ANALYSIS, GRAPH, REPORT, RUN, TRACE
 
 if TYPE_CHECKING:
@@ -109,6 +110,13 @@ def as_json(option: str, output: Output | None, form: str | None) -> None:
     """Raise UsageError if an option whose answer is JSON is asked for in another format."""
     if form not in (None, "json") or (output and output.form != "json"):
         raise click.UsageError(f"{option} is JSON: leave out --format, and name a .json file with -o.")
+
+
+def existing(path: Path) -> Path:
+    """Return the path of a file. Raises InputError if there is none."""
+    if path.is_file():
+        return path
+    raise InputError(f"{path} does not exist.", "", "Name a run's folder, a trace, or a page.")
 
 
 def verbose() -> bool:

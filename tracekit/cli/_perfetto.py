@@ -12,7 +12,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from tracekit.analyzers.core import TracekitError
-from tracekit.cli.open import existing
+from tracekit.cli._options import existing
 from tracekit.run import TRACE
 
 UI = "https://ui.perfetto.dev"

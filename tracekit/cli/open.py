@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from tracekit.analyzers.core import InputError, TracekitError
-from tracekit.cli._options import Reading, say
+from tracekit.analyzers.core import TracekitError
+from tracekit.cli._options import Reading, existing, say
 from tracekit.run import TRACE, page_of
 
 
@@ -64,9 +64,3 @@ def report_of(run: Path) -> Path:
 
         write_report(analyze(run), page)
     return page
-
-
-def existing(path: Path) -> Path:
-    if path.is_file():
-        return path
-    raise InputError(f"{path} does not exist.", "", "Name a run's folder, a trace, or a page.")

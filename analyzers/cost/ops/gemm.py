@@ -44,16 +44,6 @@ def fit(condition: bool, name: str) -> None:
         raise MalformedCall(f"{name}: sizes do not fit")
 
 
-def scaled_product(name: str, a: Tensor, weight: Tensor, scales: Sequence[Tensor], out: DType) -> Cost:
-    """Return the cost of a[m, k] by weight[n, k] or [k, n]; a square weight may be either.
-
-    The first of `scales` belongs to a, the second to the weight.
-    """
-    fit(len(weight.shape) == 2 and a.shape[-1] in weight.shape, name)
-    work = Product(1, prod(a.shape[:-1]), weight.numel // a.shape[-1], a.shape[-1], weight="b")
-    return product(a, weight, work, *scales[:1], of_weights=scales[1:2], out=out)
-
-
 @costs("aten::mm")
 def mm(call: Arguments) -> Cost:
     """A layer's GEMM: activations by weights, or the weights' gradient if the left operand is a transposed view."""

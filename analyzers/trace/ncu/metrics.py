@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-Floats = npt.NDArray[np.float64]
+from tracekit.analyzers.core import Floats, Ints
 
 _WANTED = re.compile(
     r"(?:smsp|sm)__sass_thread_inst_executed_op_[fhd](?:add|mul|fma)_pred_on\.sum"
@@ -142,8 +142,6 @@ def _sum(parts: Iterable[Floats]) -> Floats:
 def _nothing(metrics: pd.DataFrame) -> Floats:
     return np.full(len(metrics), np.nan)
 
-
-Ints = npt.NDArray[np.int64]
 
 _KEY = ["name", "blocks", "threads_per_block"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Column, InputError, Table
+from tracekit.analyzers.core import Column, Floats, InputError, Table
 from tracekit.analyzers.trace import problems
 from tracekit.analyzers.trace.ncu import FORMAT, metrics, pages
 from tracekit.analyzers.trace.ncu import pages as csv_lines
@@ -105,8 +105,6 @@ def _capability(text: str) -> tuple[int, int]:
     known = major.isascii() and minor.isascii() and major.isdigit() and minor.isdigit() and len(text) < 8
     return (int(major), int(minor)) if known else (0, 0)
 
-
-Floats = npt.NDArray[np.float64]
 
 _NUMBER = re.compile(r"\d+")
 _MOST_DIGITS = 10

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.core import Link
+from tracekit.analyzers.core import Floats, Link
 from tracekit.analyzers.cost import GPU, Cost, Precision, Product, Recurrent, copy_ns, cost_of_signature, estimate_ns
 from tracekit.analyzers.predict import (
     CLASSES,
@@ -100,7 +100,6 @@ def _size(call: OpCall, cost: Cost) -> str:
 
 
 Nanoseconds = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 QUEUED_GAP_NS = 1_000
 _SYNC_CALL_NS = 1_000

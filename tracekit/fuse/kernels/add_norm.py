@@ -159,11 +159,6 @@ def example(dtype, device, rows=4, columns=2048):
     return (x, residual, weight, bias) if CENTERED else (x, residual, weight)
 
 
-def moved_bytes(x, residual, weight, bias=None):
-    """Return the least number of bytes to move: each input once, the sum, and its norm."""
-    return 4 * x.nbytes + weight.nbytes + (bias.nbytes if CENTERED else 0)
-
-
 def apply(model):
     """Fuse each residual of a layer with the next norm: the attention's with the second norm, the MLP's with the next
     layer's.

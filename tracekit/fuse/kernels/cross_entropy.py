@@ -134,11 +134,6 @@ def example(dtype, device, rows=4, columns=64, vocabulary=5000):
     return hidden, weight, labels
 
 
-def moved_bytes(hidden, weight, labels):
-    """Return the least number of bytes to move without a gradient: both factors once."""
-    return hidden.nbytes + weight.nbytes + labels.nbytes
-
-
 def apply(model):
     """Replace each model's loss with one that does not store all logits. Without labels, the model is unchanged.
 

@@ -79,8 +79,3 @@ def example(dtype, device, rows=4, vocabulary=5000):
     drafted = logits[:-1].argmax(-1)
     drafted[rows // 2 :] += 1
     return logits, drafted
-
-
-def moved_bytes(logits, drafted):
-    """Return the least number of bytes to move: the logits once."""
-    return logits.nbytes + drafted.nbytes

@@ -51,8 +51,3 @@ def example(dtype, device, rows=4, columns=768, vocabulary=1000):
         torch.randn(max(rows, 16), columns, dtype=dtype, device=device),
     )
     return tokens, torch.arange(rows, device=device).unsqueeze(0), *tables
-
-
-def moved_bytes(tokens, positions, token_table, position_table):
-    """Return the least number of bytes to move: two rows are read and one is written per token."""
-    return 3 * tokens.numel() * token_table.shape[1] * token_table.element_size() + tokens.nbytes

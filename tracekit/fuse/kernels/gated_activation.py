@@ -119,11 +119,6 @@ def example(dtype, device, rows=4, columns=8192):
     return tuple(torch.randn(rows, columns, dtype=dtype, device=device) for _ in range(2))
 
 
-def moved_bytes(gate, up):
-    """Return the least number of bytes to move: both inputs and the product."""
-    return 3 * gate.nbytes
-
-
 def apply(model):
     """Compute the activation and the gate of each MLP in one kernel.
 

@@ -36,11 +36,6 @@ def example(dtype, device, rows=4, columns=768, outputs=3072):
     return x, weight, torch.randn(outputs, dtype=dtype, device=device)
 
 
-def moved_bytes(x, weight, bias):
-    """Return the least number of bytes to move: both factors, the bias, and the activation."""
-    return x.nbytes + weight.nbytes + bias.nbytes + x.nbytes // x.shape[-1] * weight.shape[1]
-
-
 def apply(model):
     """Compute the first GEMM and the activation of each MLP in one kernel.
 

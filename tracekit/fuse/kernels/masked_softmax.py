@@ -98,8 +98,3 @@ def example(dtype, device, rows=4, heads=2, keys=512, batch=1):
     masked = torch.ones(rows, keys, dtype=torch.bool, device=device).triu(keys - rows + 1)
     mask = torch.randn(batch, 1, rows, keys, dtype=dtype, device=device).masked_fill(masked, torch.finfo(dtype).min)
     return scores, mask, 0.125
-
-
-def moved_bytes(scores, mask=None, scale=1.0):
-    """Return the least number of bytes to move: the scores, the weights, and the mask once."""
-    return 2 * scores.nbytes + (0 if mask is None else mask.nbytes)

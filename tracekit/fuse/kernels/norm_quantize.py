@@ -64,8 +64,3 @@ def reference(x, weight, eps=1e-6):
 def example(dtype, device, rows=4, columns=2048):
     x = torch.randn(rows, columns, dtype=dtype, device=device)
     return x, torch.rand(columns, dtype=dtype, device=device) + 0.5
-
-
-def moved_bytes(x, weight):
-    """Return the least number of bytes to move: the rows, one byte per element, and one scale per row."""
-    return x.nbytes + weight.nbytes + x.numel() + 4 * (x.numel() // x.shape[-1])

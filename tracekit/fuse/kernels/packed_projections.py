@@ -30,11 +30,6 @@ def example(dtype, device, rows=4, columns=2048, sizes=(2048, 512, 512)):
     return x, weight, None, list(sizes)
 
 
-def moved_bytes(x, weight, bias, sizes):
-    """Return the least number of bytes to move: the input once, the weights, and the projections."""
-    return x.nbytes + weight.nbytes + x.nbytes // x.shape[-1] * sum(sizes)
-
-
 class _Joined:
     """The joined weights of some layers, and the projections of the last input."""
 

@@ -36,11 +36,6 @@ def example(dtype, device, rows=4, columns=768, outputs=50257):
     return x, padded(weight), None, outputs
 
 
-def moved_bytes(x, weight, bias, outputs):
-    """Return the least number of bytes to move: the input, the weights, and the projection."""
-    return x.nbytes + weight.nbytes + x.nbytes // x.shape[-1] * len(weight)
-
-
 def apply(model):
     """Pad the weights of the layers. Raises ValueError for a model in training, and if there is no such layer."""
     if model.training:

@@ -102,11 +102,6 @@ def example(dtype, device, rows=4, columns=3072):
     return (torch.randn(rows, columns, dtype=dtype, device=device),)
 
 
-def moved_bytes(x):
-    """Return the least number of bytes to move: the input and the result."""
-    return 2 * x.nbytes
-
-
 def apply(model):
     """Compute each module that consists of the chain in one kernel. Raises ValueError if none does."""
     modules = [each for each in model.modules() if type(each).__name__ in LAYERS]

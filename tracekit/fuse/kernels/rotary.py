@@ -128,11 +128,6 @@ def example(dtype, device, rows=4, heads=(32, 8), size=64, batch=1):
     return q, k, angle.cos().to(dtype), angle.sin().to(dtype)
 
 
-def moved_bytes(q, k, cos, sin):
-    """Return the least number of bytes to move: queries and keys are read and written, cos and sin are read once."""
-    return 2 * (q.nbytes + k.nbytes) + cos.nbytes + sin.nbytes
-
-
 def apply(model):
     """Make each attention layer call the kernel. Other models of the same Python module keep the original function.
 

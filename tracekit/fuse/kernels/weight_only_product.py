@@ -272,8 +272,3 @@ def example(dtype, device, rows=1, columns=64, inputs=256, bits=4, group=64):
     weight = torch.randn(columns, inputs, dtype=dtype, device=device) * inputs**-0.5
     x = torch.randn(rows, inputs, dtype=dtype, device=device)
     return x, *pack(weight, bits, group), None, bits
-
-
-def moved_bytes(x, packed, scale, bias=None, bits=4):
-    """Return the least number of bytes to move: the packed weights, their scales, the input and the output."""
-    return packed.nbytes + scale.nbytes + x.nbytes + x.nbytes // x.shape[-1] * len(packed)

@@ -1,0 +1,219 @@
+"""Makes the baseline of a trace: the op list of a step, fitted to the step's real latency.
+
+A profiler slows the host, so the host times in a trace are scaled until the simulated step takes as long as the step
+took without a profiler. What the op list lacks then is host work, or stays as it is.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyzers.attribute import analyze, growing_prefix, recurring, usual_ns, whole_steps
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.cost import GPU, hardware
+from tracekit.analyzers.predict.batch_size import batch_by_shapes
+from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS, host_speed, modelled_speed
+from tracekit.analyzers.predict.math_fallback import math_fallback
+from tracekit.analyzers.predict.memory import least_memory
+from tracekit.analyzers.predict.oplist import listed, typical_step
+from tracekit.analyzers.predict.outside import STALL, Outside, profiler_share
+from tracekit.analyzers.predict.running import running
+from tracekit.analyzers.predict.simulation import Reproduction, side_by_side
+from tracekit.analyzers.predict.step_baseline import Baseline
+from tracekit.analyzers.predict.traced_step import overlap, traced_step
+from tracekit.analyzers.predict.waiting import launch_latency_ns, queued_gap_ns
+from tracekit.analyzers.results import OUTSIDE_MODEL, Analysis
+from tracekit.analyzers.trace import Trace
+
+STAND_IN = "a100"
+"""GPU in whose place an unknown one is simulated: only its launches and its host matter then."""
+_SAME = 0.01
+"""Relative difference up to which the latency is that of the typical step."""
+_AS_LONG = 0.03
+"""Relative tolerance of a simulated latency, because kernel times vary as much under a profiler."""
+_TOLD = 0.9
+"""Ratio of the smallest to the largest host time that reproduces a latency, above which the latency determines the
+host time."""
+
+
+def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
+    """Return the calibrated baseline of a trace; None without device work.
+
+    If long stalls lie between typical steps, a typical one gets their mean. What its simulation does not explain stays
+    as it is (`Baseline.rest_ns`).
+    """
+    trace = recurring(trace, analysis.set_apart)
+    step = traced_step(trace, analysis)
+    if step is None:
+        return None
+    of_step = listed(trace, analysis, step.host_ns)
+    ops, outside = of_step.ops, of_step.outside
+    gpu = analysis.source.gpu or hardware.find(STAND_IN)
+    if not ops.kernel_ns.any():
+        return None
+    without = analysis.latency.unprofiled
+    raw = Baseline(
+        ops=ops,
+        gpu=gpu,
+        gpu_is_known=analysis.source.gpu is not None,
+        source=analysis.source,
+        stated_ns=without.median_us * 1e3 if without else analysis.latency.profiled_us * 1e3,
+        launch_latency_ns=launch_latency_ns(analysis.work, trace.host),
+        gap_ns=queued_gap_ns(analysis.work),
+        host_range=Interval(1.0, 1.0, 1.0),
+        tail=step.tail.less(of_step.outside.tail_ns),
+        outside=outside,
+        recorded=of_step.recorded,
+        host_causes=typical_causes(analysis),
+        graph_use=step.graphs,
+        overlaps=step.overlaps,
+        entry_ns=min(step.entry_ns, float(ops.host_ns[0])),
+        batch_by_shapes=batch_by_shapes(trace.host),
+        frees=step.frees,
+        growth=growing_prefix(trace.host, trace.device),
+        running=running(analysis.work, len(analysis.timeline.steps), measured=analysis.source.kind != "modelled"),
+        fallback=math_fallback(trace.host, gpu, analysis.source.capture),
+        overlap=overlap(analysis, step, float(ops.kernel_ns.sum())),
+        decisions=step.decisions,
+        idle_casts=step.idle_casts,
+        host_speed=host_speed(analysis.work, trace.host, gpu),
+    )
+    least = least_memory(trace, ops, raw.gpu, training=raw.trains)
+    raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
+    causes = mean_causes(analysis)
+    raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), causes)
+    if analysis.source.kind == "modelled":
+        return modelled(raw)
+    share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
+    return explained(timed(raw, share), raw.stated_ns, causes) if without else profiled(raw, share)
+
+
+def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:
+    """Return the analysis of a trace, and its baseline; None without device work or with an unknown GPU.
+
+    `gpu` is the GPU of the run, used only if the trace does not name it. Raises InputError for a trace without work.
+    """
+    analysis = analyze(trace, gpu)
+    return analysis, baseline(trace, analysis)
+
+
+def explained(raw: Baseline, wall_ns: float, causes: "pd.Series[float]") -> Baseline:
+    """Return the baseline whose simulation takes this time, and the check before that.
+
+    What is missing is host work outside the model that idle time shows (`causes`, by cause) and the op list lacks. If
+    the simulated device would hide it, it consists of stalls. The rest stays as it is.
+    """
+    check = Reproduction(raw.latency_ns / 1e3, wall_ns / 1e3)
+    raw = raw if raw.as_traced else replace(raw, as_traced=check)
+    if check.holds or raw.source.kind == "modelled":
+        return raw
+    if raw.latency_ns > wall_ns:
+        faster = wall_ns / raw.latency_ns
+        return replace(raw, ops=raw.ops.assign(host_ns=raw.ops.host_ns * faster, kernel_ns=raw.ops.kernel_ns * faster))
+    lacking = {cause: ns - raw.outside.total((str(cause),)) for cause, ns in causes.items() if cause in OUTSIDE_MODEL}
+    more = pd.Series({cause: ns for cause, ns in lacking.items() if ns > 0}, dtype=float)
+    scale = min(1.0, (wall_ns - raw.latency_ns) / more.sum()) if len(more) else 0.0
+    cause, ns = more.index.to_numpy(dtype=object), (more.to_numpy() * scale).astype(np.float64)
+    ahead, stalls = (Outside(cause, ns, np.full(len(more), place)) for place in (0.0, STALL))
+    hidden = replace(raw, outside=raw.outside.joined(ahead))
+    hides = hidden.latency_ns < raw.latency_ns + (1 - _SAME) * ns.sum()
+    raw = replace(raw, outside=raw.outside.joined(stalls)) if hides else hidden
+    return replace(raw, rest_ns=max(0.0, wall_ns - raw.latency_ns))
+
+
+def mean_causes(analysis: Analysis) -> "pd.Series[float]":
+    """Return the idle time of the typical step by cause; of all but the first in the mean, if stalls lie between."""
+    steps, step = whole_steps(analysis.timeline.steps), typical_step(analysis)
+    chosen = steps["step"][1:]
+    if step is not None and analysis.latency.profiled_us * 1e3 <= usual_ns(steps) * (1 + _SAME):
+        chosen = steps["step"][steps["step"] == step.step]
+    causes = analysis.host_causes[analysis.host_causes["step"].isin(chosen)]
+    return causes.groupby("cause")["idle_ns"].sum() / max(len(chosen), 1)
+
+
+def typical_causes(analysis: Analysis) -> pd.DataFrame:
+    """Return HOST_CAUSES of the typical step."""
+    step = typical_step(analysis)
+    causes = analysis.host_causes
+    return causes if step is None else causes[causes["step"] == step.step].reset_index(drop=True)
+
+
+def modelled(raw: Baseline) -> Baseline:
+    """Return the baseline with the range by which the modelled run's host may differ from the assumed host."""
+    capture = raw.source.capture
+    if capture is None or not capture.host_op_low_us:
+        host = raw.gpu.host_op_us
+    else:
+        host = Interval(capture.host_op_low_us, capture.host_op_us, capture.host_op_high_us)
+    host_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
+    return replace(raw, host_range=host_range, host_speed=modelled_speed(host))
+
+
+def profiled(raw: Baseline, share: Interval) -> Baseline:
+    """Return the baseline with unprofiled host time, limited to what fits the step: a launch into a full queue
+    waits."""
+    most = _largest_host_factor(raw)
+    low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
+    open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
+    return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
+
+
+def timed(raw: Baseline, share: Interval) -> Baseline:
+    """Scale host time to the unprofiled latency, and kernel time too if the kernels alone exceed it.
+
+    If a step waits for its kernels, its latency is the same for all host times below some bound, so a profiler's usual
+    share is subtracted. On an H200's host, 0.32 to 0.50 (median 0.42) of the traced host time remained in fifteen
+    host-bound steps. If the remaining time exceeds typical launch times on such machines, both are estimates, and their
+    geometric mean is used.
+    """
+    raw = _fitting(raw)
+    floor = raw.simulate(raw.ops, 0.0)
+    if floor > raw.stated_ns:
+        raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
+    most = _largest_host_factor(raw)
+    least = _largest_host_factor(raw, 1 - _AS_LONG)
+    open_to_less = least < _TOLD * most
+    usual = (1 - share.expected) * min(1.0, _of_machine(raw) / (1 - share.expected)) ** 0.5
+    expected = min(max(usual, least), most) if open_to_less else most
+    low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
+    open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
+    speed = raw.host_speed.drifted(expected / (1 - share.expected))
+    return replace(_scaled(raw, expected), host_range=open_range, host_speed=speed)
+
+
+def _fitting(raw: Baseline) -> Baseline:
+    """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's."""
+    bare = replace(raw, outside=Outside())
+    least, floor = bare.simulate(bare.ops, 0.0), raw.simulate(raw.ops, 0.0)
+    if floor <= max(raw.stated_ns, least):
+        return raw
+    return replace(raw, outside=raw.outside.scaled(max(0.0, raw.stated_ns - least) / (floor - least)))
+
+
+def _of_machine(raw: Baseline) -> float:
+    """Return the factor on host time that gives the launch times of machines with this GPU."""
+    launching = float(np.minimum(raw.ops.host_ns, MOST_TO_LAUNCH_NS).sum())
+    return len(raw.ops) * raw.gpu.host_op_us.expected * 1e3 / launching if launching else 1.0
+
+
+def _scaled(raw: Baseline, factor: float) -> Baseline:
+    return replace(
+        raw,
+        ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor),
+        recorded=raw.recorded.scaled(factor),
+        entry_ns=raw.entry_ns * factor,
+        tail=raw.tail and raw.tail.scaled(factor),
+    )
+
+
+def _largest_host_factor(raw: Baseline, part: float = 1.0) -> float:
+    """Return the largest factor on host time, up to 1, whose simulated latency is at most `part` of the stated one.
+    Uses bisection."""
+    low, high = 0.0, 1.0
+    if raw.latency_ns <= raw.stated_ns * part:
+        return 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if raw.simulate(raw.ops, middle) <= raw.stated_ns * part else (low, middle)
+    return low
