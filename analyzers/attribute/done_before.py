@@ -66,13 +66,15 @@ class Growth(msgspec.Struct, frozen=True):
 _PRODUCT = re.compile(r"^aten::(?:mm|addmm)$")
 _PASSES = 4
 """Fewest passes that can grow."""
-_TOKENS = 8
+_TOKENS = 4
 """Fewest tokens of a pass that are worth a cache."""
 _REGULAR = 0.8
 """Fraction of passes that are longer than the pass before by the same number of tokens. The others begin a new text."""
 _MOST = 0.5
-"""Fraction of the products, or without shapes of the other kernels, that must grow. With a cache, only the kernels
-that read or write the cache do."""
+"""Fraction of the kernels that must grow, without shapes. With a cache, only those that read or write it do."""
+_SOME = 0.1
+"""Fraction of the products with weights that must grow, by shapes. With a cache none of them does; those that do not
+grow without one are computed again for each token, such as an encoder's."""
 
 
 def growing_prefix(host: pd.DataFrame, device: pd.DataFrame) -> Growth | None:
@@ -94,11 +96,18 @@ def _by_rows(host: pd.DataFrame, products: Ints) -> Growth | None:
     sizes = {code: _sizes(str(host["shapes"].cat.categories[code])) for code in np.unique(codes[codes >= 0])}
     known = [(size[1:], size[0]) for code in codes.tolist() if (size := sizes.get(code))]
     calls = pd.DataFrame(known, columns=["weights", "rows"])
-    found = {key: _growth(of["rows"].to_numpy()) for key, of in calls.groupby("weights", sort=False)}
-    growing = [(growth, int((calls["weights"] == key).sum())) for key, growth in found.items() if growth]
-    if not growing or sum(count for _, count in growing) < _MOST * len(calls):
+    rows = [of["rows"].to_numpy() for _, of in calls.groupby("weights", sort=False)]
+    found = [(_growth(each), each) for of in rows for each in (of, _without_usual(of))]
+    growing = [(growth, len(each)) for growth, each in found if growth]
+    if not growing or sum(count for _, count in growing) < _SOME * len(calls):
         return None
     return max(growing, key=lambda pair: pair[1])[0]
+
+
+def _without_usual(rows: Ints) -> Ints:
+    """Return the rows of products without the most frequent number of them: that of an encoder with the same sizes."""
+    values, counts = np.unique(rows, return_counts=True)
+    return rows[rows != values[counts.argmax()]]
 
 
 def _sizes(shapes: str) -> tuple[int, int, int] | None:

@@ -159,6 +159,7 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
         "launched_ns": launched_ns,
         "again": _forward_again(trace.host, head.launch.to_numpy()),
         "place": _places(trace.host, head.launch.to_numpy()),
+        "differentiable": take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
         "gathered": gathered(trace.host, head.op.to_numpy()),
     }
     return Recorded(**{name: pd.Series(values) for name, values in facts.items()})

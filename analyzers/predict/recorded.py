@@ -51,6 +51,8 @@ class Recorded:
     """Time in nanoseconds for which the device was idle although the op's work was launched long before."""
     again: pd.Series = field(default_factory=lambda: _nothing(bool))
     """Whether the op is one of the forward pass that the backward pass runs again."""
+    differentiable: pd.Series = field(default_factory=lambda: _nothing(bool))
+    """Whether autograd recorded the op for a backward pass."""
     place: pd.Series = field(default_factory=_nothing)
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
     gathered: pd.Series = field(default_factory=_nothing)
@@ -96,6 +98,10 @@ class Recorded:
 
     def run_again(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _of(ops, self.again, False)
+
+    def for_gradients(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        """Select the ops that autograd recorded for a backward pass."""
+        return _of(ops, self.differentiable, False)
 
     def places(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _of(ops, self.place, "")

@@ -40,6 +40,16 @@ def test_a_cache_grows_and_its_passes_do_not(shapes: bool) -> None:
     assert growing_prefix(trace.host, trace.device) is None
 
 
+def test_an_encoder_that_runs_again_for_each_token_hides_no_growth() -> None:
+    made, at = Handmade(), 0.0
+    for tokens in [*range(1, 11)] * 3:
+        for rows in (144, 144, 144, 144, tokens, tokens):
+            made.host("op", "aten::addmm", at, 5, **addmm(rows, 384, 384)).launched("sgemm", at + 1, at + 5, 3)
+            at += 20
+    growth = growing_prefix(made.trace().host, made.trace().device)
+    assert growth is not None and growth.tokens == pytest.approx(5.5)
+
+
 @pytest.mark.parametrize("lengths", [[128] * 12, [100, 164, 90, 300, 77, 140, 260, 31], [100, 101, 102]])
 def test_batches_of_other_lengths_are_no_growth(lengths: list[int]) -> None:
     trace = generated(lengths).trace()

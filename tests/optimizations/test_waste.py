@@ -48,6 +48,7 @@ def run(*rows, **facts):
         again=pd.Series([row.get("again", False) for row in rows]),
         gathered=pd.Series([row.get("gathered") for row in rows], dtype=object),
         place=pd.Series([row.get("place", "") for row in rows], dtype=object),
+        differentiable=pd.Series([row.get("differentiable", False) for row in rows]),
     )
     base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)
     return replace(base, stated_ns=base.latency_ns)
@@ -91,7 +92,15 @@ ZEROS = op("aten::zero_", ns=40_000.0, phase="optimizer")
 EACH = op("aten::bmm", op_lists.product(1, 1024, 2048, "bf16", batch=1024, weights=False))
 WHOLE = elementwise(1 << 20, "fp32")
 
+LOOP = (op("aten::roll", ns=2_000.0), op("aten::mul", ns=2_000.0), op("aten::clamp", ns=2_000.0))
+PAIRS = elementwise(1 << 26, "fp32")
+SPREAD = op("aten::sub", replace(PAIRS, read_bytes=1 << 20))
+SUMMED = op("aten::sum", replace(PAIRS, write_bytes=1 << 20, family="reduction"))
+
 PLANTED = {
+    "loop-of-small-ops": trained(*LOOP * 40),
+    "spread-and-summed": run(linear(), SPREAD, op("aten::pow", PAIRS), SUMMED),
+    "autograd-in-inference": run(*[op("aten::relu", ns=2_000.0) | {"differentiable": True}] * 8),
     "kv-cache": run(linear(), growth=Growth(20, 256.0)),
     "one-call-per-item": run(*ITEM * 8),
     "double-precision": run(op("aten::addmm", in_fp64(op_lists.product(512, 512, 512, "fp32")))),
@@ -107,6 +116,9 @@ PLANTED = {
     "training-mode": run(linear(), op("aten::native_dropout", WHOLE)),
 }
 ALIKE = {
+    "loop-of-small-ops": run(*[linear(layer="block"), *LOOP] * 40),
+    "spread-and-summed": run(linear(), op("aten::add", PAIRS), SUMMED),
+    "autograd-in-inference": trained(*[op("aten::relu", ns=2_000.0, phase="forward") | {"differentiable": True}] * 8),
     "kv-cache": run(linear()),
     "one-call-per-item": run(*[linear(1), op("aten::relu", elementwise(4096, "fp32"))] * 8),
     "double-precision": run(linear(), op("aten::fill_", ns=400.0) | {"doubles": 1.0}),
@@ -142,6 +154,21 @@ def test_it_is_found_and_the_step_is_shorter_without_it(name):
     assert base.latency_ns > without[1] >= without[2] and without[0] >= without[1]
     said = sentences((*waste.reason(base), *waste.evidence(base)))
     assert said and "{" not in said and waste.how(base)
+
+
+def test_a_loop_of_an_optimizer_of_pytorch_has_its_own_kind():
+    update = [op(each, ns=2_000.0, phase="optimizer") for each in ("aten::mul_", "aten::addcdiv_")]
+    assert find("loop-of-small-ops").obstacle(trained(*update * 40))
+
+
+def test_compile_leaves_code_outside_of_the_model_as_it_is():
+    layered = [linear(layer="a"), op("aten::relu", WHOLE, layer="a"), op("aten::mul", WHOLE, layer="a")]
+    base = run(*LOOP * 40, *layered)
+    after = find("compile").transform(base, "expected")
+    outside = np.isin(after.index, base.ops.index[: 3 * 40])
+    assert outside.sum() == 3 * 40
+    assert after.host_ns[outside][1:].tolist() == base.ops.host_ns[1 : 3 * 40].tolist()
+    assert len(after) - outside.sum() < len(layered)
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -200,5 +227,5 @@ def test_decoding_that_appends_to_a_cache_is_no_call_per_item():
 
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 14
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 17
     assert all("Not to be confused with" in kind.what for kind in kinds().values())

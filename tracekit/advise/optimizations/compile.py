@@ -91,7 +91,8 @@ class Compile(Optimization):
     time of 2.65 (2.1 to 3.3) plain launches on this host. Each call takes 10 (5 to 20) to enter the compiled code and
     0.55 (0.35 to 0.8) for the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25
     to 1) for each tensor put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks
-    the graph, at 90 (45 to 200) plain launches. The optimizer's step is not compiled. Unwrapping each weight of torchao
+    the graph, at 90 (45 to 200) plain launches. The optimizer's step and other code
+    outside of the model are not compiled. Unwrapping each weight of torchao
     takes the host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without
     a wait. GEMMs take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
     GEMMs with a bias on Hopper take 0.83 (0.75 to 1.0). GEMMs in 16 bits with rows that are not a multiple of 16
@@ -170,7 +171,7 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
     alone = which(base.ops.name, _APART.__contains__) | _on_a_number(base.ops, "aten::add_")
-    apart = alone | appended(base) | by_values(base.ops)
+    apart = alone | appended(base) | by_values(base.ops) | _beside_model(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = masks.traced(replace(base, ops=ops), outcome)
     host = _host_ns(base, ops, outcome)
@@ -201,13 +202,19 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
 
 
 def _host_ns(base: Baseline, ops: OpList, outcome: Outcome) -> npt.NDArray[np.float64]:
-    """Return the host time of each launch. An optimizer is not compiled and keeps its own; the rest costs what a launch
-    of generated code does on this host, at most what it costs in eager code."""
-    apart = optimizes(ops)
+    """Return the host time of each launch. What is not compiled keeps its own; the rest costs what a launch of
+    generated code does on this host, at most what it costs in eager code."""
+    apart = _beside_model(ops)
     generated = ops.launches * pick(LAUNCH, outcome) * plain_launch_ns(base)
-    before = np.minimum(base.ops.host_ns, MOST_TO_LAUNCH_NS)[~optimizes(base.ops)].sum()
+    before = np.minimum(base.ops.host_ns, MOST_TO_LAUNCH_NS)[~_beside_model(base.ops)].sum()
     total = generated[~apart].sum()
     return np.where(apart, ops.host_ns, generated * min(1.0, before / total if total else 1.0))
+
+
+def _beside_model(ops: OpList) -> Rows:
+    """Select the ops that compiling the model leaves: the optimizer's and, where layers are known, those around it."""
+    outside = (ops.layer == "") & (ops.phase == "") & (ops.layer != "").any()
+    return np.asarray(optimizes(ops) | outside)
 
 
 @remembered

@@ -13,7 +13,6 @@ from tracekit.advise.optimization import Optimization, refused, runs_torch
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.advise.waste.again import (
-    calls_for_items,
     casts_of_weights,
     copies_of_one_size,
     forward_passes_again,
@@ -22,12 +21,15 @@ from tracekit.advise.waste.again import (
     weights_for_each_item,
 )
 from tracekit.advise.waste.finding import NOTABLE, Finding
+from tracekit.advise.waste.loops import calls_for_items, loops_of_small_ops
 from tracekit.advise.waste.unasked import (
     casts_there_and_back,
     collected_and_freed,
     dropout_in_inference,
+    graphs_without_backward,
     logits_of_all_tokens,
     numbers_in_64_bits,
+    spread_and_summed,
     swept_tables,
     zeros_in_gradients,
 )
@@ -158,6 +160,7 @@ DETECTORS = {
     "memory-management": collected_and_freed,
     "kv-cache": passes_without_cache,
     "one-call-per-item": calls_for_items,
+    "loop-of-small-ops": loops_of_small_ops,
     "double-precision": numbers_in_64_bits,
     "recomputation": forward_passes_again,
     "dense-table": swept_tables,
@@ -167,8 +170,10 @@ DETECTORS = {
     "casts-back": casts_there_and_back,
     "weights-cast": casts_of_weights,
     "gathered-weights": weights_for_each_item,
+    "spread-and-summed": spread_and_summed,
     "unused-logits": logits_of_all_tokens,
     "training-mode": dropout_in_inference,
+    "autograd-in-inference": graphs_without_backward,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())

@@ -194,6 +194,50 @@ def _is_head(cost: Cost | None) -> bool:
     return isinstance(work, Product) and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
 
 
+_WIDER = 16
+"""Bytes that an elementwise op writes for each that it reads, from which it spreads its inputs over pairs of rows."""
+_BETWEEN = 8
+"""Ops within which a reduction reads what was spread."""
+_NARROWED_AGAIN = 1 / 16
+_IN_PLACE_OF_IT = Outcomes(0.3, 0.1, 0.02)
+"""Fraction of the time of ops on the spread tensor that a product, or `torch.cdist`, takes: assumed from its bytes."""
+_MOVES = ("pointwise", "copy", "reduction")
+
+
+def spread_and_summed(base: Baseline) -> Finding | None:
+    """Find tensors that elementwise ops spread over two sets of rows, and reductions that sum them again at once; in
+    training, the ops on their gradients, too."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    moves = [cost if cost is not None and cost.family in _MOVES else None for cost in ops.cost]
+    spread = [(place, cost.write_bytes) for place, cost in enumerate(moves) if cost is not None and _spreads(cost)]
+    for place, size in spread:
+        if any(_sums(cost, size) for cost in moves[place + 1 : place + 1 + _BETWEEN]):
+            rows |= np.array([cost is not None and 2 * max(cost.read_bytes, cost.write_bytes) > size for cost in moves])
+    return Finding(rows, lessened(rows, _IN_PLACE_OF_IT), len(spread)) if rows.any() else None
+
+
+def _spreads(cost: Cost) -> bool:
+    return cost.family == "pointwise" and 0 < _WIDER * cost.read_bytes <= cost.write_bytes
+
+
+def _sums(cost: Cost | None, size: int) -> bool:
+    if cost is None or cost.family != "reduction":
+        return False
+    return cost.read_bytes >= size / 2 and cost.write_bytes <= _NARROWED_AGAIN * cost.read_bytes
+
+
+_NODES = Outcomes(1.0, 0.93, 0.8)
+"""Fraction of the host time of ops that remains where autograd makes no node for each: assumed."""
+
+
+def graphs_without_backward(base: Baseline) -> Finding | None:
+    """Find ops that autograd records in a run without a backward pass, and the memory that is allocated meanwhile."""
+    rows = base.recorded.for_gradients(base.ops)
+    if base.trains or not rows.any():
+        return None
+    return Finding(rows, lessened(rows, STAYS, _NODES), int(rows.sum()), sure=("allocation",))
+
+
 _DROPS = ("aten::native_dropout", "aten::dropout", "aten::feature_dropout", "aten::_fused_dropout")
 
 
