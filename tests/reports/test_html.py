@@ -99,7 +99,7 @@ def test_sections_in_their_order(page: str) -> None:
 def test_it_tells_headline_plan_and_provenance(page: str) -> None:
     text = Parsed(page).text.replace("\N{NO-BREAK SPACE}", " ")
     for said in (
-        "GPT-2 decode, batch 1, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×.",
+        "GPT-2 decode, batch 1, 512 tokens, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×.",
         'model.forward = torch.compile(model.forward, mode="reduce-overhead")',
         "Needs a static KV cache: shapes must not change between steps.",
         "The run waits for the host, not the GPU.",
