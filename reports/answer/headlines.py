@@ -12,6 +12,7 @@ from tracekit.analyzers.results import (
     PlanStep,
 )
 from tracekit.reports.answer.measured import measured_gains, of_advice
+from tracekit.reports.answer.plans import planned
 from tracekit.reports.answer.settling import settled_by
 from tracekit.reports.answer.spoken_shares import spoken_shares
 from tracekit.reports.answer.subjects import subjects, unrecorded_gpu
@@ -122,7 +123,7 @@ def _next(analysis: Analysis, named: int, settles: bool) -> str:
 
 def _once_it_fits(analysis: Analysis) -> str:
     """Return what makes a step faster that fits by the first step of the plan, and the time that it then takes."""
-    steps = [step for step in analysis.plan if step.cumulative]
+    steps = [step for step in planned(analysis) if step.cumulative]
     if analysis.projection or len(steps) < 2:
         return ""
     took, takes = steps[0].latency_us.expected, steps[-1].latency_us

@@ -84,7 +84,6 @@ def render(name: str, drawn: Series, mark: str = "") -> str:
         changes=[_change(drawn, before, after) for before, after in pairwise(levels)],
         plot=_plot(drawn, levels),
         rows=[_row(drawn, at) for at in range(len(drawn.values))][::-1][:_ROWS],
-        mark="",
         policy=page.content_security_policy(theme),
         theme_script=theme,
         style="\n".join(page.asset(f"{each}.css") for each in _STYLES),
