@@ -1,7 +1,9 @@
 """All outputs agree on the first recommendation, and the plan agrees with the advice for its steps."""
 
 import json
+import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -30,6 +32,20 @@ SHARED = [
 PAGES = ("gpt2_decode", "gpt2_train", "mistral-7b_prefill", "compile-and-graph", "gpu-only")
 """Samples of a launch-bound and a compute-bound run, of training, of CUDA graphs, and of a GPU-only trace."""
 ROWS = 20
+REPEATS = 1.09
+"""Two measurements of the same differ by less than this factor."""
+ONLY_WAITING = ("avoid-syncs", "data-loading", "preprocessing")
+"""Optimizations that shorten no kernel."""
+BEYOND = {
+    "ds_train": {"overlap-communication"},
+    "gpumode_square": {"preprocessing"},
+    "kf_log": {"preprocessing"},
+    "h100_owlv2": {"preprocessing"},
+    "a100_saxpy-mpi": {"preprocessing"},
+    "h100x2_emit-nvtx": {"avoid-syncs"},
+    "data-loading": {"data-loading"},
+}
+"""Ranges that are known to be too wide: the slowest simulated host waits longer than was recorded with the profiler."""
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -79,6 +95,26 @@ def test_a_plan_has_no_step_that_loses(analysis: Analysis) -> None:
         assert step.speedup.expected >= WORTHWHILE
         assert option.speedup is None or option.speedup.expected >= 1
     assert not any(step.condition for step in analysis.plan) or len(analysis.plan) == 1
+
+
+def beyond_physics(analysis: Analysis) -> Iterator[str]:
+    """Yield the optimizations whose range promises more than there is to gain, beyond what repeats differ by."""
+    device, start = analysis.timeline.device, analysis.predicted_from
+    exposed = device.exposed_communication_ns / max(device.span_ns, 1) if device else 0.0
+    waits = start.latency_us / start.busy_us if start and start.busy_us else math.inf
+    most = {"overlap-communication": 1 / max(1 - exposed, 1e-9)} | dict.fromkeys(ONLY_WAITING, waits)
+    for option in analysis.considered:
+        factor = re.search(r"batch (\d+) times", option.title)
+        limit = float(factor[1]) if factor and option.id == "batching" else most.get(option.id, math.inf)
+        if option.speedup and option.speedup.high > limit * REPEATS:
+            yield option.id
+
+
+def test_no_range_is_beyond_what_physics_allows(analysis: Analysis, request: pytest.FixtureRequest) -> None:
+    """No more than the batch grows by, than communication that is exposed, than the waiting that was recorded."""
+    assert all(each.speedup.low <= each.speedup.expected <= each.speedup.high for each in analysis.recommendations)
+    name = request.node.callspec.params["analysis"].name.split(".")[0]
+    assert set(beyond_physics(analysis)) <= BEYOND.get(name, set())
 
 
 def test_latency_and_throughput_are_never_multiplied(analysis: Analysis) -> None:
