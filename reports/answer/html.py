@@ -10,7 +10,17 @@ from tracekit.reports.answer.headlines import headline
 from tracekit.reports.answer.measured import measured_gains, of_steps
 from tracekit.reports.answer.page_tables import table_views
 from tracekit.reports.figures import BOUND_NAMES, GLYPHS, KINDS, Figure, bound_title, icicle, placed, roofline, timeline
-from tracekit.reports.words import ROW_LIMIT, TableView, device, environment, model, numbers, printable
+from tracekit.reports.words import (
+    ROW_LIMIT,
+    TableView,
+    device,
+    environment,
+    mean_step,
+    model,
+    numbers,
+    over_steps,
+    printable,
+)
 from tracekit.reports.words import page as embed
 
 Entries = list[tuple[str, str]]
@@ -99,6 +109,7 @@ def render(analysis: Analysis, mark: str = "") -> str:
 
     `mark` identifies the trace in the page (see `replacing.mark_of`).
     """
+    analysis = mean_step(analysis)
     drawn = charts(analysis)
     embedded = _embedded(drawn)
     for row_limit in ROW_LIMITS:
@@ -115,6 +126,7 @@ def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: d
         analysis=analysis,
         of=mark,
         title=_title(analysis),
+        of_steps=over_steps(analysis),
         version=analysis.source.capture.version if analysis.source.capture else "",
         headline=headline(analysis),
         badge=analysis.source.kind,

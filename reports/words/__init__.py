@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         write_text,
         written,
     )
+    from tracekit.reports.words.means import count, mean_step, over_steps
     from tracekit.reports.words.names import (
         TABLES,
         device,
