@@ -31,7 +31,7 @@ def test_the_page_is_what_its_generator_writes():
 def test_what_readers_are_told_of_all_rounds():
     """All rounds, not the best one; hits beside widths; and what chance would give."""
     text = page.text()
-    assert "| **all** |  | 240 | 13 % | 6 % | 97 % | 73 % | 1.31 |" in text
+    assert "| **all** |  | 240 | 13 % | 6 % | 97 % | 73 % | 1.31 | 0.78 |" in text
     assert "Three rows, 2 of which were measured, of round 03 are not in its row" in " ".join(text.split())
     assert "In the last round it is 15 of 17, and 11 by chance" in " ".join(text.split())
     assert "| **all** | 438 |" in text

@@ -118,8 +118,8 @@ def test_the_subject_is_the_model(analyses: dict[str, Analysis]) -> None:
     }
     assert subjects == {
         "h100_owlv2": "Owlv2ForObjectDetection",
-        "h100_resnet-dataloader": "ResNet",
+        "h100_resnet-dataloader": "ResNet training",
         "gpt2_bf16-sdpa-graphs_decode_b1_c512": "GPT2LMHeadModel",
-        "mistral-7b_bf16-sdpa-graphs_decode_b1_c512": "This run",
-        "mi300_resnet-train": "Training",
+        "mistral-7b_bf16-sdpa-graphs_decode_b1_c512": "mistral-7b_bf16-sdpa-graphs_decode_b1_c512",
+        "mi300_resnet-train": "ResNet training",
     }

@@ -113,6 +113,10 @@ class Source:
     trains: bool = False
     """Whether the run trains: it has a backward pass or steps of an optimizer."""
     runtime: Runtime = ""
+    program: str = ""
+    """The script or the binary that ran, if the trace names it."""
+    requests: int = 0
+    """Requests in a step, as the ranges of a serving engine name them; 0 if none does."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,8 @@ class Analysis(Displayed):
     """The step that predictions start from; None if nothing can be predicted."""
     verified: Verification | None = None
     """Measurements of optimizations of this run; None without any."""
+    file: str = ""
+    """Name of the trace's file, or of its run's folder; "" for a trace that is in neither."""
 
     @property
     def steps(self) -> pd.DataFrame:

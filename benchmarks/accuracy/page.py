@@ -11,18 +11,21 @@ import pandas as pd
 
 from benchmarks import percent, table
 from benchmarks.accuracy import kernels, published_page
+from benchmarks.accuracy.interval_score import score
 from benchmarks.accuracy.speedup_rows import LOSS, cells, predicted_before
 from benchmarks.blind.joined import TIE, Row, advised, published, rounds
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 _DATA = Path(__file__).parents[1] / "data"
 _WORST = 5
-_JUDGED = ("rows", "mean error", "median error", "sign right", "inside", "median high ÷ low")
+_JUDGED = ("rows", "mean error", "median error", "sign right", "inside", "median high ÷ low", "score")
 _HEAD = """# How accurate predictions are
 
 Written by `python -m benchmarks accuracy.page` from committed rows; do not edit. An error is |predicted ÷ measured −
 1| of a speed-up. *Inside*: the measured value lies in the predicted interval. *High ÷ low* is how wide the interval
-is: a wide one is easily hit. *Sign right*: both are gains or both are losses, or the measured change is below 3 %."""
+is: a wide one is easily hit. *Score* is the interval score of the log speed-up: the width, and 13 times what is missed
+([against an earlier version](diagnosis.md#interval-score)). *Sign right*: both are gains or both are losses, or the
+measured change is below 3 %."""
 _BLIND = """## Blind rounds
 
 Seven rounds on models, shapes and machines that constants were not fitted to: a seed draws models, workloads and
@@ -111,7 +114,8 @@ def _compared(rows: Iterable[Row], evidence: str) -> list[Row]:
 def _judged(rows: Sequence[Row]) -> list[str]:
     errors = [row.error for row in rows]
     shares = mean(errors), median(errors), fmean(row.right_sign for row in rows), fmean(row.inside for row in rows)
-    return [str(len(rows)), *map(percent, shares), f"{median(row.width for row in rows):.2f}"]
+    scores = [score(row.low or 0.0, row.high or 0.0, row.measured or 0.0) for row in rows]
+    return [str(len(rows)), *map(percent, shares), f"{median(row.width for row in rows):.2f}", f"{fmean(scores):.2f}"]
 
 
 def _by(rows: Sequence[Row], key: Callable[[Row], str]) -> list[tuple[str, ...]]:
@@ -203,7 +207,9 @@ def _h200_shares(rows: Sequence) -> list[str]:
     recommended = [row for row in rows if row.recommended]
     losses = sum(row.measured < LOSS for row in recommended)
     width = median(row.predicted.high / row.predicted.low for row in rows)
-    return [str(len(rows)), *map(percent, shares), f"{width:.2f}", f"{losses} of {len(recommended)}"]
+    scored = fmean(score(row.predicted.low, row.predicted.high, row.measured) for row in rows)
+    told = f"{width:.2f}", f"{scored:.2f}", f"{losses} of {len(recommended)}"
+    return [str(len(rows)), *map(percent, shares), *told]
 
 
 def _of_kernels() -> list[str]:

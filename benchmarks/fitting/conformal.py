@@ -79,6 +79,12 @@ def spans(rows: Sequence[Judged], widths: Floats) -> Floats:
     return np.exp(_halves(rows, widths).sum(axis=0))
 
 
+def scores(rows: Sequence[Judged], widths: Floats) -> Floats:
+    """Return the interval score of each row, in which less is better."""
+    halves = _halves(rows, widths)
+    return halves.sum(axis=0) + 2 / (1 - COVERAGE) * np.maximum(_off(rows) - _side(halves, rows), 0.0)
+
+
 def without_each(
     rows: Sequence[Judged], key: Callable[[Judged], str], measure: Callable[[Sequence[Judged]], Floats] = fit
 ) -> dict[str, float]:

@@ -74,7 +74,7 @@ def of_evidence(name: str, shared: Path | None) -> list[Judged]:
     assert shared is not None or name != "modelled"
     if name == "modelled":
         return list(_published(shared))
-    return [*_on_h200(name), *_of_rounds(name)]
+    return [*_on_h200(name), *of_rounds(name)]
 
 
 def _section(name: str, rows: list[Judged]) -> str:
@@ -121,7 +121,8 @@ def _predicted(base: Baseline, name: str) -> tuple[float, Sources] | None:
     return speedup(before, after).expected, sources(before, after)
 
 
-def _of_rounds(evidence: str) -> Iterator[Judged]:
+def of_rounds(evidence: str) -> Iterator[Judged]:
+    """Yield the rows of the blind rounds as a later model predicted them from this evidence."""
     for row in joined.published():
         if row["later_expected"] and _OF_ROUND.get(row["evidence"]) == evidence:
             residual = math.log(float(row["measured"]) / float(row["later_expected"]))

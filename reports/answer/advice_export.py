@@ -17,6 +17,7 @@ from tracekit.analyzers.results import (
     Recommendation,
     Statements,
 )
+from tracekit.reports.answer.plans import unprofiled
 from tracekit.reports.words import number, wording
 
 _WRITTEN: dict[str, Callable[[Any], Any]] = {
@@ -24,7 +25,7 @@ _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "cumulative": lambda step: interval(step.cumulative) if step.cumulative else None,
     "latency_us": lambda step: interval(step.latency_us),
     "reason": lambda advice: wording.why(advice),
-    "explained": lambda advice: wording.explained(advice.explained) or None,
+    "explained": lambda advice: wording.explained(unprofiled(advice.explained)) or None,
     "evidence": lambda advice: list(wording.lines(advice.evidence)),
     "facts": lambda advice: facts((*advice.reason, *getattr(advice, "evidence", ()))),
     "caveats": lambda advice: list(advice.caveats),

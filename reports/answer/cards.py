@@ -9,7 +9,8 @@ from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import Analysis, Costs, Evidence, PlanStep, Recommendation, Statement, Statements
 from tracekit.reports.answer.facts import Fact
 from tracekit.reports.answer.measured import MeasuredGain, measured_gains, of_advice, of_steps
-from tracekit.reports.words import explained, lower_first, pieces
+from tracekit.reports.answer.plans import planned, unprofiled
+from tracekit.reports.words import explained, pieces
 
 Rows = Mapping[tuple[str, str], str]
 _KEYS = {"layer_types": "type", "ops": "name", "kernels": "name", "idle_causes": "cause", "fusion_plan": "number"}
@@ -52,7 +53,7 @@ def cards(analysis: Analysis) -> tuple[list[Card], list[Card]]:
     list holds all."""
     alone = {advice.id: advice for advice in analysis.recommendations}
     make = partial(_card, rows=_rows(analysis), gains=measured_gains(analysis))
-    steps = [make(step, alone.pop(step.id, None), analysis.plan[:at]) for at, step in enumerate(analysis.plan)]
+    steps = [make(step, alone.pop(step.id, None), analysis.plan[:at]) for at, step in enumerate(planned(analysis))]
     others = [make(advice, advice) for advice in alone.values()]
     return (steps, others) if steps else (others, [])
 
@@ -66,13 +67,13 @@ def _card(
     gains: Mapping[str, MeasuredGain],
 ) -> Card:
     """Return the card of a recommendation. That of a plan's step has the reason and the evidence for it `alone`."""
-    gain, explanation = of_advice(gains, advice.id), explained(advice.explained)
+    gain = of_advice(gains, advice.id)
     names = [*(each.name for each in before), advice.name if isinstance(advice, PlanStep) else advice.id]
     return Card(
         advice=advice,
         applied="+".join(names),
         reason=_paragraph(alone.reason, rows) if alone else (),
-        explained=f"With all before it, {lower_first(explanation)}" if before else explanation,
+        explained=explained(unprofiled(advice.explained)),
         evidence=tuple(_linked(line, rows) for line in alone.evidence) if alone else (),
         costs=tuple(_costs_of(advice.costs, gain)),
         gain=gain,

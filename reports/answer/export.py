@@ -21,6 +21,7 @@ from tracekit.analyzers.results import (
 )
 from tracekit.reports.answer import advice_export, measured
 from tracekit.reports.answer.headlines import headline, main_bound
+from tracekit.reports.answer.plans import planned
 from tracekit.reports.figures import leaves_of
 from tracekit.reports.words import (
     csv_table,
@@ -54,7 +55,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         },
         "recommendations": [advice_export.recommendation(each) for each in analysis.recommendations],
         "considered": [advice_export.considered(each) for each in analysis.considered],
-        "plan": [advice_export.plan_step(each) for each in analysis.plan],
+        "plan": [advice_export.plan_step(each) for each in planned(analysis)],
         "memory_fit": advice_export.memory_fit(analysis.memory_fit),
         "predicted_from": advice_export.baseline(analysis.predicted_from) if analysis.predicted_from else None,
         "fusion_plan": records(analysis, "fusion_plan"),

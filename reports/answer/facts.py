@@ -66,8 +66,17 @@ def _idle_for(analysis: Analysis) -> str:
 
 def _latency(analysis: Analysis) -> list[Fact]:
     timed, profiled = analysis.latency.unprofiled, duration(analysis.latency.profiled_us)
+    start = analysis.predicted_from
+    if timed is None and analysis.source.kind == "modelled":
+        return [Fact("Step", profiled)]
+    if timed is None and start and start.profiler_share:
+        without = duration(start.unprofiled_us)
+        return [
+            Fact("Step", without, "estimated without the profiler"),
+            Fact("Step, profiled", profiled, "as in the trace"),
+        ]
     if timed is None:
-        return [Fact("Step", profiled, "" if analysis.source.kind == "modelled" else "with the profiler")]
+        return [Fact("Step", profiled, "with the profiler")]
     note = spread(timed.p10_us, timed.p90_us)
     if analysis.source.kind == "modelled":
         return [Fact("Step", duration(timed.median_us), note)]

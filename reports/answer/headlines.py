@@ -1,19 +1,26 @@
 """Writes the headline: what runs, what bounds it, and the plan with its gain, in at most 200 characters."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import MOST_QUOTED
-from tracekit.analyzers.results import START_UP_ONLY, Analysis, MemoryFit, PlanStep
+from tracekit.analyzers.results import (
+    START_UP_ONLY,
+    Analysis,
+    MemoryFit,
+    PlanStep,
+)
 from tracekit.reports.answer.measured import measured_gains, of_advice
+from tracekit.reports.answer.plans import planned
+from tracekit.reports.answer.settling import settled_by
 from tracekit.reports.answer.spoken_shares import spoken_shares
+from tracekit.reports.answer.subjects import subjects, unrecorded_gpu
 from tracekit.reports.words import (
-    device,
     duration,
     helpless,
     in_sentence,
     measured,
-    model,
     percent,
     printable,
     shortened,
@@ -22,23 +29,10 @@ from tracekit.reports.words import (
 )
 
 LONGEST = 200
-_WRAPPERS = (
-    "OptimizedModule",
-    "CompiledFxGraph",
-    "compiled region",
-    "DistributedDataParallel",
-    "FullyShardedDataParallel",
-    "DataParallel",
-)
-_RUNTIMES = {"vllm": "vLLM", "sglang": "SGLang", "training": "Training"}
 _DOMINANT = 0.4
-_MOSTLY = 0.5
-_SETTLED_BY = {
-    "unprofiled": "tracekit verify RUN --apply {id}",
-    "profiled": "tracekit run SCRIPT",
-    "modelled": "tracekit calibrate, on that GPU,",
-}
-"""The measurement that narrows a wide prediction, by the evidence for the step that it starts from."""
+_DETAILS = ((3, 3), (3, 2), (2, 2), (2, 1), (1, 1))
+_FEWEST = (1, 0)
+"""Numbers of steps of the plan and of shares of the time that are named; 0: the largest share without its cause."""
 _HOPEFUL = 1.1
 """Smallest expected speed-up for which an uncertain optimization is mentioned."""
 
@@ -50,15 +44,16 @@ def headline(analysis: Analysis) -> str:
 
 def _texts(analysis: Analysis) -> Iterator[str]:
     """Yield the headline with less and less detail."""
-    for settles in (True, False):
-        for subject in (_subject(analysis), _subject(analysis, settings=False)):
-            for named, shares in ((3, 3), (2, 3), (2, 2), (1, 2), (1, 1)):
-                parts = f"{subject}: {_state(analysis, shares)}.", _next(analysis, named, settles)
-                yield " ".join(part for part in parts if part)
+    said = list(subjects(analysis))
+    details = [*product(said, _DETAILS), *((subject, _FEWEST) for subject in said)]
+    for settles, (subject, (steps, shares)) in product((True, False), details):
+        parts = f"{subject}: {_state(analysis, shares)}.", _next(analysis, steps, settles)
+        yield " ".join(part for part in parts if part)
 
 
 def _shortest(analysis: Analysis) -> str:
-    return shortened(f"{_subject(analysis, settings=False)}: {_state(analysis, 1)}.", LONGEST)
+    *_, subject = subjects(analysis)
+    return shortened(f"{subject}: {_state(analysis, 1)}.", LONGEST)
 
 
 def of_fit(fit: MemoryFit, there: str = "") -> str:
@@ -80,44 +75,14 @@ def of_fit(fit: MemoryFit, there: str = "") -> str:
     return "; ".join(parts)
 
 
-def _subject(analysis: Analysis, *, settings: bool = True) -> str:
-    """Return, for example, "GPT-2 decode, batch 1, bf16, on an H200"."""
-    source, capture = analysis.source, analysis.source.capture
-    captured = " ".join(part for part in (model(capture.model), capture.workload) if part) if capture else ""
-    what = captured or _root(analysis) or _RUNTIMES.get("training" if source.trains else source.runtime, "This run")
-    batch = f"batch {capture.batch_size}" if capture and capture.batch_size else ""
-    parts = [what, *((batch, source.precision) if settings else ())]
-    where = device(source)
-    if where and not _unrecorded_gpu(analysis):
-        parts.append(f"{'modelled for' if source.kind == 'modelled' else 'on'} {with_article(where)}")
-    return ", ".join(part for part in parts if part) if settings else " ".join(part for part in parts if part)
-
-
-def _root(analysis: Analysis) -> str:
-    """Return the class of the whole model, without wrappers of torch; "" without a single one that most work is in."""
-    layers = analysis.layers[analysis.layers["type"] != ""]
-    inside = layers["depth"] == 0
-    while inside.sum() == 1 and layers["type"][inside].iloc[0] in _WRAPPERS:
-        inside = layers["parent"] == layers.index[inside][0]
-    if inside.sum() != 1 or layers["share"][inside].iloc[0] < _MOSTLY:
-        return ""
-    return shortened(str(layers["type"][inside].iloc[0]), 40)
-
-
 def main_bound(analysis: Analysis) -> str:
     """Return the bound with most of the time; "mixed": none is large enough."""
     main, share = analysis.bound.ranked()[0]
     return main if share >= _DOMINANT else "mixed"
 
 
-def _unrecorded_gpu(analysis: Analysis) -> int:
-    """Return the number of calls that put work on a GPU of which the trace contains none."""
-    rows = analysis.problems[(analysis.problems["code"] == "gpu-not-recorded").to_numpy()]
-    return int(rows["count"].sum())
-
-
 def _state(analysis: Analysis, most: int) -> str:
-    if calls := _unrecorded_gpu(analysis):
+    if calls := unrecorded_gpu(analysis):
         return f"{calls:,} calls put work on a GPU that was not recorded. Record it with ProfilerActivity.CUDA"
     if analysis.source.device == "cpu":
         return _largest_op(analysis)
@@ -139,7 +104,9 @@ def _largest_op(analysis: Analysis) -> str:
 
 def _next(analysis: Analysis, named: int, settles: bool) -> str:
     """Return the plan with its gain, or why there is none, as a sentence."""
-    if analysis.memory_fit or _unrecorded_gpu(analysis) or analysis.one_time_share >= START_UP_ONLY:
+    if analysis.memory_fit:
+        return _once_it_fits(analysis)
+    if unrecorded_gpu(analysis) or analysis.one_time_share >= START_UP_ONLY:
         return ""
     for_latency = [step for step in analysis.plan if step.cumulative]
     if for_latency and for_latency[-1].cumulative:
@@ -154,6 +121,17 @@ def _next(analysis: Analysis, named: int, settles: bool) -> str:
     return _perhaps(analysis) or f"{helpless(analysis)}."
 
 
+def _once_it_fits(analysis: Analysis) -> str:
+    """Return what makes a step faster that fits by the first step of the plan, and the time that it then takes."""
+    steps = [step for step in planned(analysis) if step.cumulative]
+    if analysis.projection or len(steps) < 2:
+        return ""
+    took, takes = steps[0].latency_us.expected, steps[-1].latency_us
+    titles = ", then ".join(in_sentence(step.title) for step in steps[1:])
+    spread = f"{duration(takes.low)} to {duration(takes.high)}"
+    return f"Then {titles}: {_both(took, takes.expected)} ({spread})."
+
+
 def _planned(analysis: Analysis, steps: list[PlanStep], gain: Interval, named: int, settles: bool) -> str:
     first, *others = (in_sentence(step.title) for step in steps[:named])
     titles = [steps[0].title[:1] + first[1:], *others]
@@ -166,9 +144,8 @@ def _planned(analysis: Analysis, steps: list[PlanStep], gain: Interval, named: i
     with_first = " by the first step alone" * (len(steps) > 1)
     was = _measured(analysis, name)
     text = f"{', then '.join(titles)}{more}: {gained}{was}{with_first if was else ''}."
-    timed = start.timed if start else "unprofiled"
     wide = gain.high > MOST_QUOTED * gain.low and settles
-    return text + (f" Narrowed by: {_SETTLED_BY[timed].format(id=name)}" if wide else "")
+    return text + (f" To narrow it: {settled_by(analysis, steps)}" if wide else "")
 
 
 def _both(before_us: float, after_us: float) -> str:

@@ -5,12 +5,22 @@ from typing import Any
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import CAUSES, Analysis
-from tracekit.reports.answer import cards, facts
+from tracekit.reports.answer import cards, facts, plans
 from tracekit.reports.answer.headlines import headline
 from tracekit.reports.answer.measured import measured_gains, of_steps
 from tracekit.reports.answer.page_tables import table_views
 from tracekit.reports.figures import BOUND_NAMES, GLYPHS, KINDS, Figure, bound_title, icicle, placed, roofline, timeline
-from tracekit.reports.words import ROW_LIMIT, TableView, device, environment, model, numbers, printable
+from tracekit.reports.words import (
+    ROW_LIMIT,
+    TableView,
+    device,
+    environment,
+    mean_step,
+    model,
+    numbers,
+    over_steps,
+    printable,
+)
 from tracekit.reports.words import page as embed
 
 Entries = list[tuple[str, str]]
@@ -99,6 +109,7 @@ def render(analysis: Analysis, mark: str = "") -> str:
 
     `mark` identifies the trace in the page (see `replacing.mark_of`).
     """
+    analysis = mean_step(analysis)
     drawn = charts(analysis)
     embedded = _embedded(drawn)
     for row_limit in ROW_LIMITS:
@@ -110,19 +121,22 @@ def render(analysis: Analysis, mark: str = "") -> str:
 
 def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: dict[str, TableView], mark: str) -> str:
     planned, others = cards.cards(analysis)
+    drawn_bars = plans.bars(analysis)
     return environment().get_template("report.html.j2").render(
         analysis=analysis,
         of=mark,
         title=_title(analysis),
+        of_steps=over_steps(analysis),
         version=analysis.source.capture.version if analysis.source.capture else "",
         headline=headline(analysis),
         badge=analysis.source.kind,
-        mark="modelled" if analysis.source.kind == "modelled" else "",
         bounds=analysis.bound.ranked(),
         key_figures=facts.key_figures(analysis),
         planned=planned,
         others=others,
-        ladder=analysis.plan,
+        ladder=plans.planned(analysis),
+        bars=drawn_bars,
+        longest=plans.longest_us(drawn_bars),
         ladder_measured=_ladder_measured(analysis),
         gains=measured_gains(analysis),
         scale=_scale(analysis),

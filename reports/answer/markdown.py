@@ -13,10 +13,13 @@ from tracekit.reports.words import (
     bar,
     block,
     code,
+    count,
     duration,
     folded,
     layer_patterns,
+    mean_step,
     measured,
+    over_steps,
     percent,
     prose,
     quantity,
@@ -92,6 +95,7 @@ def _how(advice: Any) -> str:
 
 
 def _tables(analysis: Analysis) -> list[str]:
+    analysis, over = mean_step(analysis), over_steps(analysis)
     layers = layer_patterns(analysis.layers)
     kept = {
         "Kernels": (analysis.kernels, "name"),
@@ -99,7 +103,9 @@ def _tables(analysis: Analysis) -> list[str]:
         "Ops": (analysis.ops, "name"),
     }
     sections = [
-        folded(title, _rows(frame, name)) for title, (frame, name) in kept.items() if (frame["busy_ns"] > 0).any()
+        folded(f"{title}{over}", _rows(frame, name))
+        for title, (frame, name) in kept.items()
+        if (frame["busy_ns"] > 0).any()
     ]
     return [*sections, *([folded("Problems", _problems(analysis))] if len(analysis.problems) else [])]
 
@@ -110,7 +116,7 @@ def _rows(frame: pd.DataFrame, name: str) -> str:
     cells = [
         (
             "&emsp;" * getattr(row, "depth", 0) + code(getattr(row, name).removeprefix("void ")) + _many(row),
-            f"{row.calls:,}",
+            count(row.calls),
             duration(row.busy_ns / 1e3),
             prose(percent(row.share)),
             quantity(row.flops, "FLOP"),

@@ -14,8 +14,6 @@ Spec = list[tuple[str, str, Kind]]
 def table_views(analysis: Analysis, row_limit: int) -> dict[str, TableView]:
     """Return the tables that have rows, each with at most `row_limit` of them, by their ids."""
     time = "GPU time" if analysis.source.device == "gpu" else "CPU time"
-    if analysis.source.kind == "modelled":
-        time += ", modelled"
     specs: list[tuple[str, str, pd.DataFrame, Spec]] = [
         ("layer_types", "By type of layer", analysis.layer_types, _layer_types(time, analysis)),
         ("layer_parts", "Parts of layers", analysis.layer_parts, _layer_parts(time)),

@@ -30,11 +30,18 @@ _MOSTLY = 0.5
 
 
 def spoken_shares(analysis: Analysis, most: int) -> str:
-    """Return the largest shares of a step, such as "59 % memory-bound, 39 % waiting for the host (data loading)"."""
-    shares = [pair for pair in _parts(analysis) if pair[1] > 0]
+    """Return the largest shares of a step, such as "59 % memory-bound, 39 % waiting for the host (data loading)".
+
+    With `most` 0, the largest is returned without its cause.
+    """
+    shares = [pair for pair in _parts(analysis, causes=most > 0) if pair[1] > 0]
     if not shares:
         return "no work"
-    named = [pair for at, pair in enumerate(shares[:most]) if at == 0 or (pair[1] >= _NAMED and shares[0][1] < _ALONE)]
+    named = [
+        pair
+        for at, pair in enumerate(shares[: max(most, 1)])
+        if at == 0 or (pair[1] >= _NAMED and shares[0][1] < _ALONE)
+    ]
     said = ", ".join(f"{percent(share)} {words}" for words, share in named)
     busy, by_name = analysis.busy_share, named[0] in _by_kind(analysis)
     return f"GPU busy {percent(busy)}; {said}{_hidden(analysis)}" if busy >= 1 - _NAMED and by_name else said
@@ -47,15 +54,19 @@ def _hidden(analysis: Analysis) -> str:
     return f", and communication behind {percent(hidden)}" if hidden >= _NAMED else ""
 
 
-def _parts(analysis: Analysis) -> list[tuple[str, float]]:
+def _parts(analysis: Analysis, *, causes: bool) -> list[tuple[str, float]]:
     """Return words and shares of the time, largest first. Work whose bound is unknown has the words of its kernels."""
-    parts = [(_words(analysis, bound), share) for bound, share in analysis.bound.ranked() if bound != "unknown"]
+    parts = [
+        (_words(analysis, bound, causes=causes), share)
+        for bound, share in analysis.bound.ranked()
+        if bound != "unknown"
+    ]
     if analysis.bound.unknown:
         parts += _by_kind(analysis)
     return sorted(parts, key=lambda pair: -pair[1])
 
 
-def _words(analysis: Analysis, bound: str) -> str:
+def _words(analysis: Analysis, bound: str, *, causes: bool) -> str:
     if bound == "transfer":
         times = analysis.timeline.device
         return "exposed communication" if times and times.communication_ns > times.copy_ns else "copying"
@@ -63,7 +74,7 @@ def _words(analysis: Analysis, bound: str) -> str:
         return "idle"
     if bound == "launch" and not analysis.idle_causes.empty and analysis.idle_causes["cause"].iloc[0] == "queued":
         return "idle with work queued"
-    return _SAYING[bound] + (_cause(analysis) if bound == "launch" else "")
+    return _SAYING[bound] + (_cause(analysis) if causes and bound == "launch" else "")
 
 
 def _cause(analysis: Analysis) -> str:

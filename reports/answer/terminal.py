@@ -12,6 +12,7 @@ from tracekit.reports.answer.terminal_tables import head, tables
 from tracekit.reports.words import (
     duration,
     in_sentence,
+    mean_step,
     percent,
     printable,
     printed,
@@ -56,7 +57,7 @@ def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = 
     """Return the summary of `brief` followed by all tables."""
 
     def render(columns: int) -> RenderableType:
-        below = [part for table in tables(analysis, columns) for part in (Text(), table)]
+        below = [part for table in tables(mean_step(analysis), columns) for part in (Text(), table)]
         return Group(head(analysis, _lines(analysis), columns), *below)
 
     return printed(render, width=width, colour=colour)

@@ -14,10 +14,12 @@ from tracekit.analyzers.results import Analysis
 from tracekit.reports.answer.measured import MeasuredGain, measured_gains, of_advice
 from tracekit.reports.words import (
     abstention,
+    count,
     duration,
     layer_patterns,
     measured,
     middle_truncated,
+    over_steps,
     paragraph,
     percent,
     printable,
@@ -85,7 +87,7 @@ def _cells(name: str, row: Any, drawn: bool, counted: bool, waited: bool) -> lis
     bar = [Text(_bar(row.share), style=bounds[0].style)] if drawn else []
     counts = (quantity(row.flops, "FLOP"), quantity(row.bytes, "B")) if counted else ()
     shares = (percent(row.share), *((percent(row.synchronized_share),) if waited else ()))
-    numbers = (f"{row.calls:,}", duration(row.busy_ns / 1000), *shares)
+    numbers = (count(row.calls), duration(row.busy_ns / 1000), *shares)
     return [*map(Text, (name, *numbers)), *bar, *map(Text, counts), *bounds]
 
 
@@ -99,13 +101,13 @@ def _names(longest: pd.DataFrame, table: str) -> list[str]:
     if table != "layers":
         return [name.removeprefix("void ") for name in longest[_NAMES[table]].astype(str)]
     counted = zip(longest["name"], longest["depth"], longest["count"], strict=True)
-    return ["  " * depth + name + (f" ×{count}" if count > 1 else "") for name, depth, count in counted]
+    return ["  " * depth + name + (f" ×{number}" if number > 1 else "") for name, depth, number in counted]
 
 
 def _title(analysis: Analysis, table: str, rows: int) -> str:
     modelled = ", modelled" if analysis.source.kind == "modelled" else ""
     more = f" (the {_ROWS} longest of {rows:,})" if rows > _ROWS else ""
-    return f"{table.replace('_', ' ').capitalize()}{modelled}{more}"
+    return f"{table.replace('_', ' ').capitalize()}{modelled}{over_steps(analysis)}{more}"
 
 
 def _counters(analysis: Analysis) -> Table:

@@ -12,7 +12,6 @@ from tracekit.reports.words import duration, environment, page, printable
 
 WIDTH, HEIGHT, _MARGIN = 900, 260, 24
 _LATENCY = "latency"
-_STYLES = ("tokens", "page", "tables", "history", "paper")
 _ROWS = 500
 
 
@@ -75,19 +74,14 @@ def to_text(name: str, drawn: Series) -> str:
 
 def render(name: str, drawn: Series, mark: str = "") -> str:
     """Return the HTML page. Names are escaped."""
-    theme = page.asset("theme.js")
     levels = drawn.levels() if drawn.values else []
     return environment().get_template("history.html.j2").render(
         of=mark,
-        title=printable(name),
         what=drawn.what,
         changes=[_change(drawn, before, after) for before, after in pairwise(levels)],
         plot=_plot(drawn, levels),
         rows=[_row(drawn, at) for at in range(len(drawn.values))][::-1][:_ROWS],
-        mark="",
-        policy=page.content_security_policy(theme),
-        theme_script=theme,
-        style="\n".join(page.asset(f"{each}.css") for each in _STYLES),
+        **page.frame("history", printable(name), "history"),
     )  # fmt: skip
 
 

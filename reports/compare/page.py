@@ -64,7 +64,6 @@ def render(comparison: Comparison, mark: str = "") -> str:
         total=_total(comparison),
         tables=table_views(comparison),
         how=_HOW,
-        mark="",
         policy=page.content_security_policy(theme, script),
         theme_script=theme,
         script=script,

@@ -60,13 +60,16 @@ _KEYS = ["layer", "op", "kernel", "phase", "bound"]
 
 
 def icicle(analysis: Analysis) -> tuple[Figure, str]:
-    """Return the chart's data (busy time in ns), and a note on the leaves that are left out."""
-    leaves = leaves_of(analysis)
+    """Return the chart's data (busy time of a mean step in ns), and a note on the leaves that are left out.
+
+    The tables of the analysis are those of a mean step.
+    """
+    leaves, steps = leaves_of(analysis), max(1, len(analysis.steps))
     kept = leaves.nlargest(LIMIT, "ns", keep="first").sort_index()
     ops, kernels = (_named(kept[name], table) for name, table in (("op", analysis.ops), ("kernel", analysis.kernels)))
     phase, phases = pd.factorize(kept["phase"])
     data = {
-        "total": int(leaves["ns"].sum()),
+        "total": round(float(leaves["ns"].sum()) / steps, 1),
         "bounds": [name or "unknown" for name in BOUND_NAMES],
         "phases": [_text(str(name)) for name in phases],
         "layers": _layers(analysis.layers),
@@ -79,8 +82,8 @@ def icicle(analysis: Analysis) -> tuple[Figure, str]:
             "kernel": kernels[0],
             "phase": phase.tolist(),
             "bound": _bound_codes(kept["bound"]),
-            "ns": kept["ns"].tolist(),
-            "count": kept["count"].tolist(),
+            "ns": (kept["ns"] / steps).round(1).tolist(),
+            "count": (kept["count"] / steps).round(1).tolist(),
         },
     }
     return data, _note(leaves, kept)
@@ -103,7 +106,7 @@ def _layers(layers: pd.DataFrame) -> dict[str, list[Any]]:
         "type": [_text(str(each)) for each in layers["type"]],
         "parent": parent,
         "bound": _bound_codes(layers["bound"]),
-        "ns": layers["busy_ns"].tolist(),
+        "ns": layers["busy_ns"].round(1).tolist(),
     }
 
 

@@ -9,7 +9,7 @@ from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.figures.arrows import arrows, moves, precisions_after
 from tracekit.reports.figures.icicles import BOUND_NAMES, SYMBOLS, Figure, bound_title, colour, logarithmic, text
-from tracekit.reports.words import duration, percent, quantity, significant
+from tracekit.reports.words import count, duration, percent, quantity, significant
 
 KINDS = {"kernels": "kernels", "ops": "ops", "layer_types": "types of layer", "layers": "layers"}
 """The tables whose rows are plotted, with their labels on the page."""
@@ -163,7 +163,7 @@ def _hover(point: Any) -> list[Any]:
     rate = quantity(1e9 * point.flops / point.duration_ns, "FLOP/s")
     roof = f", {percent(point.roof_fraction)} of its roof" if "roof_fraction" in point._fields else ""
     lines = [
-        f"{duration(point.duration_ns / 1000)} in {point.calls:,} calls, {percent(point.share)} of the busy time",
+        f"{duration(point.duration_ns / 1000)} in {count(point.calls)} calls, {percent(point.share)} of the busy time",
         f"{significant(point.intensity)} FLOP/B, {rate}{roof}",
     ]
     return [point.row, text(str(point.name), 100), "<br>".join(lines)]

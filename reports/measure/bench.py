@@ -14,10 +14,10 @@ from tracekit.analyzers.core import Interval
 from tracekit.reports.measure.bench_panels import Panel, panels
 from tracekit.reports.words import (
     ABSENT,
-    asset,
     changed,
     duration,
     environment,
+    frame,
     paragraph,
     percent,
     printable,
@@ -83,9 +83,8 @@ def bench_html(rows: Sequence[Row]) -> str:
         for title, group in grouped(rows).items()
         if (names := _columns_with_values(group)) is not None
     ]
-    style = asset("tokens.css") + asset("bench.css")
     page = environment().get_template("bench.html.j2")
-    return page.render(runs=runs, legend=_LEGEND, remarks=remarks(rows), style=style)
+    return page.render(runs=runs, legend=_LEGEND, remarks=remarks(rows), **frame("bench", "Bench", "bench"))
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:

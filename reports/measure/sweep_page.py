@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.predict import MEASURED, NONE
 from tracekit.reports.measure.sweep import HEAD, basis, cells, sentences
-from tracekit.reports.words import asset, duration, environment, quantity, significant, times
+from tracekit.reports.words import duration, environment, frame, quantity, significant, times
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 300, 170, 52, 8, 10, 22
 COLOURS = 8
@@ -45,7 +45,7 @@ def sweep_html(sweep: pd.DataFrame, title: str) -> str:
         environment()
         .get_template("sweep.html.j2")
         .render(
-            title=title,
+            name=title,
             sentences=sentences(sweep),
             basis=basis(sweep),
             measured=(sweep["source"] == MEASURED).any(),
@@ -53,7 +53,7 @@ def sweep_html(sweep: pd.DataFrame, title: str) -> str:
             groups=[_group(str(gpu), rows, x, other, lines) for gpu, rows in sweep.groupby("gpu", sort=False)],
             head=HEAD,
             rows=cells(sweep),
-            style=asset("tokens.css") + asset("bench.css") + asset("sweep.css"),
+            **frame("sweep", f"Sweep of {title}", "bench", "sweep"),
         )
     )
 

@@ -57,7 +57,6 @@ def render(
         groups=_groups(job),
         matrix=group_matrix(job),
         how=_HOW,
-        mark="",
         notes={},
         policy=embed.content_security_policy(theme, script),
         theme_script=theme,

@@ -246,7 +246,6 @@ def render(job: ReplayedJob, mark: str = "") -> str:
         parts=_part_cells(job),
         steps=_step_cells(job),
         how=_HOW,
-        mark="",
         notes={},
         policy=page.content_security_policy(theme, script),
         theme_script=theme,

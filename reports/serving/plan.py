@@ -14,10 +14,10 @@ from tracekit.analyzers.core import Interval
 from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting
 from tracekit.reports.words import (
     ABSENT,
-    asset,
     csv_cell,
     duration,
     environment,
+    frame,
     json_text,
     paragraph,
     percent,
@@ -206,7 +206,7 @@ def to_html(plan: ServePlan) -> str:
     """Return one self-contained page."""
     of = plan.asked.deployment
     values: dict[str, Any] = {
-        "title": printable(f"{of.model.name} on {of.gpu.name}, {plan.question.requests}"),
+        "name": printable(f"{of.model.name} on {of.gpu.name}, {plan.question.requests}"),
         "answer": answer(plan),
         "modelled": MODELLED,
         "head": HEAD,
@@ -216,8 +216,8 @@ def to_html(plan: ServePlan) -> str:
         "parts": _shares(plan.asked.found),
         "panel": _panel(plan.over_time) if len(plan.over_time) else "",
         "pareto": _pareto(plan) if any(each.found for each in plan.searched) else "",
-        "style": asset("tokens.css") + asset("bench.css") + asset("sweep.css"),
     }
+    values |= frame("serving", f"Serving plan of {values['name']}", "bench", "sweep")
     return environment().get_template("serve_plan.html.j2").render(**values)
 
 
@@ -234,7 +234,7 @@ def _panel(run: pd.DataFrame) -> str:
         f'<polyline class="{line}" points="{_points(run["time_s"] / end, values)}"/>'
         for line, values in (("line-1", run["used"] / full), ("line-2", run["waiting"] / most))
     ]
-    label = f"KV cache (blue), up to {most:,} waiting (red)"
+    label = f"KV cache (blue), up to {most:,} waiting (brown)"
     return _figure("KV cache over time", "".join(lines), percent(full), duration(1e6 * end), label)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         write_text,
         written,
     )
+    from tracekit.reports.words.means import count, mean_step, over_steps
     from tracekit.reports.words.names import (
         TABLES,
         device,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
         token_times,
         tokens_per_s,
     )
-    from tracekit.reports.words.page import asset, environment
+    from tracekit.reports.words.page import asset, environment, frame
     from tracekit.reports.words.public_tables import number, plain_rows, public, public_frame, records
     from tracekit.reports.words.untrusted import (
         bar,

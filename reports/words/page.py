@@ -43,6 +43,21 @@ def packed_json(value: Any) -> str:
     return packed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
+def frame(kind: str, title: str, *styles: str) -> dict[str, str]:
+    """Return what the template base.html.j2 needs of a page of this kind, with these styles beside those of all
+    pages."""
+    theme, script = asset("theme.js"), "\n".join(map(asset, ("dom.js", "page.js")))
+    names = ("tokens", "page", "tables", *styles, "paper")
+    return {
+        "kind": kind,
+        "title": title,
+        "theme_script": theme,
+        "script": script,
+        "policy": content_security_policy(theme, script),
+        "style": "\n".join(asset(f"{name}.css") for name in names),
+    }
+
+
 def content_security_policy(*scripts: str) -> str:
     """Return a policy that allows exactly these scripts and no network. Plotly needs inline styles."""
     hashes = " ".join(_source_hash(script) for script in scripts)

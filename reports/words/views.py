@@ -206,7 +206,8 @@ def _unit(values: "pd.Series[Any]", kind: Kind) -> tuple[str, float, int]:
         return "%", 0.01, 1
     kind = "time" if kind == "change" else kind
     if kind not in _UNITS:
-        return "", 1.0, 0 if kind == "count" else 2
+        whole = kind == "count" and bool((values.dropna() % 1 == 0).all())
+        return "", 1.0, 0 if whole else 1 if kind == "count" else 2
     largest = max(values.dropna().tolist(), default=0)
     _, unit, decimals = next(row for row in _UNITS[kind] if largest >= row[0])
     return unit, _SCALE[unit], decimals

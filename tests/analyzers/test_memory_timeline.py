@@ -87,4 +87,4 @@ def test_a_snapshot_over_time(tmp_path):
     page = tmp_path / "page.html"
     done = CliRunner().invoke(main, ["memory", str(path), "-o", str(page)])
     assert done.exit_code == 0, done.output
-    assert "train.py:3 (step)" in page.read_text() and page.read_text().count("<polygon") == 2
+    assert "train.py:3 (step)" in page.read_text() and page.read_text().count("<polygon") == 2 * 2  # wide and narrow

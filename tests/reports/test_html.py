@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hostile import LONG, SCRIPT, hostile
 from verified_runs import verified
 
+import tracekit
 from tracekit.advise import after_measuring
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
@@ -22,6 +24,7 @@ from tracekit.reports.answer.cards import cards
 from tracekit.reports.answer.export import to_json
 from tracekit.reports.answer.measured import measured_gains
 from tracekit.reports.answer.page_tables import table_views
+from tracekit.reports.answer.plans import bars, planned
 from tracekit.reports.words import page as embed
 
 
@@ -99,7 +102,7 @@ def test_sections_in_their_order(page: str) -> None:
 def test_it_tells_headline_plan_and_provenance(page: str) -> None:
     text = Parsed(page).text.replace("\N{NO-BREAK SPACE}", " ")
     for said in (
-        "GPT-2 decode, batch 1, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×.",
+        "GPT-2 decode, batch 1, 512 tokens, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×.",
         'model.forward = torch.compile(model.forward, mode="reduce-overhead")',
         "Needs a static KV cache: shapes must not change between steps.",
         "The run waits for the host, not the GPU.",
@@ -119,11 +122,13 @@ def test_the_plan_comes_first_and_adds_up(analysis: Analysis) -> None:
         _step("cuda-graphs", graphs.title, graphs.speedup, graphs.speedup, first),
         _step("half-precision", "Half precision", alone, both, then, 420_000_000),
     )
+    change = Change((OpClassTime("gemm", 2_000_000, 600_000),))
+    steps = (steps[0], replace(steps[1], explained=change))
     text = re.sub(r"(<[^>]*>|\s)+", " ", render(replace(analysis, plan=steps)))
     assert "1. CUDA graphs 6.8–8.1× 6.8–8.1× 260 µs to 309 µs –" in text
     assert "2. Half precision 1.10–1.30× 7.0–10× 206 µs to 300 µs 420 MB" in text
     assert "1.10–1.30× more predicted, 1.20× expected" in text
-    assert "With all before it, a step takes 1.00 ms instead of 2.00 ms: gemm 2.00 ms → 1.00 ms." in text
+    assert "A step takes 600 µs instead of 1.00 ms: gemm 1.00 ms → 600 µs." in text
     assert "Others, each by itself: batching 5.1–7.8×, fused kernels 1.08–1.31×" in text
 
 
@@ -164,20 +169,10 @@ def test_every_table_has_every_row(page: str, analysis: Analysis) -> None:
         assert {each for each in rows if each and re.fullmatch(rf"{table}-\d+", each)} == expected
 
 
-def test_modelled_is_marked_on_every_section_figure_and_table(modelled: Analysis, page: str) -> None:
+def test_that_all_numbers_are_modelled_is_said_once(modelled: Analysis, page: str) -> None:
     marked = render(modelled)
-    sections = re.split("<section ", marked)[1:]
-    assert len(sections) == 7
-    assert all('class="mark">modelled<' in section or 'class="badge modelled"' in section for section in sections)
-    captions = re.findall(r"<figcaption>(.*?)</figcaption>", marked)
-    assert len(captions) == 3
-    assert all("modelled" in caption for caption in captions)
-    headings = re.findall(
-        r"<h3>([^<]*)(<span class=\"mark\">)?", "".join(re.findall(r'"tools">(.*?)</div>', marked, re.S))
-    )
-    assert headings
-    assert all(mark for _, mark in headings)
-    assert 'class="mark"' not in page
+    assert marked.count('<p class="badge modelled"') == 1 and '<body data-kind="modelled"' in marked
+    assert 'class="mark"' not in marked and '<body data-kind="modelled"' not in page
 
 
 def test_projection_stands_beside_the_measurement(analysis: Analysis) -> None:
@@ -398,3 +393,18 @@ def test_what_was_measured_to_fail_comes_last_everywhere(analysis: Analysis) -> 
     assert [step.name for step in after.plan] == ["batching"]
     assert [advice.id for advice in after.recommendations] == ["batching", graphs.id, "fused-kernels"]
     assert cards(after)[0][0].advice.id == json.loads(to_json(after))["headline"]["first"] == "batching"
+
+
+def test_the_picture_of_the_plan_has_a_bar_for_each_move_that_ends_where_the_table_says() -> None:
+    analysis = tracekit.analyze(Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz")
+    drawn, steps = bars(analysis), planned(analysis)
+    assert [bar.title for bar in drawn[1:]] == [step.title for step in steps if step.cumulative]
+    assert dict(drawn[0].by_bound) == {name: share for name, share in analysis.bound.ranked() if share}
+    for bar, step in zip(drawn[1:], steps, strict=False):
+        assert sum(bar.by_bound.values()) == pytest.approx(1)
+        assert bar.latency_us == step.latency_us and step.explained
+        assert sum(each.after_ns for each in step.explained.by_op_class) / 1e3 == pytest.approx(
+            bar.latency_us.expected, rel=0.01
+        )
+    assert drawn[1].by_bound["launch"] < drawn[0].by_bound["launch"]
+    assert render(analysis).count('class="move"') == len(drawn)

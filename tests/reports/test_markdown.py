@@ -77,4 +77,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     printed = CliRunner().invoke(main, ["analyze", str(SAMPLE), "--format", "markdown"]).stdout
     assert target.read_text("utf-8").startswith(printed.rstrip("\n"))
-    assert printed.startswith("**GPT-2 prefill, batch 1, fp32, on an H200: ")
+    assert printed.startswith("**GPT-2 prefill, batch 1, 512 tokens, fp32, on an H200: ")

@@ -43,7 +43,7 @@ def test_text_and_page_hand_counters_on(requests: list, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("requests")
 def test_analyze_prints_text_without_colour_into_a_pipe() -> None:
     result = CliRunner().invoke(main, ["analyze", "some.json"])
-    assert result.stdout.startswith("GPT-2 decode, batch 1, fp32, on an H200: 87 % waiting for the host")
+    assert result.stdout.startswith("GPT-2 decode, batch 1, 512 tokens, fp32, on an H200: 87 % waiting for the host")
     assert "\x1b" not in result.stdout
 
 

@@ -164,7 +164,7 @@ def test_optimizations_inside_a_sentence() -> None:
 
 def test_headline_of_a_launch_bound_run(analysis: Analysis) -> None:
     assert headline(analysis) == (
-        "GPT-2 decode, batch 1, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×."
+        "GPT-2 decode, batch 1, 512 tokens, fp32, on an H200: 87 % waiting for the host. CUDA graphs: 6.8–8.1×."
     )
 
 
@@ -177,7 +177,9 @@ def test_headline_of_a_run_that_may_gain(analysis: Analysis) -> None:
 
 
 def test_headline_says_that_it_is_modelled(modelled: Analysis) -> None:
-    assert headline(modelled).startswith("GPT-2 decode, batch 1, fp32, modelled for a T4: 87 % waiting for the host")
+    assert headline(modelled).startswith(
+        "GPT-2 decode, batch 1, 512 tokens, fp32, modelled for a T4: 87 % waiting for the host"
+    )
 
 
 def test_headline_of_an_imported_trace(imported: Analysis) -> None:

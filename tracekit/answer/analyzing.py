@@ -26,6 +26,7 @@ from tracekit.analyzers.trace import (
     is_url,
     load,
     problems,
+    program_of,
     read_moves,
     shown,
     single,
@@ -106,8 +107,9 @@ def _recalled(path: str | Path, make: Callable[[], Analysis], named: GPU | None,
 
 
 def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
-    """Add measurements of this run, and corrections from measurements of other runs on this machine. They are never
-    cached."""
+    """Add the file's name, measurements of this run, and corrections from measurements of other runs on this machine.
+    They are never cached."""
+    analysis = replace(analysis, file="" if str(path) == "-" else _name(path))
     measured = after_measuring(replace(corrected(analysis), verified=verification_of(path)))
     if graph_of(path) is None:
         return measured
@@ -123,7 +125,9 @@ def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) ->
     if counters is not None:
         trace = replace(trace, counters=counters)
     analysis, base = start(trace, named)
-    return _projected(recommend(analysis, base), base, named)
+    requests = base.batch_size if base and analysis.source.runtime in ("vllm", "sglang") else 0
+    source = replace(analysis.source, program=program_of(trace), requests=requests)
+    return _projected(recommend(replace(analysis, source=source), base), base, named)
 
 
 def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
