@@ -28,8 +28,8 @@ from tracekit.run import (
     Say,
     check_replaced,
     environment,
-    of_script,
     require,
+    run_of_script,
     silent,
     unused_folder,
     write_place,
@@ -78,7 +78,7 @@ def this_program() -> Run:
     main = sys.modules["__main__"]
     script = Path(getattr(main, "__file__", None) or "")
     is_script = script.is_file() and getattr(main, "__spec__", None) is None
-    return of_script(script, sys.argv[1:], block=True) if is_script else Run(block=True)
+    return run_of_script(script, sys.argv[1:], block=True) if is_script else Run(block=True)
 
 
 def device_of(target: GPU | None, device: Device) -> Device:

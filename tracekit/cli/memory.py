@@ -60,7 +60,7 @@ def _memory_of_run_file(file: Path, gpu: str | None, form: str) -> str:
 
 
 def _memory_of_snapshot(file: Path, form: str) -> str:
-    from tracekit.analyzers.memory import over_time, read_snapshot, summarize
+    from tracekit.analyzers.memory import bytes_over_time, read_snapshot, summarize
     from tracekit.reports.memory import snapshot_json, snapshot_page, snapshot_text
 
     snapshot = read_snapshot(file)
@@ -68,4 +68,4 @@ def _memory_of_snapshot(file: Path, form: str) -> str:
     if form != "html":
         return snapshot_json(devices) if form == "json" else snapshot_text(devices)
     most = max(devices, key=lambda each: each.peak or each.allocated, default=None)
-    return snapshot_page(file.name, most, over_time(snapshot, most.device)) if most else ""
+    return snapshot_page(file.name, most, bytes_over_time(snapshot, most.device)) if most else ""

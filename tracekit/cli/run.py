@@ -70,11 +70,11 @@ def command(
     from tracekit.analyzers.cost import hardware
     from tracekit.capture import session
     from tracekit.profiling import write_outputs
-    from tracekit.run import of_script, place
+    from tracekit.run import place, run_of_script
 
     _say_misplaced(script, args)
     with reading(f"{script} cannot be run.", "Name a Python script."):
-        run = of_script(script, args)
+        run = run_of_script(script, args)
     target, here = hardware.selected(gpu, gpu_file), place()
     job = output or Path("runs") / (f"{script.stem}-{target.id}" if target else script.stem)
     folder = job / f"rank-{here.rank}" if here else job

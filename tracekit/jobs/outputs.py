@@ -21,8 +21,7 @@ from tracekit.analyzers.ranks import (
 )
 from tracekit.analyzers.trace import is_url, problems
 from tracekit.jobs.rank_files import operations_file, rank_files, rank_numbers
-from tracekit.jobs.summaries import summaries, summaries_of_cluster
-from tracekit.jobs.summary_worker import Answer
+from tracekit.jobs.summaries import Answer, summaries, summaries_of_cluster
 from tracekit.reports.ranks import page, replayed, text
 from tracekit.reports.viewer import public_copy
 from tracekit.reports.words import (

@@ -145,7 +145,7 @@ def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
 
 
 def _run_on_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
-    attention, placement, twin = _attention(gpu), Placement(), own.on("cpu")
+    attention, placement, twin = _attention(gpu), Placement(), own.moved_to("cpu")
     recorder = CpuRecorder(attention, placement)
     placement.enter_module()  # the GPU runs all ops of the step
     with as_on_a_gpu(recorder.emitter, gpu.name) as compiled, CpuFunctions(attention, placement, recorder), recorder:
