@@ -35,7 +35,6 @@ from tracekit.run import (
     write_place,
 )
 from tracekit.run import write as write_run
-from tracekit.version import __version__
 
 
 def session(
@@ -161,18 +160,12 @@ class Capture:
 
     def _info(self) -> CaptureInfo:
         on_cuda = require("torch.cuda").is_initialized()
-        device = environment.cuda_state() if on_cuda else environment.cpu_state()
         return CaptureInfo(
-            version=__version__,
             source="measured",
             device="cuda" if on_cuda else "cpu",
             gpu=self._gpu.id if self._gpu else "",
             gpu_row=hardware.row_for_capture(self._gpu) if self._gpu else {},
-            device_name=device.name,
-            driver=device.driver,
-            sm_clock_mhz=device.sm_clock_mhz,
-            memory_clock_mhz=device.memory_clock_mhz,
-            versions=environment.versions(),
+            **environment.recorded(environment.device_state(on_cuda=on_cuda)),
             **self._about,
             steps=self._steps,
             peak_memory_bytes=require("torch.cuda").max_memory_allocated() if on_cuda else 0,

@@ -91,7 +91,7 @@ class OwnModel:
         }
 
 
-def weights_of(model: "nn.Module") -> dict[str, int]:
+def weights_of(model: "nn.Module") -> dict[str, Any]:
     """Return the fields of CaptureInfo with the size of a model."""
     weights = list(model.parameters())
     return {

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tracekit.analyzers.core import InputError, TracekitError, reading
-from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, folder_option, say, show_outputs, verbose
+from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, say, show_outputs, verbose
+from tracekit.cli._outputs import folder_option
 from tracekit.run import DEVICES, Device
 
 if TYPE_CHECKING:
