@@ -16,7 +16,7 @@ from tracekit.analyzers.trace import RecordedOn
 from tracekit.capture import models, workloads
 from tracekit.capture.emitted_ranges import NoRanges, annotate
 from tracekit.capture.fake.cpu_recorder import OPTIMIZER, CpuRecorder, Placement
-from tracekit.capture.fake.cuda_attention import AttentionChoice
+from tracekit.capture.fake.cuda_calls import AttentionChoice
 from tracekit.capture.fake.cuda_functions import CpuFunctions, CudaFunctions, as_on_a_gpu
 from tracekit.capture.fake.op_calls import element_type
 from tracekit.capture.fake.op_graph import note_results
