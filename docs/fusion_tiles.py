@@ -1,7 +1,7 @@
 """The tiles of fused kernels on three architectures, for fusion.md."""
 
 from tracekit.analyzers.cost import hardware, sm_limits
-from tracekit.analyzers.fuse import in_flight_bytes, of_template, thread_bytes
+from tracekit.analyzers.fuse import in_flight_bytes, thread_bytes, tiles_of
 
 _GPUS = ("t4", "a100", "h100")
 _KERNELS = (
@@ -37,7 +37,7 @@ def _row(name: str, cells: list[str]) -> str:
 
 
 def _first(template: str, columns: int, gpu) -> str:
-    launch = dict(of_template(template, columns, 2, gpu).launches[0])
+    launch = dict(tiles_of(template, columns, 2, gpu).launches[0])
     if not launch:
         return "by the shape"
     warps = launch.pop("num_warps")

@@ -13,7 +13,7 @@ from tracekit.analyzers.core import TracekitError
 from tracekit.cli import main
 from tracekit.measure import Row, configuration
 from tracekit.measure.bench_rows import held_rows, to_csv
-from tracekit.run import Run, Settings, check_folder, check_replaced, of_script, read, unused_folder, write
+from tracekit.run import Run, Settings, check_folder, check_replaced, read, run_of_script, unused_folder, write
 
 
 @pytest.fixture
@@ -169,14 +169,18 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_a_script_replaces_only_its_own_run(run: Path, script: Path) -> None:
-    ours = of_script(script, ["--epochs", "1"])
+    ours = run_of_script(script, ["--epochs", "1"])
     with pytest.raises(TracekitError, match="gpt2 decode t4"):
         check_replaced(ours, run, False)
     write(ours, run)
     check_replaced(ours, run, False)
-    others = [of_script(script, []), replace(ours, gpu="t4"), replace(ours, device="model"), Run(module="Net")]
+    others = [run_of_script(script, []), replace(ours, gpu="t4"), replace(ours, device="model"), Run(module="Net")]
     script.write_text("print(2)\n")
-    for other in (*others, of_script(script, ["--epochs", "1"]), of_script(script, ["--epochs", "1"], block=True)):
+    for other in (
+        *others,
+        run_of_script(script, ["--epochs", "1"]),
+        run_of_script(script, ["--epochs", "1"], block=True),
+    ):
         with pytest.raises(TracekitError, match=r"train\.py --epochs 1.\n?") as raised:
             check_replaced(other, run, False)
         assert "--force" in raised.value.hint
@@ -185,15 +189,15 @@ def test_a_script_replaces_only_its_own_run(run: Path, script: Path) -> None:
 
 
 def test_a_block_replaces_what_the_same_script_recorded_before(tmp_path: Path, script: Path) -> None:
-    write(of_script(script, ["1"], block=True), tmp_path)
+    write(run_of_script(script, ["1"], block=True), tmp_path)
     script.write_text("print(3)\n")
-    check_replaced(of_script(script, [], block=True), tmp_path, False)
+    check_replaced(run_of_script(script, [], block=True), tmp_path, False)
     with pytest.raises(TracekitError, match=r"blocks of .*train\.py"):
         check_replaced(Run(block=True), tmp_path, False)
 
 
 def test_the_default_folder_of_another_run_gets_a_number(tmp_path: Path, script: Path) -> None:
-    runs = [replace(of_script(script, []), gpu=gpu) for gpu in ("", "t4", "h200")]
+    runs = [replace(run_of_script(script, []), gpu=gpu) for gpu in ("", "t4", "h200")]
     folders = [tmp_path / name for name in ("mine", "mine-2", "mine-3")]
     for each, folder in zip(runs, folders, strict=True):
         assert unused_folder(each, tmp_path / "mine") == folder
@@ -246,9 +250,9 @@ def test_options_after_the_script_are_said_to_be_its_own(tmp_path: Path, monkeyp
 
 def test_arguments_that_look_like_secrets_are_not_kept(script: Path) -> None:
     given = ["--hub-token", "abc", "--api_key=abc", "--tokens", "512", "hf_0123456789abcdefgh", "--env", "CartPole"]
-    kept = of_script(script, given)
+    kept = run_of_script(script, given)
     assert kept.arguments == ["--hub-token", "(secret)", "(secret)", "--tokens", "512", "(secret)", "--env", "CartPole"]
-    assert not kept.seal and of_script(script, given[3:5]).seal
+    assert not kept.seal and run_of_script(script, given[3:5]).seal
 
 
 def row(**changes: object) -> Row:

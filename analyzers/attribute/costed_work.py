@@ -188,7 +188,7 @@ def run_device(metadata: Metadata, items: WorkItems, named: GPU | None) -> RunDe
     device = _busiest(metadata, items)
     name = device.name if device else capture.device_name if capture else ""
     if capture and capture.source == "modelled" and capture.gpu:
-        return RunDevice(capture.device_name or name, hardware.of_capture(capture))
+        return RunDevice(capture.device_name or name, hardware.gpu_of_capture(capture))
     seen = device or DeviceProperties(-1, name)
     if gpu := hardware.resolve(name, seen.sms, seen.memory_bytes, seen.compute_capability):
         return RunDevice(name, gpu)

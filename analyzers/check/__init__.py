@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from tracekit.analyzers.check.budgets import (
         NUMBER,
         Budget,
-        behind_counter,
         judged,
         layer_and_op,
         new_place,
-        of_main_part,
+        place_of_counter,
+        place_of_main_part,
     )
     from tracekit.analyzers.check.ratios import HistoryPoint, change_points
     from tracekit.analyzers.check.times import (

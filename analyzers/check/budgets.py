@@ -89,7 +89,7 @@ def _line(name: str, most: float, runs_ns: list[Floats], basis: Basis | None, ru
         several = len(runs_ns) >= _ENOUGH_RUNS
         times = np.array([np.median(run) for run in runs_ns]) if several else np.concatenate(runs_ns)
         spread = 0.0 if several else rules.run_spread
-        ratio = ratios.over(most, np.maximum(times, 1e-3), len(runs_ns), spread, rules.level)
+        ratio = ratios.ratio_to_limit(most, np.maximum(times, 1e-3), len(runs_ns), spread, rules.level)
     return BudgetLine(name, most, value, "ns", _outcome(ratio))
 
 
@@ -134,14 +134,14 @@ def layer_and_op(
     return layer, str(ops.idxmax()) if len(ops) and ops.max() > 0 else NOWHERE
 
 
-def of_main_part(comparison: Comparison, before: StepSummary, after: StepSummary) -> tuple[str, str]:
+def place_of_main_part(comparison: Comparison, before: StepSummary, after: StepSummary) -> tuple[str, str]:
     """Return layer and op behind a longer step: by time or, if the device waits longer, by launches."""
     grown = comparison.difference.groupby("kind")["change_ns"].sum()
     idle = grown.get("idle", 0.0) > grown.get("busy", 0.0) + grown.get("overlap", 0.0)
     return layer_and_op(before, after, "kernels" if idle else "ns")
 
 
-def behind_counter(name: str, before: StepSummary, after: StepSummary) -> tuple[str, str]:
+def place_of_counter(name: str, before: StepSummary, after: StepSummary) -> tuple[str, str]:
     """Return layer and op of the work that made a counter grow; "" if the counter does not count work."""
     if name.startswith(FAMILY_COUNTER):
         family = name.removeprefix(FAMILY_COUNTER)

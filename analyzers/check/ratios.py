@@ -58,7 +58,7 @@ def from_steps(
     return _ratios(_center(after) - _center(before), half)
 
 
-def over(most: float, after: Floats, runs: int, spread: float, level: float) -> Ratio:
+def ratio_to_limit(most: float, after: Floats, runs: int, spread: float, level: float) -> Ratio:
     """Return the ratio of times in ns to a limit, with `runs` and `spread` as in `from_steps`."""
     logs = np.log(after)[np.newaxis]
     limit = np.full_like(logs, math.log(most))

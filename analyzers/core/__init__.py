@@ -1,5 +1,5 @@
 """What every room speaks: errors for users, tables with documented columns, intervals, limits on what is read,
-progress, and the faces of rooms.
+progress, further processes, and the faces of rooms.
 """
 
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.core.network import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
+    from tracekit.analyzers.core.processes import answer_messages, cores, program_of, receive, send, started_process
     from tracekit.analyzers.core.progress import counted, progressed, watching
     from tracekit.analyzers.core.schema import (
         BOUND,

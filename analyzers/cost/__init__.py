@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.cost.ops.work import Append, Attention, Norm, Precision, Product, Recurrent, Reduce, Work
     from tracekit.analyzers.cost.time.attention import BACKWARD
     from tracekit.analyzers.cost.time.estimate import estimate_ns
-    from tracekit.analyzers.cost.time.gemm import VECTOR_BYTES, is_unaligned, multiple_of, padded, up, vectors
+    from tracekit.analyzers.cost.time.gemm import VECTOR_BYTES, is_unaligned, multiple_of, padded, rounded_up, vectors
     from tracekit.analyzers.cost.time.links import (
         Kind,
         Message,

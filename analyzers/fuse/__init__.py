@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         TimedKernel,
         in_flight_bytes,
         is_generated,
-        of_template,
         thread_bytes,
+        tiles_of,
     )
     from tracekit.analyzers.fuse.plan_table import BY_HAND, placed, table
     from tracekit.analyzers.fuse.planned import Planned, plan

@@ -166,7 +166,7 @@ def thread_bytes(gpu: GPU) -> int:
     return max(4, min(2 * _VECTOR_BYTES, 1 << round(log2(wanted))))
 
 
-def of_rows(columns: int, element_bytes: int, gpu: GPU) -> Tiles:
+def row_tiles(columns: int, element_bytes: int, gpu: GPU) -> Tiles:
     """Return one block per row, which holds the row in registers."""
     limits, each = sm_limits(gpu), thread_bytes(gpu)
     warps = _power(columns * element_bytes / (each * limits.threads_of_a_warp), 1, 1024 // limits.threads_of_a_warp)
@@ -180,7 +180,7 @@ def of_rows(columns: int, element_bytes: int, gpu: GPU) -> Tiles:
     return Tiles(tuple({"num_warps": n} for n in tried), reason)
 
 
-def of_elements(element_bytes: int, gpu: GPU) -> Tiles:
+def element_tiles(element_bytes: int, gpu: GPU) -> Tiles:
     """Return blocks of elements with 4 warps each."""
     limits, each = sm_limits(gpu), thread_bytes(gpu)
     block = _power(4 * limits.threads_of_a_warp * each / element_bytes, 256, 4096)
@@ -189,7 +189,7 @@ def of_elements(element_bytes: int, gpu: GPU) -> Tiles:
     return Tiles(launches, f"{_why_bytes(gpu)} 4 warps then take {block} elements.")
 
 
-def of_narrow_product(gpu: GPU) -> Tiles:
+def narrow_product_tiles(gpu: GPU) -> Tiles:
     """Return blocks of weight rows for a GEMM of few rows; {}: the kernel chooses by the shape.
 
     Each thread has DEEP reads of 16 bytes of each row in flight.
@@ -201,7 +201,7 @@ def of_narrow_product(gpu: GPU) -> Tiles:
     return Tiles(launches, f"{_why_bytes(gpu)} {what}{units}")
 
 
-def of_vocabulary(gpu: GPU) -> Tiles:
+def vocabulary_tiles(gpu: GPU) -> Tiles:
     """Return blocks over parts of a row of logits, small enough that two blocks fit the registers."""
     limits = sm_limits(gpu)
     warps = 8 if limits.warps >= 48 else 4
@@ -227,13 +227,15 @@ def _power(wanted: float, least: int, most: int) -> int:
     return max(least, min(most, 1 << max(0, round(wanted) - 1).bit_length()))
 
 
-def of_template(template: str, columns: int, element_bytes: int, gpu: GPU) -> Tiles | None:
+def tiles_of(template: str, columns: int, element_bytes: int, gpu: GPU) -> Tiles | None:
     """Return the launch configurations of a template's kernel for rows of `columns` elements; None: a library launches
     it."""
     if template in LIBRARY:
         return None
     if template in ("gated_activation", "pointwise_chain"):
-        return of_elements(element_bytes, gpu)
+        return element_tiles(element_bytes, gpu)
     if template == "weight_only_product":
-        return of_narrow_product(gpu)
-    return of_vocabulary(gpu) if template in ("cross_entropy", "draft_check") else of_rows(columns, element_bytes, gpu)
+        return narrow_product_tiles(gpu)
+    if template in ("cross_entropy", "draft_check"):
+        return vocabulary_tiles(gpu)
+    return row_tiles(columns, element_bytes, gpu)

@@ -10,7 +10,7 @@ from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU
 from tracekit.analyzers.fuse.graph import Graph
 from tracekit.analyzers.fuse.groups import backward_of, find, ops_of
-from tracekit.analyzers.fuse.kernel import Kernel, Tiles, of_template
+from tracekit.analyzers.fuse.kernel import Kernel, Tiles, tiles_of
 from tracekit.analyzers.fuse.patterns import kernels
 from tracekit.analyzers.fuse.replacement import PRECISIONS, Estimate, estimate
 
@@ -78,7 +78,7 @@ class Planned:
     @property
     def elsewhere(self) -> str:
         """Equivalent functions of a library and of torch.compile."""
-        compiled = beside_compile(self.template, training=self.first.group.graph.training)
+        compiled = compared_with_compile(self.template, training=self.first.group.graph.training)
         return "; ".join(each for each in (self.library, compiled) if each)
 
     @property
@@ -156,14 +156,14 @@ def _planned(kernel: Kernel, each: Estimate, gpu: GPU) -> Planned:
         sizes=kernel.sizes,
         library=kernel.library,
         each=each,
-        tiles=of_template(kernel.template, columns, element, gpu) if kernel.template else None,
+        tiles=tiles_of(kernel.template, columns, element, gpu) if kernel.template else None,
         inputs=_tensors(group.graph, group.inputs),
         outputs=_tensors(group.graph, group.outputs),
         first=kernel,
     )
 
 
-def beside_compile(template: str, *, training: bool) -> str:
+def compared_with_compile(template: str, *, training: bool) -> str:
     """Return in words whether the template's kernel or torch.compile's is faster; "" if it was not measured."""
     if not template:
         return "torch.compile fuses it, where it can compile the model"

@@ -238,7 +238,7 @@ BEFORE, OTHER = "before the recording", "other places"
 _PLACES, _POINTS = 7, 600
 
 
-def over_time(snapshot: Snapshot, device: int) -> pd.DataFrame:
+def bytes_over_time(snapshot: Snapshot, device: int) -> pd.DataFrame:
     """Return bytes over time: `time_ns` after the first event, and a column for each of the largest places.
 
     Empty if the snapshot has no timed events of the device.

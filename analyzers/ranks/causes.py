@@ -49,13 +49,13 @@ def reason(ranks: Sequence[RankSummary], parts: OwnParts, rank: int, others: lis
 
     Ranks are given by position.
     """
-    excess = {name: beyond(parts.parts[name], rank, others) for name in CLASSES}
+    excess = {name: excess_over(parts.parts[name], rank, others) for name in CLASSES}
     total = sum(value for value in excess.values() if value > 0) or 1.0
     name = of or max(excess, key=lambda each: excess[each])
     share, time = excess[name] / total, excess[name]
     if name == "compute":
         return _work_reason(ranks, rank, others, share, time)
-    grew = {cause: beyond(times, rank, others) for cause, times in parts.idle.items()}
+    grew = {cause: excess_over(times, rank, others) for cause, times in parts.idle.items()}
     detail = max(grew, key=lambda cause: grew[cause]) if grew and name != "copies" else ""
     return Reason(_NAMES[name], share, time, detail=detail)
 
@@ -68,7 +68,7 @@ _NAMES: dict[str, Cause] = {
 }
 
 
-def beyond(times: np.ndarray, rank: int, others: Sequence[int]) -> float:
+def excess_over(times: np.ndarray, rank: int, others: Sequence[int]) -> float:
     """Return a rank's times beyond the median of the others, as the mean over the steps."""
     return float((times[rank] - np.median(times[others], axis=0)).mean())
 
@@ -79,7 +79,7 @@ def _work_reason(ranks: Sequence[RankSummary], rank: int, others: list[int], sha
     work = compared_work(ranks, rank, others)
     grew = work["growth"] > 0
     if work["growth"][grew & work["more"]].sum() >= _PART * max(work["growth"][grew].sum(), 1.0):
-        return of_more_work(work, share, time)
+        return more_work_reason(work, share, time)
     largest = _largest(work)
     same = work[(work["family"] == largest.family) & (work["phase"] == largest.phase)]
     return replace(
@@ -93,7 +93,7 @@ def _work_reason(ranks: Sequence[RankSummary], rank: int, others: list[int], sha
     )
 
 
-def of_more_work(work: pd.DataFrame, share: float, time: float) -> Reason:
+def more_work_reason(work: pd.DataFrame, share: float, time: float) -> Reason:
     """Return the reason of a rank with more work, from its `compared_work`."""
     ratios = {name: _ratio(work, name) for name in COUNTS}
     grown = next((name for name, ratio in ratios.items() if ratio > MORE), "work")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.ranks.aligned import AlignedRanks, aligned
-from tracekit.analyzers.ranks.causes import compared_work, extra_work, of_more_work, reason
+from tracekit.analyzers.ranks.causes import compared_work, extra_work, more_work_reason, reason
 from tracekit.analyzers.ranks.clocks import Clocks
 from tracekit.analyzers.ranks.job_tables import (
     collectives_table,
@@ -78,7 +78,7 @@ def _costs(job: AlignedRanks) -> Costs:
 def _straggler(job: AlignedRanks, cost: Cost) -> Straggler:
     others = peers(job.program)[cost.rank]
     if cost.of == MORE_WORK:
-        why = of_more_work(compared_work(job.ranks, cost.rank, others), 1.0, cost.excess_ns)
+        why = more_work_reason(compared_work(job.ranks, cost.rank, others), 1.0, cost.excess_ns)
     else:
         why = reason(job.ranks, job.own, cost.rank, others, cost.of)
     return Straggler(job.numbers[cost.rank], job.hosts[cost.rank], cost.share, why)

@@ -63,7 +63,7 @@ class Occupied:
         }
 
 
-def of_device(work: pd.DataFrame) -> Occupied:
+def device_times(work: pd.DataFrame) -> Occupied:
     """Return the times of one device from its work, rows of WORK."""
     start = work["start_ns"].to_numpy(np.int64)
     end = start + work["duration_ns"].to_numpy()

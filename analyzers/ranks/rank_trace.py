@@ -211,14 +211,14 @@ class Alone:
         return np.where(inside, self.behind[np.searchsorted(self.start, time, "right")], NEVER)
 
 
-def of_host(occupied: Occupied) -> Alone:
+def host_clocks(occupied: Occupied) -> Alone:
     """Return the clocks of a rank that computes on its host, which has a single clock."""
     nothing = np.zeros(0, dtype=np.int64)
     none, zero = Covered(nothing, nothing), np.zeros(1, dtype=np.int64)
     return Alone(occupied, none, none, nothing, zero + _UNKNOWN, nothing, zero)
 
 
-def of_device(host: pd.DataFrame, work: pd.DataFrame, occupied: Occupied) -> Alone:
+def device_clocks(host: pd.DataFrame, work: pd.DataFrame, occupied: Occupied) -> Alone:
     """Return the clocks from the work of one device, rows of WORK, and the host table."""
     work = work.sort_values("start_ns", kind="stable")
     start, delay = work["start_ns"].to_numpy(np.int64), work["delay_ns"].to_numpy(np.int64)

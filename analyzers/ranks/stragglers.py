@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracekit.analyzers.core import Bools, Floats, Interval
-from tracekit.analyzers.ranks.causes import beyond
+from tracekit.analyzers.ranks.causes import excess_over
 from tracekit.analyzers.ranks.own_parts import (
     LEAST_FOR_SPREAD,
     OwnParts,
@@ -158,7 +158,7 @@ def _pace_of_uneven_host(run: _Run, cost: Cost, extra_ns: float) -> float | None
     Return None for other ranks.
     """
     others = run.others[cost.rank]
-    largest = max(run.parts.parts, key=lambda name: beyond(run.parts.parts[name], cost.rank, others))
+    largest = max(run.parts.parts, key=lambda name: excess_over(run.parts.parts[name], cost.rank, others))
     if run.program.ranks >= LEAST_FOR_SPREAD or largest != "host":
         return None
     usual = float(np.median(run.parts.own[others], axis=0).mean())

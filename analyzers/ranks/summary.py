@@ -7,9 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import UNKNOWN, Idle, find_gaps, is_communication, take
-from tracekit.analyzers.ranks import rank_trace
-from tracekit.analyzers.ranks.own_time import host_times, of_device, rank_work
-from tracekit.analyzers.ranks.rank_trace import Alone, calls_of_cpu, calls_of_device
+from tracekit.analyzers.ranks.own_time import device_times, host_times, rank_work
+from tracekit.analyzers.ranks.rank_trace import Alone, calls_of_cpu, calls_of_device, device_clocks, host_clocks
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
 from tracekit.analyzers.trace import ProcessGroup, Trace
 
@@ -45,11 +44,11 @@ def summarize(trace: Trace) -> RankSummary:
     device = _main_device(mine.work) if mine.on_device else -1
     if mine.on_device:
         work = mine.work[(mine.work["device"] == device).to_numpy()]
-        calls, clocks = calls_of_device(trace.host, work), rank_trace.of_device(trace.host, work, of_device(work))
+        calls, clocks = calls_of_device(trace.host, work), device_clocks(trace.host, work, device_times(work))
         idle = idle_by_cause(find_gaps(trace.host, mine.work, mine.steps))
     else:
         times = host_times(trace.host, mine)
-        clocks, calls = rank_trace.of_host(times.occupied), calls_of_cpu(trace.host, mine.steps)
+        clocks, calls = host_clocks(times.occupied), calls_of_cpu(trace.host, mine.steps)
         work, idle = times.work, times.idle
     work = work[~is_communication(work["name"])]
     return RankSummary(

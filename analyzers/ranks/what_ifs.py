@@ -34,7 +34,7 @@ class Spread:
         return self.ranks // self.hosts if self.hosts > 1 and self.ranks % self.hosts == 0 else 0
 
 
-def within_hosts(
+def factors_within_hosts(
     collectives: pd.DataFrame, kinds: Mapping[int, str], spreads: Mapping[int, Spread], gpu: GPU | None
 ) -> Floats | None:
     """Return the factors; None without a known GPU or an FSDP group over several hosts."""
@@ -96,11 +96,11 @@ def _factors(job: AlignedRanks, collectives: pd.DataFrame, faster: Floats | None
     of_collective = pd.Series(phases.reindex(collectives["call"]).to_numpy(), index=collectives.index)
     return {
         "mend-link": faster,
-        "larger-buckets": in_larger_buckets(collectives, job.parallelisms),
+        "larger-buckets": factors_in_larger_buckets(collectives, job.parallelisms),
         "accumulate": accumulated(collectives, job.parallelisms),
         "keep-weights": weights_kept(collectives, of_collective, job.parallelisms),
-        "shard-within-hosts": within_hosts(collectives, job.parallelisms, _spreads(job), _gpu(job)),
-        "faster-links": over_faster_links(collectives),
+        "shard-within-hosts": factors_within_hosts(collectives, job.parallelisms, _spreads(job), _gpu(job)),
+        "faster-links": factors_over_faster_links(collectives),
         "overlap-last": last_overlapped(collectives),
         "free-transfers": np.zeros(len(collectives)),
     }
@@ -149,7 +149,7 @@ _REDUCTIONS = ("all-reduce", "reduce-scatter")
 Kinds = Mapping[int, str]
 
 
-def in_larger_buckets(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
+def factors_in_larger_buckets(collectives: pd.DataFrame, kinds: Kinds) -> Floats | None:
     """Return the factors if LARGER_BUCKETS consecutive reductions of gradients in a step become one.
 
     The last of them carries the bytes of all. None without a data-parallel group with as many calls per step.
@@ -189,7 +189,7 @@ def weights_kept(collectives: pd.DataFrame, phases: pd.Series, kinds: Kinds) -> 
     return _free([rows[phases[rows.index] == "backward"] for rows in gathers], collectives)
 
 
-def over_faster_links(collectives: pd.DataFrame) -> Floats:
+def factors_over_faster_links(collectives: pd.DataFrame) -> Floats:
     """Return the factors over links with twice the bandwidth."""
     transfer = collectives["transfer_ns"]
     least = transfer.groupby([collectives["group"], collectives["kind"].astype(str)]).transform("min")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tracekit.analyzers.trace.kineto.assembly import release_freed
     from tracekit.analyzers.trace.kineto.chunks import BOUNDARY, Chunk, Chunks, array_ends, open_events
     from tracekit.analyzers.trace.kineto.columns import MEMORY
-    from tracekit.analyzers.trace.kineto.decode_worker import receive, send
     from tracekit.analyzers.trace.kineto.event_columns import RECORDED_AS
     from tracekit.analyzers.trace.kineto.metadata import SAFE_KEYS, entries, is_secret_key, looks_secret
     from tracekit.analyzers.trace.kineto.parallel import ALONE

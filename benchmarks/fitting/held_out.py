@@ -21,7 +21,7 @@ from benchmarks.measurements import public
 from benchmarks.measurements.own import Row
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.cost.hardware.catalogue import measured
-from tracekit.analyzers.cost.hardware.data_sheet import by_data_sheet
+from tracekit.analyzers.cost.hardware.data_sheet import estimated_by_data_sheet
 from tracekit.analyzers.cost.time import estimate
 from tracekit.analyzers.cost.time.attention import backend
 from tracekit.analyzers.cost.time.gemm import units_of
@@ -61,7 +61,7 @@ def without(gpu: GPU, tested: Sequence[Row], asked: Asked) -> list[Error]:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in mine:
         groups[row.family].append(row)
-    sheet = by_data_sheet(gpu, [other for other in measured() if other.id != gpu.id], _rated(tested))
+    sheet = estimated_by_data_sheet(gpu, [other for other in measured() if other.id != gpu.id], _rated(tested))
     return [
         (family, gpu.id, len(rows), _error(rows, gpu), _error(rows, sheet)) for family, rows in sorted(groups.items())
     ]

@@ -6,6 +6,6 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.reports.check import export, history_page, text
-    from tracekit.reports.check.sentences import budget_change, counter_change, described, in_full, time_said
+    from tracekit.reports.check.sentences import budget_change, counter_change, described, fully_described, time_said
 else:
     __getattr__ = lazily(__name__, __file__)

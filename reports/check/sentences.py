@@ -117,7 +117,7 @@ def described(name: str, saved: str, commit: str, fingerprint: Mapping[str, str 
     return printable(f"{name}  {saved[:10]}  {commit or '-'}  {' '.join(words)}") + "\n"
 
 
-def in_full(fingerprint: Mapping[str, str | int], counters: Values, runs: Sequence[RunTimes]) -> str:
+def fully_described(fingerprint: Mapping[str, str | int], counters: Values, runs: Sequence[RunTimes]) -> str:
     """Return the fingerprint, the times and the counters of a baseline."""
     lines = [f"  {name.replace('_', ' ')}: {printable(str(value))}" for name, value in fingerprint.items()]
     lines += ["", *(f"  run {number}: {_run(run)}" for number, run in enumerate(runs, 1)), ""]

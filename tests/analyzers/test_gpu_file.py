@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import tracekit
 from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.analyzers.cost import hardware
-from tracekit.analyzers.cost.hardware.gpu_file import of_row, read
+from tracekit.analyzers.cost.hardware.gpu_file import described_gpu, read
 from tracekit.cli import main
 
 SECTION = """
@@ -53,7 +53,7 @@ def test_measured_numbers_replace_estimates(file: Path) -> None:
 
 def test_a_capture_carries_the_row_of_such_a_gpu(file: Path) -> None:
     (gpu,) = read(file)
-    assert of_row(gpu.id, hardware.row_for_capture(gpu), "a trace") == gpu
+    assert described_gpu(gpu.id, hardware.row_for_capture(gpu), "a trace") == gpu
     assert hardware.row_for_capture(hardware.find("t4")) == {}
 
 

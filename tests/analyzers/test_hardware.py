@@ -10,7 +10,7 @@ from tracekit.analyzers.cost import GPU, all_gpus, hardware
 from tracekit.analyzers.cost.hardware import find, resolve
 from tracekit.analyzers.cost.hardware import gpu as gpu_features
 from tracekit.analyzers.cost.hardware.catalogue import measured
-from tracekit.analyzers.cost.hardware.data_sheet import by_data_sheet
+from tracekit.analyzers.cost.hardware.data_sheet import estimated_by_data_sheet
 
 FITTED = ["t4", "v100-pcie", "a100-40gb-pcie", "a100-80gb-pcie", "a100-80gb-sxm", "l4", "l40s", "h100-sxm", "h200"]
 NOT_MEASURED = ["a10", "a40", "l40", "rtx-6000-ada", "rtx-4090", "gh200", "mi300x"]
@@ -112,7 +112,7 @@ def test_what_is_not_measured_is_that_of_gpus_alike() -> None:
 def test_the_estimate_is_near_what_was_measured(gpu_id: str, precision: str) -> None:
     gpu, others = find(gpu_id), [gpu for gpu in measured() if gpu.id != gpu_id]
     fitted = {(other.id, each) for other in others for each in other.fitted}
-    estimate = by_data_sheet(gpu, others, fitted).sustained[precision]
+    estimate = estimated_by_data_sheet(gpu, others, fitted).sustained[precision]
     assert estimate == pytest.approx(gpu.sustained[precision], rel=0.1)
 
 

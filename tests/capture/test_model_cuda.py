@@ -13,7 +13,7 @@ from tiny_models import settings_of
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import hardware
 from tracekit.capture import complete, steps
-from tracekit.capture.fake.cuda_attention import choose
+from tracekit.capture.fake.cuda_calls import choose
 from tracekit.run import Settings
 
 HALF, FULL = torch.float16, torch.float32

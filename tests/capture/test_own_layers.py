@@ -10,7 +10,7 @@ from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import cost_of_signature
 from tracekit.analyzers.trace import load
 from tracekit.answer import memory_of_run
-from tracekit.capture.fake import cuda_norm
+from tracekit.capture.fake import cuda_calls
 from tracekit.cli import main
 from tracekit.profiling.profiled_run import profile_own
 
@@ -55,7 +55,7 @@ def test_an_rms_norm_is_one_op_each_way(tmp_path):
 
 def test_the_gradients_of_an_rms_norm_are_those_of_torch():
     x, weight = torch.randn(4, 8, requires_grad=True), torch.randn(8, requires_grad=True)
-    ours, theirs = cuda_norm.rms_norm(x, (8,), weight, 1e-6), torch.rms_norm(x, (8,), weight, 1e-6)
+    ours, theirs = cuda_calls.rms_norm(x, (8,), weight, 1e-6), torch.rms_norm(x, (8,), weight, 1e-6)
     up = torch.randn(4, 8)
     for each, other in zip(
         torch.autograd.grad(ours, (x, weight), up), torch.autograd.grad(theirs, (x, weight), up), strict=True

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.fuse import plan
-from tracekit.analyzers.fuse.planned import beside_compile
+from tracekit.analyzers.fuse.planned import compared_with_compile
 from tracekit.cli import main
 from tracekit.fuse import obstacle, proof
 from tracekit.fuse.run_kernels import rows_of
@@ -135,9 +135,9 @@ def fuse(*arguments):
 
 def test_the_plan_says_who_is_faster(planned):
     assert "torch.compile's time, measured" in plan_text([planned], H100)
-    assert "is as fast" in beside_compile("gated_activation", training=True)
-    assert "faster than" in beside_compile("cross_entropy", training=True)
-    assert beside_compile("cross_entropy", training=False) == ""
+    assert "is as fast" in compared_with_compile("gated_activation", training=True)
+    assert "faster than" in compared_with_compile("cross_entropy", training=True)
+    assert compared_with_compile("cross_entropy", training=False) == ""
 
 
 def test_who_is_faster_is_what_was_measured():
@@ -156,7 +156,7 @@ def test_who_is_faster_is_what_was_measured():
             ratios[template, False].append(row["measured_ns"] / row["compiled_ns"])
     for (template, training), values in ratios.items():
         span = f"{min(values):.2f} to {max(values):.2f} of torch.compile's time"
-        assert span in beside_compile(template, training=training), template
+        assert span in compared_with_compile(template, training=training), template
 
 
 def test_a_trace_without_a_graph_has_guesses_and_no_kernels(tmp_path):

@@ -14,7 +14,7 @@ from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.fuse import Call, Graph, Node, Tensor, plan
 from tracekit.analyzers.fuse import graph as graphs
 from tracekit.analyzers.fuse.groups import find
-from tracekit.analyzers.fuse.kernel import of_elements, of_rows
+from tracekit.analyzers.fuse.kernel import element_tiles, row_tiles
 from tracekit.capture.fake.op_graph import numbers_in
 from tracekit.cli import main
 from tracekit.fuse import pointwise, proof, run_kernels
@@ -139,9 +139,9 @@ def test_a_graph_is_kept_as_it_is(llama, tmp_path):
 
 
 def test_tiles_differ_between_architectures_and_say_why():
-    tiles = {name: of_rows(4096, 2, hardware.find(name)) for name in ("t4", "a100", "h100")}
+    tiles = {name: row_tiles(4096, 2, hardware.find(name)) for name in ("t4", "a100", "h100")}
     assert tiles["t4"].launches[0] != tiles["h100"].launches[0]
-    assert of_elements(2, hardware.find("t4")).launches[0] != of_elements(2, H100).launches[0]
+    assert element_tiles(2, hardware.find("t4")).launches[0] != element_tiles(2, H100).launches[0]
     assert "32 warps" in tiles["t4"].reason
     assert "64 warps" in tiles["h100"].reason
 

@@ -8,7 +8,6 @@ import pytest
 
 from tracekit.analyzers.core import InputError
 from tracekit.jobs import ranks, summaries
-from tracekit.jobs.summary_worker import packed
 
 FOLDER = Path(__file__).parents[2] / "examples" / "ranks" / "sleep-2"
 
@@ -24,7 +23,7 @@ def test_a_killed_worker_changes_nothing(monkeypatch, tmp_path):
         try:
             mark.mkdir()
         except FileExistsError:
-            return packed(read(path, use_cache))
+            return summaries.packed(read(path, use_cache))
         os._exit(9)
 
     alone = ranks(FOLDER, workers=1, use_cache=False)

@@ -10,7 +10,7 @@ from tracekit.analyzers.cost import Message, hardware
 from tracekit.analyzers.predict import ADAPTER_GBS, HOP_NS, SUSTAINED, message_ns
 from tracekit.analyzers.ranks import analyze_ranks
 from tracekit.analyzers.ranks.tables import RANK_WORK
-from tracekit.analyzers.ranks.what_ifs import Spread, over_faster_links, within_hosts
+from tracekit.analyzers.ranks.what_ifs import Spread, factors_over_faster_links, factors_within_hosts
 
 
 def gains(kind, calls, flops=(1.0, 1.0)):
@@ -52,7 +52,7 @@ def test_weights_that_are_kept_are_gathered_once():
 
 def test_a_faster_link_leaves_what_each_call_takes():
     table = pd.DataFrame({"group": [0, 0, 1], "kind": ["all-reduce"] * 3, "transfer_ns": [10, 50, 40]})
-    assert over_faster_links(table).tolist() == [1.0, pytest.approx(30 / 50), 1.0]
+    assert factors_over_faster_links(table).tolist() == [1.0, pytest.approx(30 / 50), 1.0]
 
 
 def test_only_uneven_work_can_be_divided_in_another_way():
@@ -63,7 +63,7 @@ def test_only_uneven_work_can_be_divided_in_another_way():
 def test_weights_that_are_sharded_within_hosts_are_gathered_over_nvlink():
     """32 ranks on 4 hosts. The network carries the shards of 32 MB of the gradients: 1.5 times, as an all-reduce."""
     table = pd.DataFrame({"group": 0, "kind": ["all-gather", "reduce-scatter", "all-reduce"], "bytes": 256_000_000})
-    gathers, scatters, reduces = within_hosts(table, {0: "fsdp"}, {0: Spread(32, 4)}, hardware.find("h200"))
+    gathers, scatters, reduces = factors_within_hosts(table, {0: "fsdp"}, {0: Spread(32, 4)}, hardware.find("h200"))
     assert gathers == pytest.approx(modelled("all-gather", 8) / modelled("all-gather", 32))
     shards = 1.5 * 32e6 / (ADAPTER_GBS * SUSTAINED) + 4 * HOP_NS
     assert scatters * modelled("reduce-scatter", 32) == pytest.approx(modelled("reduce-scatter", 8) + shards)
@@ -77,4 +77,4 @@ def modelled(kind, ranks):
 @pytest.mark.parametrize(("kind", "spread"), [("data", Spread(32, 4)), ("fsdp", Spread(8, 1)), ("fsdp", Spread(9, 2))])
 def test_other_groups_are_not_sharded_within_hosts(kind, spread):
     table = pd.DataFrame({"group": [0], "kind": ["all-gather"], "bytes": [1000]})
-    assert within_hosts(table, {0: kind}, {0: spread}, hardware.find("h200")) is None
+    assert factors_within_hosts(table, {0: kind}, {0: spread}, hardware.find("h200")) is None

@@ -143,7 +143,7 @@ def _counters(path: str | Path, max_bytes: int) -> pd.DataFrame:
 
 def _projected(analysis: Analysis, base: "Baseline | None", named: GPU | None) -> Analysis:
     capture = analysis.source.capture
-    target = named or (hardware.of_capture(capture) if capture and capture.gpu else None)
+    target = named or (hardware.gpu_of_capture(capture) if capture and capture.gpu else None)
     if base is None or target is None or target.id == base.gpu.id:
         return analysis
     from tracekit.advise import fitted

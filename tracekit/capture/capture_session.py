@@ -28,14 +28,13 @@ from tracekit.run import (
     Say,
     check_replaced,
     environment,
-    of_script,
     require,
+    run_of_script,
     silent,
     unused_folder,
     write_place,
 )
 from tracekit.run import write as write_run
-from tracekit.version import __version__
 
 
 def session(
@@ -78,7 +77,7 @@ def this_program() -> Run:
     main = sys.modules["__main__"]
     script = Path(getattr(main, "__file__", None) or "")
     is_script = script.is_file() and getattr(main, "__spec__", None) is None
-    return of_script(script, sys.argv[1:], block=True) if is_script else Run(block=True)
+    return run_of_script(script, sys.argv[1:], block=True) if is_script else Run(block=True)
 
 
 def device_of(target: GPU | None, device: Device) -> Device:
@@ -161,18 +160,12 @@ class Capture:
 
     def _info(self) -> CaptureInfo:
         on_cuda = require("torch.cuda").is_initialized()
-        device = environment.cuda_state() if on_cuda else environment.cpu_state()
         return CaptureInfo(
-            version=__version__,
             source="measured",
             device="cuda" if on_cuda else "cpu",
             gpu=self._gpu.id if self._gpu else "",
             gpu_row=hardware.row_for_capture(self._gpu) if self._gpu else {},
-            device_name=device.name,
-            driver=device.driver,
-            sm_clock_mhz=device.sm_clock_mhz,
-            memory_clock_mhz=device.memory_clock_mhz,
-            versions=environment.versions(),
+            **environment.recorded(environment.device_state(on_cuda=on_cuda)),
             **self._about,
             steps=self._steps,
             peak_memory_bytes=require("torch.cuda").max_memory_allocated() if on_cuda else 0,

@@ -21,11 +21,11 @@ from tracekit.capture.latency import (
     synchronize,
     time_step,
 )
+from tracekit.capture.own_model import weights_of
 from tracekit.capture.precision import Backend, backend_of, numerics, refusal_told
 from tracekit.capture.workloads import Step, prepare
 from tracekit.capture.wrapped_calls import named_waits
 from tracekit.run import Say, Settings, environment, model_errors, require
-from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from torch import nn
@@ -114,22 +114,15 @@ def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
 
 def capture_info(settings: Settings, model: "nn.Module", measured: Measurement) -> CaptureInfo:
     """Return the CaptureInfo of a measured run."""
-    parameters, gpu = list(model.parameters()), hardware.selected(settings.gpu, settings.gpu_file)
+    gpu = hardware.selected(settings.gpu, settings.gpu_file)
     return CaptureInfo(
-        version=__version__,
         source="measured",
         device="cuda" if settings.device == "cuda" else "cpu",
         gpu=settings.gpu,
         gpu_row=hardware.row_for_capture(gpu) if gpu else {},
-        device_name=measured.device.name,
-        driver=measured.device.driver,
-        sm_clock_mhz=measured.device.sm_clock_mhz,
-        memory_clock_mhz=measured.device.memory_clock_mhz,
-        versions=environment.versions(),
+        **environment.recorded(measured.device),
         **settings.described(),
-        parameters=sum(each.numel() for each in parameters),
-        weight_bytes=sum(each.nbytes for each in parameters),
-        buffer_bytes=sum(each.nbytes for each in model.buffers()),
+        **weights_of(model),
         latency=measured.times.step,
         phases=measured.times.phases,
         peak_memory_bytes=measured.peak_memory_bytes,

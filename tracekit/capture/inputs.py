@@ -80,19 +80,20 @@ def _integers(below: int, shape: tuple[int, ...], settings: Settings) -> Any:
 
 
 def _images(model: "nn.Module", settings: Settings) -> Any:
-    shape = (settings.batch_size, *pixels_of(config_of(model)))
-    return require("torch").randn(shape, device=settings.torch_device).to(torch_dtype(settings.dtype))
+    return _noise((settings.batch_size, *pixels_of(config_of(model))), settings)
 
 
 def _sound(settings: Settings) -> Any:
-    sound = require("torch").randn(settings.batch_size, _SECONDS * _RATE, device=settings.torch_device)
-    return sound.to(torch_dtype(settings.dtype))
+    return _noise((settings.batch_size, _SECONDS * _RATE), settings)
 
 
 def _spectrograms(model: "nn.Module", settings: Settings) -> Any:
     """Return log-mel spectrograms of the longest audio that the encoder supports: two frames per position."""
     config = config_of(model)
-    shape = (settings.batch_size, config.num_mel_bins, 2 * config.max_source_positions)
+    return _noise((settings.batch_size, config.num_mel_bins, 2 * config.max_source_positions), settings)
+
+
+def _noise(shape: tuple[int, ...], settings: Settings) -> Any:
     return require("torch").randn(shape, device=settings.torch_device).to(torch_dtype(settings.dtype))
 
 

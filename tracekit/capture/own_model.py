@@ -47,7 +47,7 @@ class OwnModel:
     def name(self) -> str:
         return type(self.uncompiled).__name__
 
-    def on(self, device: str) -> "OwnModel":
+    def moved_to(self, device: str) -> "OwnModel":
         """Return a copy of the model and the inputs on a device."""
         model = copy.deepcopy(self.uncompiled).to(device)
         return OwnModel(model, mapped(lambda tensor: tensor.to(device), self.inputs), self.train, self.loss)
@@ -91,7 +91,7 @@ class OwnModel:
         }
 
 
-def weights_of(model: "nn.Module") -> dict[str, int]:
+def weights_of(model: "nn.Module") -> dict[str, Any]:
     """Return the fields of CaptureInfo with the size of a model."""
     weights = list(model.parameters())
     return {

@@ -108,7 +108,7 @@ def _write(settings: Settings, split: Split, path: Path, bundled: bool) -> None:
         profiler = device_run.profiled(model, step, settings)
     on_cuda = settings.device == "cuda"
     peak = require("torch.cuda").max_memory_allocated() if on_cuda else 0
-    device = environment.cuda_state() if on_cuda else environment.cpu_state()
+    device = environment.device_state(on_cuda=on_cuda)
     export(profiler, path, device_run.capture_info(settings, model, device_run.Measurement(times, peak, device)))
 
 

@@ -18,11 +18,11 @@ from tracekit.analyzers.check import (
     RunTimes,
     TimeChange,
     Values,
-    behind_counter,
     counter_values,
     layer_and_op,
     new_place,
-    of_main_part,
+    place_of_counter,
+    place_of_main_part,
     run_times,
 )
 from tracekit.analyzers.compare import StepSummary, summarize
@@ -185,7 +185,7 @@ def _time_culprit(change: TimeChange, verdict: Check, before: Recorded, after: R
     if change.kind == "latency":
         if verdict.comparison is None:
             return Culprit("latency", sentence)
-        layer, op = of_main_part(verdict.comparison, before.step, after.step)
+        layer, op = place_of_main_part(verdict.comparison, before.step, after.step)
         return Culprit("latency", sentence, layer, op, causes(verdict.comparison))
     if change.kind == "layer":
         layer, op = layer_and_op(before.step, after.step, layer=change.name)
@@ -198,7 +198,7 @@ def _counter_culprit(change: CounterChange, before: Recorded, after: Recorded) -
     if change.name in _PLACED:
         layer, function, location = new_place(change.name, before.places, after.places)
         return Culprit(f"counter {change.name}", sentence, layer, location=location, function=function)
-    layer, op = behind_counter(change.name, before.step, after.step)
+    layer, op = place_of_counter(change.name, before.step, after.step)
     return Culprit(f"counter {change.name}", sentence, layer, op)
 
 

@@ -16,7 +16,7 @@ from tracekit.check.baseline_file import names_in, path_of
 from tracekit.check.checking import Options, folder_of
 from tracekit.check.options import commit_of, configuration
 from tracekit.check.run_values import Recorded, recorded, unlike
-from tracekit.reports.check import described, in_full
+from tracekit.reports.check import described, fully_described
 from tracekit.reports.words import quantity
 
 
@@ -73,7 +73,7 @@ def shown(name: str, options: Options) -> str:
     folder = folder_of(options, *configuration())
     held = baseline_file.read(name, folder)
     values = {counter: tuple(each) for counter, each in held.counters.items()}
-    return described(held.name, held.saved, held.commit, held.fingerprint) + in_full(
+    return described(held.name, held.saved, held.commit, held.fingerprint) + fully_described(
         held.fingerprint, values, held.runs
     )
 

@@ -1,4 +1,4 @@
-"""The options that commands share: what they read, where they write, and the lines that they say."""
+"""The options that commands share: what they read, and the lines that they say."""
 
 import atexit
 import gc
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,95 +21,6 @@ if TYPE_CHECKING:
 
 
 FORCE = click.option("--force", is_flag=True, help="Replace an existing output, even if it contains something else.")
-
-FORMATS = {
-    ".html": "html",
-    ".md": "markdown",
-    ".json": "json",
-    ".csv": "csv",
-    ".txt": "text",
-    ".sarif": "sarif",
-    ".xml": "junit",
-    ".trace.json": "trace",
-    ".json.gz": "trace",
-    ".speedscope.json": "speedscope",
-    ".folded": "collapsed",
-    ".collapsed": "collapsed",
-}
-"""The format of a file, by its extension; the longest one counts."""
-
-
-class Output(NamedTuple):
-    """A file to write and its format, or a folder, whose format is "folder"."""
-
-    path: Path
-    form: str
-
-
-class OutputPath(click.ParamType):
-    """The argument of `-o` for a command that writes these formats; "folder" is one of them for all its files."""
-
-    name = "output"
-
-    def __init__(self, *forms: str):
-        self.forms = forms
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
-        if isinstance(value, Output):
-            return value
-        path = Path(value)
-        known = [extension for extension in FORMATS if path.name.lower().endswith(extension)]
-        form = FORMATS[max(known, key=len)] if known else ""
-        if "folder" in self.forms and (path.is_dir() or not path.suffix or value.endswith("/")):
-            form = "folder"
-        if form not in self.forms and not path.is_dir():
-            self.fail(f"{value}: its extension says no format that can be written. {self.accepted()}.", param, ctx)
-        return Output(path, form)
-
-    def accepted(self) -> str:
-        """Return the extensions that are understood, in a sentence without its end."""
-        extensions = [extension for extension, form in FORMATS.items() if form in self.forms]
-        folder = ", or a folder (NAME/)" if "folder" in self.forms else ""
-        several = f"{', '.join(extensions[:-1])} or {extensions[-1]}" if extensions[1:] else extensions[0]
-        return f"Its extension is {several}{folder}"
-
-
-def output(*forms: str, into: str = "Write to FILE instead of stdout.", **attributes: Any) -> Callable[..., Any]:
-    """Return the option `-o FILE` of a command that writes these formats."""
-    kind = OutputPath(*forms)
-    metavar = "FILE|FOLDER" if "folder" in forms else "FILE"
-    return click.option("-o", "--output", type=kind, metavar=metavar, help=f"{into} {kind.accepted()}.", **attributes)
-
-
-def folder_option(help: str = "Output folder.", **attributes: Any) -> Callable[..., Any]:
-    """Return the option `-o FOLDER` of a command that always writes several files."""
-    return click.option("-o", "--output", callback=_folder, metavar="FOLDER", help=help, **attributes)
-
-
-def _folder(_: click.Context, __: click.Parameter, value: str | None) -> Path | None:
-    if value and any(value.lower().endswith(extension) for extension in FORMATS) and not Path(value).is_dir():
-        raise click.BadParameter(f"{value} is a file's name: several files are written, into a folder.")
-    return Path(value) if value else None
-
-
-def stdout_format(*forms: str) -> Callable[..., Any]:
-    """Return the option `--format` for standard output; the format of a file is that of its extension."""
-    return click.option(
-        "--format", "form", type=click.Choice(forms), help="Format of standard output.  [default: text]"
-    )
-
-
-def form_of(output: Output | None, form: str | None) -> str:
-    """Return the format to render. Raises UsageError if `--format` is not what the file's extension says."""
-    if output and form not in (None, output.form):
-        raise click.UsageError(f"{output.path} is {output.form} by its extension, not {form}: leave out --format.")
-    return output.form if output else form or "text"
-
-
-def as_json(option: str, output: Output | None, form: str | None) -> None:
-    """Raise UsageError if an option whose answer is JSON is asked for in another format."""
-    if form not in (None, "json") or (output and output.form != "json"):
-        raise click.UsageError(f"{option} is JSON: leave out --format, and name a .json file with -o.")
 
 
 def existing(path: Path) -> Path:

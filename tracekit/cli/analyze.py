@@ -5,18 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tracekit.cli._options import (
-    FORCE,
-    Output,
-    Reading,
-    analysis_of,
-    as_json,
-    form_of,
-    most_bytes,
-    output,
-    reading,
-    stdout_format,
-)
+from tracekit.cli._options import FORCE, Reading, analysis_of, most_bytes, reading
+from tracekit.cli._outputs import Answer, Output, as_json, form_of, output, stdout_format
 from tracekit.reports.words import TABLES
 
 if TYPE_CHECKING:
@@ -83,34 +73,20 @@ def command(
         return
     if asked.form == "trace":
         _annotate(trace, output.path, options, keep_metadata=keep_metadata, force=force)
+        click.echo(f"Wrote {output.path}", err=True)
     else:
         _write(trace, output.path, asked, force, options)
-    click.echo(f"Wrote {output.path}", err=True)
 
 
 def _write(trace: str, path: Path, asked: Asked, force: bool, options: dict[str, Any]) -> None:
-    from tracekit.reports.words import (
-        check_not_input,
-        check_page,
-        check_writable,
-        mark_of,
-        write_atomically,
-        write_text,
-    )
+    from tracekit.reports.words import mark_of
     from tracekit.run import is_page_of
 
-    check_writable(path)
-    check_not_input(path, trace)
-    if asked.form != "html":
-        text = _rendered(analysis_of(trace, **options), asked, trace, colour=False)
-        kind = asked.form if asked.form in ("brief", "row") else "analysis"
-        write_text(path, text, asked.form, kind, mark_of(trace), force)
-        return
-    from tracekit.reports.answer import render
-
-    mark = "" if is_page_of(path, trace) else mark_of(trace)
-    check_page(path, "report", mark, force)
-    write_atomically(path, render(analysis_of(trace, **options), mark))
+    mark = "" if asked.form == "html" and is_page_of(path, trace) else mark_of(trace)
+    kind = asked.form if asked.form in ("brief", "row") else "analysis"
+    answer = Answer(path, asked.form, kind, mark, force)
+    answer.check(trace, page="report")
+    answer.give(lambda colour: _rendered(analysis_of(trace, **options), asked, trace, colour, mark))
 
 
 def _annotate(trace: str, path: Path, options: dict[str, Any], *, keep_metadata: bool, force: bool) -> None:
@@ -140,7 +116,7 @@ def _annotate(trace: str, path: Path, options: dict[str, Any], *, keep_metadata:
         click.echo(f"Left out: {left_out}. --keep-metadata keeps them.", err=True)
 
 
-def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | None) -> str:
+def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | None, mark: str = "") -> str:
     if asked.form == "text":
         from tracekit.reports.answer import terminal
 
@@ -148,7 +124,7 @@ def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | Non
     if asked.form == "html":
         from tracekit.reports.answer import render
 
-        return render(analysis)
+        return render(analysis, mark)
     if asked.form in ("brief", "row"):
         return _short(analysis, asked, trace)
     from tracekit.reports.answer import export, markdown

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from tracekit.analyzers.core import InputError
-from tracekit.cli._options import EVAL, FORCE, folder_option, say, verbose
+from tracekit.cli._options import EVAL, FORCE, say, verbose
+from tracekit.cli._outputs import folder_option
 from tracekit.run import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
 
 _MEASURED_ONLY = ("evaluation", "calibration", "largest_batch", "panels")

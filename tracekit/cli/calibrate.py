@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli._options import Output, output
+from tracekit.cli._outputs import Output, output
 
 if TYPE_CHECKING:
     from tracekit.calibrate import Calibration

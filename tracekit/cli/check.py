@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tracekit.cli._options import FORCE, Output, Reading, output
+from tracekit.cli._options import FORCE, Reading
+from tracekit.cli._outputs import Output, output
 from tracekit.version import __version__
 
 if TYPE_CHECKING:

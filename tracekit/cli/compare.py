@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli._options import FORCE, Output, Reading, form_of, output, stdout_format
+from tracekit.cli._options import FORCE, Reading
+from tracekit.cli._outputs import Output, answer_to, output, stdout_format
 
 if TYPE_CHECKING:
     from tracekit.analyzers.compare import Comparison
@@ -36,34 +37,14 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
     """
     from tracekit.answer import compare
     from tracekit.jobs import is_job
-    from tracekit.reports.words import (
-        check_not_input,
-        check_page,
-        check_writable,
-        mark_of,
-        write_atomically,
-        write_text,
-    )
 
-    form, path, mark = form_of(output, form), output.path if output else None, mark_of(a, b)
-    if path:
-        check_writable(path)
-        check_not_input(path, a, b)
-    if path and form == "html":
-        check_page(path, "comparison", mark, force)
-    colour = None if path is None else False
+    answer = answer_to(output, form, "comparison", force, a, b)
+    answer.check(a, b, page="comparison")
     if is_job(a) and is_job(b):
-        text = _compare_jobs(a, b, form, not no_cache, colour)
+        answer.give(lambda colour: _compare_jobs(a, b, answer.form, not no_cache, colour))
     else:
-        text = _rendered(compare(a, b, use_cache=not no_cache), form, table, mark, colour)
-    if path is None:
-        click.echo(text, nl=False)
-        return
-    if form == "html":
-        write_atomically(path, text)
-    else:
-        write_text(path, text, form, "comparison", mark, force)
-    click.echo(f"Wrote {path}", err=True)
+        compared = compare(a, b, use_cache=not no_cache)
+        answer.give(lambda colour: _rendered(compared, answer.form, table, answer.mark, colour))
 
 
 def _compare_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tracekit.analyzers.core import InputError
-from tracekit.cli._options import GPU_FILE, OPS_FILE, folder_option, say
+from tracekit.cli._options import GPU_FILE, OPS_FILE, say
+from tracekit.cli._outputs import folder_option
 from tracekit.reports.words import shell_word
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from tracekit.cli._options import FORCE, Output, form_of, output, stdout_format
+from tracekit.cli._options import FORCE
+from tracekit.cli._outputs import Output, answer_to, output, stdout_format
 
 
 @click.command(short_help="Show what holds device memory at its peak, and over time.")
@@ -25,30 +26,16 @@ def command(file: Path, gpu: str | None, form: str | None, output: Output | None
 
     Example: tracekit memory runs/gpt2-t4-train -o memory.html
     """
-    from tracekit.reports.words import (
-        check_not_input,
-        check_text,
-        check_writable,
-        mark_of,
-        write_atomically,
-        write_text,
-    )
+    from tracekit.reports.words import check_text
 
-    form = form_of(output, form)
-    if output:
-        check_writable(output.path)
-        check_not_input(output.path, str(file))
-    if output and form == "html":
+    answer = answer_to(output, form, "memory", force, file)
+    answer.check(str(file))
+    if output and output.form == "html":
         check_text(output.path, "a page of memory", ("Memory over time",), force)
-    text = _memory_of_snapshot(file, form) if file.suffix == ".pickle" else _memory_of_run_file(file, gpu, form)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    if form == "html":
-        write_atomically(output.path, text)
+    if file.suffix == ".pickle":
+        answer.give(lambda _: _memory_of_snapshot(file, answer.form))
     else:
-        write_text(output.path, text, form, "memory", mark_of(file), force)
-    click.echo(f"Wrote {output.path}", err=True)
+        answer.give(lambda _: _memory_of_run_file(file, gpu, answer.form))
 
 
 def _memory_of_run_file(file: Path, gpu: str | None, form: str) -> str:
@@ -60,7 +47,7 @@ def _memory_of_run_file(file: Path, gpu: str | None, form: str) -> str:
 
 
 def _memory_of_snapshot(file: Path, form: str) -> str:
-    from tracekit.analyzers.memory import over_time, read_snapshot, summarize
+    from tracekit.analyzers.memory import bytes_over_time, read_snapshot, summarize
     from tracekit.reports.memory import snapshot_json, snapshot_page, snapshot_text
 
     snapshot = read_snapshot(file)
@@ -68,4 +55,4 @@ def _memory_of_snapshot(file: Path, form: str) -> str:
     if form != "html":
         return snapshot_json(devices) if form == "json" else snapshot_text(devices)
     most = max(devices, key=lambda each: each.peak or each.allocated, default=None)
-    return snapshot_page(file.name, most, over_time(snapshot, most.device)) if most else ""
+    return snapshot_page(file.name, most, bytes_over_time(snapshot, most.device)) if most else ""

@@ -4,7 +4,8 @@ from typing import Literal
 
 import click
 
-from tracekit.cli._options import FORCE, GPU_FILE, LATENCY, OPS_FILE, Output, Reading, form_of, output, stdout_format
+from tracekit.cli._options import FORCE, GPU_FILE, LATENCY, OPS_FILE, Reading
+from tracekit.cli._outputs import Output, answer_to, output, stdout_format
 
 
 @click.command(cls=Reading, short_help="Predict optimizations, another GPU or another batch size.")
@@ -54,25 +55,18 @@ def command(
     """
     from tracekit.answer import predict
     from tracekit.reports.answer import prediction_text, to_json
-    from tracekit.reports.words import check_not_input, check_writable, mark_of, write_text
 
-    form = form_of(output, form)
-    if output:
-        check_writable(output.path)
-        check_not_input(output.path, trace)
+    answer = answer_to(output, form, "scaling" if data_parallel else "prediction", force, trace)
+    answer.check(trace)
     if data_parallel:
         if apply or batch_size or latency_ms:
             what = "--data-parallel is predicted alone, without --apply, --batch-size and --latency-ms."
             raise click.UsageError(what)
-        text = _scaled(trace, data_parallel, link, gpu, gpu_file, form)
+        text = _scaled(trace, data_parallel, link, gpu, gpu_file, answer.form)
     else:
         predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file, latency_ms=latency_ms)
-        text = to_json(predicted) if form == "json" else prediction_text(predicted)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    write_text(output.path, text, form, "scaling" if data_parallel else "prediction", mark_of(trace), force)
-    click.echo(f"Wrote {output.path}", err=True)
+        text = to_json(predicted) if answer.form == "json" else prediction_text(predicted)
+    answer.give(lambda _: text)
 
 
 def _scaled(

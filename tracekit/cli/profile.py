@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, folder_option, say, show_outputs
+from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, say, show_outputs
+from tracekit.cli._outputs import folder_option
 from tracekit.run import ATTENTIONS, DEVICES, DTYPES, LINKS, WEIGHTS, WORKLOAD_NAMES, Synchronize
 
 _POSITIVE = click.IntRange(1, 10**9)

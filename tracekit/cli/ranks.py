@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli._options import FORCE, Output, Reading, form_of, output, stdout_format
+from tracekit.cli._options import FORCE, Reading
+from tracekit.cli._outputs import Answer, Output, answer_to, output, stdout_format
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analyzers.ranks import Job
-    from tracekit.jobs import RankFiles
 
 
 @click.command(cls=Reading, short_help="Find the rank that delays a distributed job, and why.")
@@ -59,29 +59,29 @@ def command(
 
     Example: tracekit ranks traces/ -o job/
     """
-    from tracekit.jobs import TABLE, check_file, check_outputs, operations_file, ranks_and_files, write_outputs
+    from tracekit.jobs import TABLE, check_outputs, operations_file, page_of, ranks_and_files, write_outputs
 
     folder = output.path if output and output.form == "folder" else None
-    form = form_of(None if folder else output, form)
     where: str | list[str] = traces[0] if len(traces) == 1 else list(traces)
+    target = answer_to(None if folder else output, form, "ranks", force, *traces)
     if folder:
         check_outputs(folder, where, force)
-    elif output:
-        check_file(*output, where, force)
+    target.check(*traces, page="ranks")
     if workers and cluster:
         raise click.UsageError("Either --workers or --cluster reads the traces.")
     if operations := operations_file(where):
         if against or cluster:
             raise click.UsageError("--against and --cluster are for traces of ranks, not for operations.")
-        _replay(operations, output, form, table, where, force)
+        _replay(operations, target, folder, table, where)
         return
     reading: dict[str, Any] = {"workers": workers, "cluster": cluster, "use_cache": not no_cache}
     answer = ranks_and_files(where, **reading)
     other = ranks_and_files(against, **reading).job if against else None
-    if output and not folder:
-        _write(answer, other, output, table, where, force)
-        return
-    click.echo(_rendered(answer.job, other, form, table), nl=False)
+    if target.path and target.form == "html":
+        beside = target.path.parent
+        target.give(lambda _: page_of(answer, beside, where))
+    else:
+        target.give(lambda colour: _rendered(answer.job, other, target.form, table, colour))
     if folder:
         written = write_outputs(answer, folder, where)
         click.echo(f"Wrote {', '.join(written)} into {folder}/", err=True)
@@ -89,41 +89,19 @@ def command(
             click.echo(f"{TABLE} needs pyarrow, which is not installed: pip install 'pyarrow>=15'", err=True)
 
 
-def _write(
-    answer: "RankFiles", other: "Job | None", output: Output, table: str, where: str | list[str], force: bool
-) -> None:
-    from tracekit.jobs import marked, page_of
-    from tracekit.reports.words import write_atomically, write_text
-
-    if output.form == "html":
-        write_atomically(output.path, page_of(answer, output.path.parent, where))
-    else:
-        text = _rendered(answer.job, other, output.form, table, colour=False)
-        write_text(output.path, text, output.form, "ranks", marked(where), force)
-    click.echo(f"Wrote {output.path}", err=True)
-
-
-def _replay(
-    operations: "Path", output: Output | None, form: str, table: str, where: str | list[str], force: bool
-) -> None:
+def _replay(operations: "Path", target: Answer, folder: "Path | None", table: str, where: str | list[str]) -> None:
     from tracekit.analyzers.ranks import read_operations, replay
-    from tracekit.jobs import marked, write_replayed
+    from tracekit.jobs import write_replayed
     from tracekit.reports.ranks import replayed
-    from tracekit.reports.words import write_atomically, write_text
 
     job = replay(read_operations(operations))
-    if not output or output.form == "folder":
-        click.echo(replayed.rendered(job, form, table), nl=False)
-    if output and output.form == "folder":
-        written = write_replayed(job, output.path, where)
-        click.echo(f"Wrote {', '.join(written)} into {output.path}/", err=True)
-    elif output:
-        if output.form == "html":
-            write_atomically(output.path, replayed.render(job, marked(where)))
-        else:
-            text = replayed.rendered(job, output.form, table, colour=False)
-            write_text(output.path, text, output.form, "ranks", marked(where), force)
-        click.echo(f"Wrote {output.path}", err=True)
+    if target.form == "html":
+        target.give(lambda _: replayed.render(job, target.mark))
+    else:
+        target.give(lambda colour: replayed.rendered(job, target.form, table, colour=colour))
+    if folder:
+        written = write_replayed(job, folder, where)
+        click.echo(f"Wrote {', '.join(written)} into {folder}/", err=True)
 
 
 def _rendered(job: "Job", other: "Job | None", form: str, table: str, colour: bool | None = None) -> str:

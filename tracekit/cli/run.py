@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tracekit.analyzers.core import InputError, TracekitError, reading
-from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, folder_option, say, show_outputs, verbose
+from tracekit.cli._options import FORCE, GPU_FILE, SYNCHRONIZE, say, show_outputs, verbose
+from tracekit.cli._outputs import folder_option
 from tracekit.run import DEVICES, Device
 
 if TYPE_CHECKING:
@@ -70,11 +71,11 @@ def command(
     from tracekit.analyzers.cost import hardware
     from tracekit.capture import session
     from tracekit.profiling import write_outputs
-    from tracekit.run import of_script, place
+    from tracekit.run import place, run_of_script
 
     _say_misplaced(script, args)
     with reading(f"{script} cannot be run.", "Name a Python script."):
-        run = of_script(script, args)
+        run = run_of_script(script, args)
     target, here = hardware.selected(gpu, gpu_file), place()
     job = output or Path("runs") / (f"{script.stem}-{target.id}" if target else script.stem)
     folder = job / f"rank-{here.rank}" if here else job

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from tracekit.cli._options import FORCE, folder_option, say, stdout_format
+from tracekit.cli._options import FORCE, say
+from tracekit.cli._outputs import folder_option, stdout_format
 
 PAGE, TABLE, ANSWER = "serve_plan.html", "serve_plan.csv", "serve_plan.json"
 _LARGEST = 4096

@@ -56,7 +56,7 @@ def gpu_of(folder: Path) -> GPU:
 
 def _described(folder: Path) -> GPU | None:
     capture = load(folder).metadata.capture
-    return hardware.of_capture(capture) if capture and capture.gpu else None
+    return hardware.gpu_of_capture(capture) if capture and capture.gpu else None
 
 
 _SAME_RUN = 0.5

@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from tracekit.jobs.outputs import (
         TABLE,
         RankFiles,
-        check_file,
         check_outputs,
-        marked,
         page_of,
         ranks,
         ranks_and_files,

@@ -21,12 +21,10 @@ from tracekit.analyzers.ranks import (
 )
 from tracekit.analyzers.trace import is_url, problems
 from tracekit.jobs.rank_files import operations_file, rank_files, rank_numbers
-from tracekit.jobs.summaries import summaries, summaries_of_cluster
-from tracekit.jobs.summary_worker import Answer
+from tracekit.jobs.summaries import Answer, summaries, summaries_of_cluster
 from tracekit.reports.ranks import page, replayed, text
 from tracekit.reports.viewer import public_copy
 from tracekit.reports.words import (
-    check_not_input,
     check_page,
     check_text,
     check_writable,
@@ -137,14 +135,6 @@ def check_outputs(folder: Path, where: Where, force: bool) -> None:
         check_writable(folder / name)
     check_page(folder / PAGE, "ranks", marked(where), force)
     check_text(folder / DATA, "an analysis of ranks", ['"schema_version"', '"stragglers"'], force)
-
-
-def check_file(path: Path, form: str, where: Where, force: bool) -> None:
-    """Raise TracekitError if a file cannot be written, or is an input or the page of another job."""
-    check_writable(path)
-    check_not_input(path, *([where] if isinstance(where, str | os.PathLike) else where))
-    if form == "html":
-        check_page(path, "ranks", marked(where), force)
 
 
 def page_of(answer: RankFiles, folder: Path, where: Where) -> str:

@@ -1,30 +1,87 @@
 """Summarizes all ranks in several processes, each of which reads one trace at a time."""
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import Popen
 from typing import Any
 
-from tracekit.analyzers.core import InputError, MissingPackageError, installing
-from tracekit.analyzers.trace import ALONE, is_url, receive, release_freed, send
-from tracekit.jobs.summary_worker import Answer, packed, summary_of, unpacked
+from tracekit.analyzers.core import (
+    InputError,
+    MissingPackageError,
+    TracekitError,
+    answer_messages,
+    cores,
+    installing,
+    program_of,
+    receive,
+    send,
+    started_process,
+)
+from tracekit.analyzers.ranks import RankSummary, summarize
+from tracekit.analyzers.trace import ALONE, cache, is_url, reading, release_freed, store
 
 ALONE_BYTES = 8 << 20
 """A trace of fewer bytes is read in this process, because starting another takes longer."""
-_RUN = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tracekit.jobs.summary_worker import main; main()"
+_RUN = program_of(__name__)
 _TRIES = 2
 _LOST = "The process that read it ended (killed, or out of memory)."
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The summary of a rank's trace, or the reason why there is none."""
+
+    path: str
+    summary: RankSummary | None
+    why: str = ""
+
+
+def summary_of(path: str, use_cache: bool = True) -> Answer:
+    """Summarize a trace. An error of reading it is returned as an answer."""
+    try:
+        if not use_cache:
+            return Answer(path, summarize(reading.load(path)))
+        return Answer(
+            path, cache.recall(path, RankSummary, lambda: summarize(reading.load(path)), worth=lambda _: True)
+        )
+    except (TracekitError, OSError, MemoryError) as error:
+        return Answer(path, None, getattr(error, "why", "") or getattr(error, "what", "") or str(error))
+
+
+def packed(answer: Answer) -> bytes:
+    """Return an answer for another process, which knows the path."""
+    why = answer.why.encode("utf-8", "replace").decode()
+    return store.to_bytes(Answer("", answer.summary, why))
+
+
+def unpacked(message: bytes, path: str) -> Answer:
+    """Return the answer that another process packed."""
+    return replace(store.from_bytes(message, Answer), path=path)
+
+
+def _summary(path: str, *, use_cache: bool) -> bytes:
+    """Summarize one trace in a process of its own, without starting others."""
+    ALONE.set(True)
+    try:
+        return packed(summary_of(path, use_cache))
+    finally:
+        release_freed()
+
+
+def main() -> None:
+    """Answer paths with the summaries of their traces."""
+    answer_messages(lambda asked: _summary(asked[1:].decode("utf-8", "surrogateescape"), use_cache=asked[:1] == b"1"))
+
+
 def summaries(paths: Sequence[str], workers: int | None = None, *, use_cache: bool = True) -> Iterator[Answer]:
     """Yield one answer per path, in order. If its process ends before it answers, a path is tried again."""
-    workers = min(_cores() if workers is None else workers, len(paths))
+    workers = min(cores() if workers is None else workers, len(paths))
     if workers < 2 or not sys.executable or (_bytes(paths) < ALONE_BYTES):
         yield from (summary_of(path, use_cache) for path in paths)
         return
@@ -53,11 +110,13 @@ class _Worker:
 
     def __init__(self, use_cache: bool) -> None:
         self._flag = b"1" if use_cache else b"0"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Popen[bytes] | None = None
 
     def ask(self, path: str) -> Answer | None:
         """Return the answer for a path; None if the process ended before."""
-        process = self._process = self._process or _started()
+        process = self._process = self._process or started_process(
+            _RUN, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        )
         assert process.stdin and process.stdout
         with suppress(OSError):
             send(process.stdin, self._flag + path.encode("utf-8", "surrogateescape"))
@@ -74,21 +133,6 @@ class _Worker:
                 with suppress(OSError):
                     pipe.close()  # type: ignore[union-attr]
         self._process = None
-
-
-def _started() -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", _RUN, json.dumps(sys.path)]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-    )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _bytes(paths: Sequence[str]) -> int:
@@ -115,15 +159,6 @@ def summaries_of_cluster(cluster: str, paths: Sequence[str], *, use_cache: bool 
     with _client(cluster) as client:
         for path, future in zip(paths, client.map(_summary, paths, use_cache=use_cache, pure=False), strict=True):
             yield _answer(path, future)
-
-
-def _summary(path: str, *, use_cache: bool) -> bytes:
-    """Summarize one trace on a worker, without starting other processes."""
-    ALONE.set(True)
-    try:
-        return packed(summary_of(path, use_cache))
-    finally:
-        release_freed()
 
 
 def _answer(path: str, future: Any) -> Answer:

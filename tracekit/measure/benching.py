@@ -175,7 +175,7 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
             answer = worker.call(jobs.profile, settings, trace)
         if isinstance(answer, Failure):
             return None
-        run_json.write(run_json.of_settings(settings), trace.parent)
+        run_json.write(run_json.run_of_settings(settings), trace.parent)
     return Expectations(trace)
 
 

@@ -42,8 +42,8 @@ from tracekit.run import (
     Settings,
     check_folder,
     check_replaced,
-    of_settings,
     require,
+    run_of_settings,
     silent,
     write,
 )
@@ -119,7 +119,7 @@ def run(settings: Settings, say: Say = silent, *, force: bool = False) -> Analys
     run_graph.forget(settings.folder)
     progressed("recording, analyzing", 0, 2)
     capture(settings, say)
-    write(of_settings(settings), settings.folder)
+    write(run_of_settings(settings), settings.folder)
     say("analyzing")
     progressed("recording, analyzing", 1, 2)
     analysis = write_outputs(folder)
@@ -225,7 +225,7 @@ def _model(own: OwnModel, gpu: "GPU", folder: Path, steps: int, say: Say) -> Non
 def _measure(own: OwnModel, gpu: "GPU | None", place: Device, folder: Path, steps: int) -> None:
     """Measure the module on cuda or cpu."""
     torch = require("torch")
-    there = own.on(place)
+    there = own.moved_to(place)
     step = there.step(torch.optim.AdamW(there.model.parameters()) if own.train else None)
     for _ in range(WARM_UP_STEPS):
         step(NoRanges())

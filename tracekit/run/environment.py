@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tracekit.run.packages import require
+from tracekit.version import __version__
 
 _QUERY_SECONDS = 10
 
@@ -44,6 +45,23 @@ def cuda_state() -> DeviceState:
     torch = require("torch")
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return parse_state(properties.name, _nvidia_smi(f"GPU-{properties.uuid}"))
+
+
+def device_state(*, on_cuda: bool) -> DeviceState:
+    """Return the current CUDA device, or the processor."""
+    return cuda_state() if on_cuda else cpu_state()
+
+
+def recorded(device: DeviceState) -> dict[str, Any]:
+    """Return the fields of CaptureInfo that say what a run used."""
+    return {
+        "version": __version__,
+        "device_name": device.name,
+        "driver": device.driver,
+        "sm_clock_mhz": device.sm_clock_mhz,
+        "memory_clock_mhz": device.memory_clock_mhz,
+        "versions": versions(),
+    }
 
 
 def cpu_state() -> DeviceState:

@@ -75,7 +75,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _WORDS = ("workload", "gpu")
 
 
-def of_settings(settings: Settings) -> Run:
+def run_of_settings(settings: Settings) -> Run:
     return Run(
         settings=settings.as_dict(),
         gpu=settings.gpu,
@@ -86,11 +86,11 @@ def of_settings(settings: Settings) -> Run:
     )
 
 
-def of_script(script: Path, arguments: Sequence[str], *, block: bool = False) -> Run:
+def run_of_script(script: Path, arguments: Sequence[str], *, block: bool = False) -> Run:
     """Return the run of a script. Arguments that look like secrets are not kept."""
     kept = [_KEPT_SECRET if _is_secret(arguments, at) else each for at, each in enumerate(arguments)]
     name, digest = os.path.relpath(script), sha256(script.read_bytes()).hexdigest()
-    signed = seal.of(name, kept, digest) if _KEPT_SECRET not in kept else ""
+    signed = seal.seal_of(name, kept, digest) if _KEPT_SECRET not in kept else ""
     here = place()
     return Run(
         script=name,

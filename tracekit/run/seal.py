@@ -17,7 +17,7 @@ from tracekit.run.environment import configuration_folder
 _BYTES = 32
 
 
-def of(script: str, arguments: Sequence[str], digest: str) -> str:
+def seal_of(script: str, arguments: Sequence[str], digest: str) -> str:
     """Return the seal of a script with these arguments and this SHA-256; "" if no key can be kept."""
     with suppress(OSError):
         return _code(_key(), script, arguments, digest)
@@ -26,7 +26,7 @@ def of(script: str, arguments: Sequence[str], digest: str) -> str:
 
 def is_ours(code: str, script: str, arguments: Sequence[str], digest: str) -> bool:
     """Return whether `code` is the seal that this user's tracekit gave."""
-    own = of(script, arguments, digest)
+    own = seal_of(script, arguments, digest)
     return bool(own) and hmac.compare_digest(own.encode(), code.encode())
 
 

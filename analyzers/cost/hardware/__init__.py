@@ -2,6 +2,6 @@
 
 from tracekit.analyzers.cost.hardware.catalogue import ALIASES, all_gpus, find, known, resolve
 from tracekit.analyzers.cost.hardware.gpu import GPU
-from tracekit.analyzers.cost.hardware.gpu_file import of_capture, row_for_capture, selected
+from tracekit.analyzers.cost.hardware.gpu_file import gpu_of_capture, row_for_capture, selected
 
-__all__ = ["ALIASES", "GPU", "all_gpus", "find", "known", "of_capture", "resolve", "row_for_capture", "selected"]
+__all__ = ["ALIASES", "GPU", "all_gpus", "find", "gpu_of_capture", "known", "resolve", "row_for_capture", "selected"]

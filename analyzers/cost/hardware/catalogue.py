@@ -73,7 +73,7 @@ def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
     def of_id(gpu_id: str) -> GPU | None:
         return own.get(gpu_id) or known(gpu_id)
 
-    chosen = of_id(wanted) or by_id(wanted, of_id) or _named(name, extra) or resolve(name)
+    chosen = of_id(wanted) or slice_of_id(wanted, of_id) or _named(name, extra) or resolve(name)
     if chosen is None:
         ids = [*own, *_sections(SHEETS), *ALIASES]
         raise UnknownNameError(
@@ -182,7 +182,7 @@ _SLICES = 8
 _MIG_CAPABILITIES = ((8, 0), (9, 0), (10, 0), (10, 3))
 
 
-def by_id(wanted: str, of_id: Callable[[str], GPU | None]) -> GPU | None:
+def slice_of_id(wanted: str, of_id: Callable[[str], GPU | None]) -> GPU | None:
     """Return the slice of an id such as h100-sxm-1g.10gb; None for any other id.
 
     `of_id` returns the whole GPU of an id.

@@ -41,7 +41,7 @@ def completed(gpu: GPU, measured: Sequence[GPU]) -> GPU:
     `measured` are the GPUs with a section there.
     """
     fitted = {(one.id, precision) for one in measured for precision in one.fitted}
-    rated = by_data_sheet(gpu, measured, fitted)
+    rated = estimated_by_data_sheet(gpu, measured, fitted)
     estimates = f"rates from its power limit, copies, launches and host from similar GPUs; {gpu.basis}".rstrip("; ")
     return replace(
         rated,
@@ -53,7 +53,7 @@ def completed(gpu: GPU, measured: Sequence[GPU]) -> GPU:
     )
 
 
-def by_data_sheet(gpu: GPU, others: Sequence[GPU], measured: Measured) -> GPU:
+def estimated_by_data_sheet(gpu: GPU, others: Sequence[GPU], measured: Measured) -> GPU:
     """Return the GPU with estimated GEMM rates, and the copy efficiency of the GPU with the nearest bandwidth."""
     rates: dict[str, float] = {}
     for precision in _ESTIMATED:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tracekit.analyzers.core import InputError, Interval, limits
-from tracekit.analyzers.cost.hardware.catalogue import by_id, choose, known, measured
+from tracekit.analyzers.cost.hardware.catalogue import choose, known, measured, slice_of_id
 from tracekit.analyzers.cost.hardware.data_sheet import completed, gpu_of_row, row_of_gpu
 from tracekit.analyzers.cost.hardware.gpu import GPU, PRECISIONS, nearest
 
@@ -74,9 +74,9 @@ def selected(gpu: str | None, gpu_file: str | Path | None) -> GPU | None:
     return described[0]
 
 
-def of_capture(capture: "CaptureInfo") -> GPU:
+def gpu_of_capture(capture: "CaptureInfo") -> GPU:
     """Return the GPU that a capture names. Raises TracekitError if neither the capture nor gpus.toml describes it."""
-    described = (of_row(capture.gpu, capture.gpu_row, "the trace"),) if capture.gpu_row else ()
+    described = (described_gpu(capture.gpu, capture.gpu_row, "the trace"),) if capture.gpu_row else ()
     return choose(capture.gpu, described)
 
 
@@ -86,7 +86,7 @@ def row_for_capture(gpu: GPU) -> dict[str, Any]:
 
 
 def _is_known(gpu_id: str) -> bool:
-    return known(gpu_id) is not None or by_id(gpu_id, known) is not None
+    return known(gpu_id) is not None or slice_of_id(gpu_id, known) is not None
 
 
 def read(path: str | Path) -> tuple[GPU, ...]:
@@ -94,10 +94,10 @@ def read(path: str | Path) -> tuple[GPU, ...]:
     table = limits.decoded(Path(path), lambda data: tomllib.loads(data.decode()), ADVICE, limits.SETTINGS)
     if not table:
         raise InputError(f"{path} describes no GPU.", "It has no section.", ADVICE)
-    return tuple(of_row(gpu_id, row, str(path)) for gpu_id, row in table.items())
+    return tuple(described_gpu(gpu_id, row, str(path)) for gpu_id, row in table.items())
 
 
-def of_row(gpu_id: str, row: object, where: str) -> GPU:
+def described_gpu(gpu_id: str, row: object, where: str) -> GPU:
     """Return the GPU that a user's row describes, with estimates for missing fields.
 
     Raises InputError if it is invalid.

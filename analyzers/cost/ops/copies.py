@@ -17,7 +17,7 @@ def copy_into(call: Arguments) -> Cost:
     """(self, src): src may be broadcast and have another type."""
     to, source = call.tensor(0), call.tensor(1)
     broadcast(to.shape, source.shape)
-    walk = pointwise.of_copy(source, to)
+    walk = pointwise.copy_access(source, to)
     return moves("copy", 0, [_stored(source)], [to], promote([to, source]), access=walk)
 
 

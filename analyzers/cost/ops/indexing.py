@@ -171,7 +171,7 @@ def cat(call: Arguments) -> Cost:
     dim = call.integer(1, 0) % rank if rank else 0
     inner = rank > 1 and dim == rank - 1
     narrow = inner and any(part.shape and part.shape[-1] * part.dtype.bytes < _WIDE_BYTES for part in parts)
-    strided = any(pointwise.of_copy(part, part.like()) != "linear" for part in parts)
+    strided = any(pointwise.copy_access(part, part.like()) != "linear" for part in parts)
     pattern: Access = "interleaved" if narrow or strided else "joined"
     work = None if inner or call.name == "aten::stack" else _append(parts, dim)
     return moves("copy", 0, parts, parts, parts[0].dtype, work=work, access=pattern)

@@ -3,10 +3,11 @@
 FLOPs per element: mean and variance 4 (sum; subtract, square, sum), normalize 2 (subtract, scale), affine 2.
 """
 
+from collections.abc import Sequence
 from math import prod
 
 from tracekit.analyzers.cost.ops.arguments import Arguments, moves
-from tracekit.analyzers.cost.ops.call import Cost
+from tracekit.analyzers.cost.ops.call import Access, Cost
 from tracekit.analyzers.cost.ops.registry import costs
 from tracekit.analyzers.cost.ops.tensors import FLOAT32, MalformedCall, Tensor
 from tracekit.analyzers.cost.ops.work import Norm
@@ -33,22 +34,9 @@ def layer_norm(call: Arguments, saved: int = 0) -> Cost:
 @costs("aten::native_layer_norm_backward")
 def layer_norm_backward(call: Arguments) -> Cost:
     """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
-    x = call.tensor(1)
-    parameters = call.every(5, 7)
-    reads = [call.tensor(0), x, *call.every(3, 5), *parameters[:1]]
-    row = _row_size(call, x, 2)
-    return moves(
-        "norm",
-        _BACKWARD * x.numel,
-        reads,
-        [x, *parameters],
-        x.dtype,
-        work=Norm(),
-        access="columns",
-        row=row,
-        shared=parameters[:1],
-        shared_results=parameters,
-    )
+    x, parameters = call.tensor(1), call.every(5, 7)
+    reads = [call.tensor(0), x, *call.every(3, 5)]
+    return _gradients(_BACKWARD, x, reads, parameters[:1], parameters, Norm(), _row_size(call, x, 2), "columns")
 
 
 @costs("aten::_fused_rms_norm", saved=1)
@@ -66,17 +54,32 @@ def rms_norm(call: Arguments, saved: int = 0) -> Cost:
 def rms_norm_backward(call: Arguments) -> Cost:
     """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
     x, weight = call.tensor(1), call.optional(4)
+    reads, row = [call.tensor(0), x, call.tensor(3)], _row_size(call, x, 2)
+    return _gradients(_RMS_BACKWARD, x, reads, [weight], [weight], Norm(centered=False), row, "columns")
+
+
+def _gradients(
+    flops: int,
+    x: Tensor,
+    reads: Sequence[Tensor],
+    parameters: Sequence[Tensor | None],
+    results: Sequence[Tensor | None],
+    work: Norm,
+    row: int = 0,
+    access: Access = "linear",
+) -> Cost:
+    """Return the cost of the gradients of the input and of the parameters (`results`)."""
     return moves(
         "norm",
-        _RMS_BACKWARD * x.numel,
-        [call.tensor(0), x, call.tensor(3), weight],
-        [x, weight],
+        flops * x.numel,
+        [*reads, *parameters],
+        [x, *results],
         x.dtype,
-        work=Norm(centered=False),
-        access="columns",
-        row=_row_size(call, x, 2),
-        shared=[weight],
-        shared_results=[weight],
+        work=work,
+        access=access,
+        row=row,
+        shared=parameters,
+        shared_results=results,
     )
 
 
@@ -104,18 +107,8 @@ def native_group_norm(call: Arguments) -> Cost:
 def native_group_norm_backward(call: Arguments) -> Cost:
     """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
     x, weight = call.tensor(1), call.optional(4)
-    reads = [call.tensor(0), x, *call.every(2, 5)]
-    return moves(
-        "norm",
-        _BACKWARD * x.numel,
-        reads,
-        [x, weight, weight],
-        x.dtype,
-        row=call.integer(7, 1),
-        work=_GROUPED,
-        shared=[weight],
-        shared_results=[weight, weight],
-    )
+    reads = [call.tensor(0), x, *call.every(2, 4)]
+    return _gradients(_BACKWARD, x, reads, [weight], [weight, weight], _GROUPED, call.integer(7, 1))
 
 
 @costs("aten::instance_norm")
@@ -135,30 +128,22 @@ def instance_norm(call: Arguments) -> Cost:
 )
 def batch_norm(call: Arguments) -> Cost:
     """(input, weight, bias, running_mean, running_var, training, ...): training also updates the running statistics."""
+    if call.flag(5):
+        return _trained_batch_norm(call)
     x, others = call.tensor(0), call.every(1, 5)
-    training = call.flag(5)
-    flops = (_forward_flops(x)) if training else (_NORMALIZE + _AFFINE) * x.numel
-    statistics = [call.optional(3), call.optional(4), *_channel_statistics(x)] if training else []
-    work = _by_channel(x) if training else Norm()
-    return moves(
-        "norm", flops, [x, *others], [x, *statistics], x.dtype, work=work, shared=others, shared_results=statistics
-    )
+    return moves("norm", (_NORMALIZE + _AFFINE) * x.numel, [x, *others], [x], x.dtype, work=Norm(), shared=others)
 
 
 @costs("aten::_batch_norm_with_update")
 def batch_norm_with_update(call: Arguments) -> Cost:
-    x = call.tensor(0)
-    others, statistics = call.every(1, 5), [call.optional(3), call.optional(4), *_channel_statistics(x)]
-    return moves(
-        "norm",
-        _forward_flops(x),
-        [x, *others],
-        [x, *statistics],
-        x.dtype,
-        work=_by_channel(x),
-        shared=others,
-        shared_results=statistics,
-    )
+    return _trained_batch_norm(call)
+
+
+def _trained_batch_norm(call: Arguments) -> Cost:
+    x, others = call.tensor(0), call.every(1, 5)
+    written, work = [call.optional(3), call.optional(4), *_channel_statistics(x)], _by_channel(x)
+    flops, reads = _forward_flops(x), [x, *others]
+    return moves("norm", flops, reads, [x, *written], x.dtype, work=work, shared=others, shared_results=written)
 
 
 @costs("aten::native_batch_norm_backward", grad=0, x=1)
@@ -166,17 +151,8 @@ def batch_norm_with_update(call: Arguments) -> Cost:
 def batch_norm_backward(call: Arguments, grad: int, x: int) -> Cost:
     """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, ...)."""
     source, weight = call.tensor(x), call.optional(2)
-    shared = [weight, *call.every(5, 7)]
-    return moves(
-        "norm",
-        _BACKWARD * source.numel,
-        [call.tensor(grad), source, *shared],
-        [source, weight, weight],
-        source.dtype,
-        work=_by_channel(source, backward=True),
-        shared=shared,
-        shared_results=[weight, weight],
-    )
+    parameters, work = [weight, *call.every(5, 7)], _by_channel(source, backward=True)
+    return _gradients(_BACKWARD, source, [call.tensor(grad), source], parameters, [weight, weight], work)
 
 
 def _by_channel(x: Tensor, *, backward: bool = False) -> Norm:

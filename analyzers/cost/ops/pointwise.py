@@ -63,7 +63,7 @@ def pointwise(call: Arguments, arity: int, flops: int, result: Result = "promote
     shape = inputs[0].shape if _is_in_place(call.name) else broadcast(*(tensor.shape for tensor in inputs))
     out = Tensor(shape, _result_type(call, arity, inputs[0], computed, result))
     precision = floating(computed) if result == "floating" else computed
-    walk = of_loop(inputs, out.like(dtype=computed))
+    walk = loop_access(inputs, out.like(dtype=computed))
     reads = _tensors_in_memory(inputs)
     shared = without_batch(reads, out.shape)
     return moves("pointwise", flops * out.numel, reads, [out], precision, access=walk, shared=shared)
@@ -122,7 +122,7 @@ def where(call: Arguments) -> Cost:
     kinds = [_kind(call.value(index)) for index in (1, 2) if call.is_scalar(index)]
     dtype = promote(inputs[1:], kinds)
     out = Tensor(broadcast(*(tensor.shape for tensor in inputs)), dtype)
-    walk = of_loop(inputs, out) if all(tensor.shape for tensor in inputs) else "indexed"
+    walk = loop_access(inputs, out) if all(tensor.shape for tensor in inputs) else "indexed"
     reads = _tensors_in_memory(inputs)
     return moves("pointwise", 0, reads, [out], dtype, access=walk, shared=without_batch(reads, out.shape))
 
@@ -159,7 +159,7 @@ def isin(call: Arguments) -> Cost:
 _HALF = ("float16", "bfloat16")
 
 
-def of_loop(inputs: Sequence[Tensor], out: Tensor) -> Access:
+def loop_access(inputs: Sequence[Tensor], out: Tensor) -> Access:
     """Return the access of an element-wise kernel. `out` has the type of the arithmetic and the layout of the inputs.
 
     Kernels use vector loads if nothing is broadcast and all tensors have one type and one layout. A mask of bools may
@@ -176,7 +176,7 @@ def of_loop(inputs: Sequence[Tensor], out: Tensor) -> Access:
     return "indexed" if cast else "linear"
 
 
-def of_copy(source: Tensor, to: Tensor) -> Access:
+def copy_access(source: Tensor, to: Tensor) -> Access:
     """Return the access of a copy. It is that of an element-wise kernel, except that contiguous casts to 16 bits are
     vectorized; other casts are not."""
     if to.dtype.name in _HALF and source.numel == to.numel and _steps(source, to.shape) == _steps(to, to.shape):

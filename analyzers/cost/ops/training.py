@@ -18,17 +18,8 @@ def nll_loss(call: Arguments) -> Cost:
     x, target = call.tensor(0), call.tensor(1)
     picked = x.like(target.shape)
     out, weight = picked if call.integer(3, 1) == _NO_REDUCTION else x.like(()), call.optional(2)
-    whole = [] if out is picked else [out]
-    return moves(
-        "loss",
-        target.numel,
-        [picked, target, weight],
-        [out],
-        x.dtype,
-        work=Loss(),
-        shared=[weight],
-        shared_results=whole,
-    )
+    flops, reads, whole = target.numel, [picked, target, weight], [] if out is picked else [out]
+    return moves("loss", flops, reads, [out], x.dtype, work=Loss(), shared=[weight], shared_results=whole)
 
 
 @costs("aten::nll_loss_backward", "aten::nll_loss2d_backward")
@@ -48,17 +39,9 @@ def cross_entropy(call: Arguments) -> Cost:
     classes = x.shape[1 if len(x.shape) > 1 else 0]
     rows = x.numel // max(classes, 1)
     out = x.like((rows,) if call.integer(3, 1) == _NO_REDUCTION else ())
-    whole = [] if out.shape else [out]
-    picked = x.like((rows,))
-    return moves(
-        "loss",
-        FORWARD_FLOPS * x.numel + rows,
-        [x, target, picked],
-        [x, out],
-        x.dtype,
-        work=Loss(),
-        shared_results=whole,
-    )
+    flops, whole = FORWARD_FLOPS * x.numel + rows, [] if out.shape else [out]
+    reads = [x, target, x.like((rows,))]
+    return moves("loss", flops, reads, [x, out], x.dtype, work=Loss(), shared_results=whole)
 
 
 _ELEMENTWISE = {
@@ -97,29 +80,13 @@ for _loss_name, _loss_flops in _ELEMENTWISE.items():
     costs(f"aten::{_loss_name}_backward", flops=_loss_flops)(elementwise_loss_backward)
 
 
-# FLOPs per element of the first list.
 _FOREACH = {
-    "add": 1,
-    "sub": 1,
-    "mul": 1,
-    "div": 1,
-    "pow": 1,
-    "maximum": 1,
-    "minimum": 1,
-    "clamp_max": 1,
-    "clamp_min": 1,
-    "abs": 1,
-    "neg": 1,
-    "sign": 1,
-    "sqrt": 1,
-    "rsqrt": 1,
-    "exp": 1,
-    "log": 1,
-    "reciprocal": 1,
-    "addcmul": 3,
-    "addcdiv": 3,
-    "lerp": 3,
+    **dict.fromkeys(("add", "sub", "mul", "div", "pow", "maximum", "minimum"), 1),
+    **dict.fromkeys(("clamp_max", "clamp_min", "abs", "neg", "sign"), 1),
+    **dict.fromkeys(("sqrt", "rsqrt", "exp", "log", "reciprocal"), 1),
+    **dict.fromkeys(("addcmul", "addcdiv", "lerp"), 3),
 }
+"""FLOPs per element of the first list."""
 
 
 def foreach(call: Arguments, flops: int) -> Cost:

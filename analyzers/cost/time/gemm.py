@@ -219,7 +219,7 @@ def multiple_of(cost: Cost) -> int:
     return max(1, round(VECTOR_BYTES / ELEMENT_BYTES[cost.precision]))
 
 
-def up(size: int, multiple: int) -> int:
+def rounded_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
@@ -227,8 +227,8 @@ def padded(cost: Cost) -> Cost:
     """Return the cost of a GEMM with padded sizes."""
     shape, multiple = cost.work, multiple_of(cost)
     assert isinstance(shape, Product)
-    n, k = up(shape.n, multiple), up(shape.k, multiple)
-    m = up(shape.m, multiple) if shape.gradient or shape.m in (shape.n, shape.k) else shape.m
+    n, k = rounded_up(shape.n, multiple), rounded_up(shape.k, multiple)
+    m = rounded_up(shape.m, multiple) if shape.gradient or shape.m in (shape.n, shape.k) else shape.m
     grown = (m * n * k) / (shape.m * shape.n * shape.k)
     wider = max(n / shape.n, k / shape.k)
     return replace(

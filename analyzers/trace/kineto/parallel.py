@@ -1,9 +1,7 @@
 """Decode the chunks of a file in order, in several processes if there are many chunks."""
 
-import json
-import os
+import gc
 import pickle
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -16,19 +14,59 @@ from types import TracebackType
 
 import msgspec
 
-from tracekit.analyzers.trace.kineto.chunks import HEAD_BYTES, Chunk, Chunks
-from tracekit.analyzers.trace.kineto.decode_worker import DecodedChunk, read_chunk, read_sound_chunk, receive, send
-from tracekit.analyzers.trace.kineto.salvage import Effort
+from tracekit.analyzers.core import answer_messages, cores, program_of, receive, send, started_process
+from tracekit.analyzers.trace.kineto.chunks import HEAD_BYTES, Chunk, Chunks, Decoded, decode_sound
+from tracekit.analyzers.trace.kineto.event_columns import EventColumns, event_columns
+from tracekit.analyzers.trace.kineto.salvage import Effort, decode_chunk
 
 MOST_WORKERS = 7
 DEPTH = 2
 """Number of chunks that a worker has at a time: one waits while it decodes another."""
 
 _PIPE_BYTES = 1 << 20
-_RUN = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from tracekit.analyzers.trace.kineto.decode_worker import main; main()"
-)
+_RUN = program_of(__name__)
+
+
+class DecodedChunk(msgspec.Struct):
+    """The columns of a chunk's `total` events. The other fields are those of `Decoded`."""
+
+    columns: EventColumns
+    total: int
+    tail: bytes | None = None
+    unread: bytes = b""
+    repaired: int = 0
+    bad_utf8: int = 0
+    skipped: int = 0
+
+
+def read_chunk(text: bytes, final: bool, effort: Effort) -> DecodedChunk:
+    """Read any text. Raises TooDamagedError if the file is too damaged to read on."""
+    return _columns(decode_chunk(text, final, effort))
+
+
+def read_sound_chunk(text: bytes) -> DecodedChunk | None:
+    """Read a chunk that is not the final one; None if it is damaged."""
+    events = decode_sound(text)
+    return None if events is None else _columns(Decoded(events))
+
+
+def _columns(decoded: Decoded) -> DecodedChunk:
+    return DecodedChunk(
+        event_columns(decoded.events),
+        len(decoded.events),
+        decoded.tail,
+        decoded.unread,
+        decoded.repaired,
+        decoded.bad_utf8,
+        decoded.skipped,
+    )
+
+
+def main() -> None:
+    """Answer the text of a chunk with its `DecodedChunk`, or None if the chunk is damaged, pickled."""
+    gc.disable()
+    answer_messages(lambda text: pickle.dumps(read_sound_chunk(text), protocol=5))
+
 
 Answer = Future[DecodedChunk | None]
 """None if the chunk is damaged, or the worker has ended."""
@@ -38,10 +76,7 @@ class _Worker:
     """A process, and the two threads that send it chunks and receive its answers in order."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-c", _RUN, json.dumps(sys.path)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pipesize=_PIPE_BYTES
-        )
+        self._process = started_process(_RUN, pipesize=_PIPE_BYTES)
         self._texts: SimpleQueue[bytes | None] = SimpleQueue()
         self._pending: SimpleQueue[Answer | None] = SimpleQueue()
         self._given = self._answered = 0  # Each is incremented by one thread only.
@@ -109,8 +144,7 @@ def spare_cores() -> int:
     """Return the number of cores that this process may use, minus one; 0 if no Python can be started."""
     if ALONE.get():
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores - 1, MOST_WORKERS) if sys.executable else 0
+    return min(cores() - 1, MOST_WORKERS) if sys.executable else 0
 
 
 ALONE_CHUNKS = 6

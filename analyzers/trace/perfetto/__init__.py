@@ -1,7 +1,7 @@
 """Read Perfetto traces (`.pftrace`) that PyTorch, Kineto and Proton write, with Perfetto's own messages (extra
 `perfetto`)."""
 
-from tracekit.analyzers.trace.perfetto.framing import looks_like_packets
+from tracekit.analyzers.trace.perfetto.packets import looks_like_packets
 from tracekit.analyzers.trace.source import Source
 from tracekit.analyzers.trace.trace import Trace
 

@@ -8,8 +8,16 @@ from typing import Any
 
 from tracekit.analyzers.core import limits
 from tracekit.analyzers.trace.kineto.events import Event
-from tracekit.analyzers.trace.perfetto.framing import Framing, each_packet
-from tracekit.analyzers.trace.perfetto.messages import Arguments, Interned, arguments, decode_error, messages, text
+from tracekit.analyzers.trace.perfetto.packets import (
+    Arguments,
+    Framing,
+    Interned,
+    arguments,
+    decode_error,
+    each_packet,
+    messages,
+    text,
+)
 from tracekit.analyzers.trace.perfetto.slices import Mark, Slice, Tracks, encoded, event, slice_of
 
 _OF_A_SEQUENCE = range(64, 128)

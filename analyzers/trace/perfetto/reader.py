@@ -10,7 +10,7 @@ from tracekit.analyzers.trace.kineto.events import Event
 from tracekit.analyzers.trace.kineto.metadata import device_properties
 from tracekit.analyzers.trace.kineto.reader import lacking
 from tracekit.analyzers.trace.perfetto.collecting import Collected
-from tracekit.analyzers.trace.perfetto.framing import Framing
+from tracekit.analyzers.trace.perfetto.packets import Framing
 from tracekit.analyzers.trace.perfetto.slices import UNENDED, end_times, events
 from tracekit.analyzers.trace.problems import Problem, problem
 from tracekit.analyzers.trace.source import Source

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from tracekit.analyzers.trace.kineto.events import Event
-from tracekit.analyzers.trace.perfetto.messages import Arguments, Interned, arguments, text
+from tracekit.analyzers.trace.perfetto.packets import Arguments, Interned, arguments, text
 
 UNENDED = -1
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.analyzers.core import Outcomes
-from tracekit.analyzers.cost import Cost, Product, is_unaligned, multiple_of, padded, up, vectors
+from tracekit.analyzers.cost import Cost, Product, is_unaligned, multiple_of, padded, rounded_up, vectors
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, products, retimed, where, which
 from tracekit.analyzers.results import Costs, Evidence, Statements
 from tracekit.apply import ScriptChanges, Subject, twin
@@ -183,4 +183,4 @@ def _odd_side(cost: Cost) -> tuple[int, int]:
     assert isinstance(cost.work, Product)
     multiple = multiple_of(cost)
     side = max((side for side in vectors(cost.work) if side % multiple), default=cost.work.n)
-    return side, up(side, multiple)
+    return side, rounded_up(side, multiple)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tracekit.capture.fake.cuda_attention import AttentionChoice
+from tracekit.capture.fake.cuda_calls import AttentionChoice
 from tracekit.capture.fake.cuda_ops import aten, check
 from tracekit.capture.fake.op_calls import storages, tensors_in
 from tracekit.capture.fake.op_recorder import OpRecorder

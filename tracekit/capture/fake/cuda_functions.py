@@ -15,8 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from tracekit.capture.emitted_ranges import Emitter
 from tracekit.capture.fake.cpu_recorder import Placement
-from tracekit.capture.fake.cuda_attention import AttentionChoice
-from tracekit.capture.fake.cuda_norm import rms_norm
+from tracekit.capture.fake.cuda_calls import AttentionChoice, rms_norm
 from tracekit.capture.fake.cuda_recurrent import recurrent_calls
 from tracekit.capture.fake.op_recorder import OpRecorder
 from tracekit.capture.fake.tensors import HostTensors

@@ -24,7 +24,6 @@ from tracekit.capture.fake.timeline import ModelledKernel, Timeline, kernel_of, 
 from tracekit.capture.latency import PHASE_NAMES
 from tracekit.reports.words import with_article
 from tracekit.run import Say, Settings, environment, silent
-from tracekit.version import __version__
 
 _LONG_STEP = 20_000
 """Number of slots from which a step is recorded only once: all steps are identical."""
@@ -92,14 +91,12 @@ def _scaled(kernel: ModelledKernel | None, error: float) -> ModelledKernel | Non
 def _info(modelled: Modelled, peak_memory_bytes: int, timelines: tuple[Timeline, Timeline, Timeline]) -> CaptureInfo:
     gpu, host, run = modelled.gpu, modelled.host, modelled.run
     return CaptureInfo(
-        version=__version__,
         source="modelled",
         device="model",
         recorded_on=modelled.recorded,
         gpu=gpu.id,
         gpu_row=hardware.row_for_capture(gpu),
-        device_name=gpu.name,
-        versions=environment.versions(),
+        **environment.recorded(environment.DeviceState(gpu.name)),
         **modelled.about,
         parameters=run.parameters,
         weight_bytes=run.weight_bytes,

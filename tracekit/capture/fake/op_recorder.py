@@ -11,8 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracekit.analyzers.cost import Kind, Message
 from tracekit.capture.emitted_ranges import Emitter
-from tracekit.capture.fake import cuda_norm
-from tracekit.capture.fake.cuda_attention import AttentionChoice
+from tracekit.capture.fake.cuda_calls import AttentionChoice, norm_as_cuda
 from tracekit.capture.fake.cuda_ops import aten, check, check_is_op, decomposed, is_recorded, reads_back, workspace
 from tracekit.capture.fake.op_calls import Signature, element_type, op_call, signature, tensors_in
 from tracekit.capture.fake.op_graph import TensorNumbers, numbers_in
@@ -136,7 +135,7 @@ class OpRecorder(TorchDispatchMode):
     ) -> None:
         read = self._numbers.read(tensors_in((*args, *kwargs.values())))
         tensors = read, self._numbers.written(outputs), numbers_in(args)
-        func, args, kwargs = cuda_norm.as_cuda(*self._attention.as_cuda(func, args, kwargs))
+        func, args, kwargs = norm_as_cuda(*self._attention.as_cuda(func, args, kwargs))
         inputs = tensors_in((*args, *kwargs.values()))
         waits, message = self._communicated.latest(inputs), message_of(func, args, outputs)
         calls, key = self._builder.recording.calls, (signature(func, args, kwargs), element_type(inputs), copies)

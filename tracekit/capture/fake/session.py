@@ -36,7 +36,7 @@ class ModelledCapture:
 
     def __enter__(self) -> "ModelledCapture":
         from tracekit.capture.fake.cpu_recorder import CpuRecorder, Placement
-        from tracekit.capture.fake.cuda_attention import AttentionChoice
+        from tracekit.capture.fake.cuda_calls import AttentionChoice
         from tracekit.capture.fake.cuda_functions import CpuFunctions, as_on_a_gpu
 
         attention, placement = AttentionChoice(self._gpu, flash=False, dtype=require("torch").float32), Placement()

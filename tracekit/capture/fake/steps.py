@@ -16,7 +16,7 @@ from tracekit.analyzers.trace import RecordedOn
 from tracekit.capture import models, workloads
 from tracekit.capture.emitted_ranges import NoRanges, annotate
 from tracekit.capture.fake.cpu_recorder import OPTIMIZER, CpuRecorder, Placement
-from tracekit.capture.fake.cuda_attention import AttentionChoice
+from tracekit.capture.fake.cuda_calls import AttentionChoice
 from tracekit.capture.fake.cuda_functions import CpuFunctions, CudaFunctions, as_on_a_gpu
 from tracekit.capture.fake.op_calls import element_type
 from tracekit.capture.fake.op_graph import note_results
@@ -145,7 +145,7 @@ def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
 
 
 def _run_on_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
-    attention, placement, twin = _attention(gpu), Placement(), own.on("cpu")
+    attention, placement, twin = _attention(gpu), Placement(), own.moved_to("cpu")
     recorder = CpuRecorder(attention, placement)
     placement.enter_module()  # the GPU runs all ops of the step
     with as_on_a_gpu(recorder.emitter, gpu.name) as compiled, CpuFunctions(attention, placement, recorder), recorder:

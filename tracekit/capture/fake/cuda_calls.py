@@ -1,5 +1,8 @@
-"""Chooses the backend of scaled_dot_product_attention on a GPU, and the op call that runs it."""
+"""Calls that the CPU dispatches, as CUDA would: fused attention by the backend that a GPU chooses, and the RMS norm as
+the single op that it is on CUDA if its types agree; the CPU decomposes it into several ops.
+"""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -69,9 +72,9 @@ class AttentionChoice:
         """Return the call as CUDA would dispatch it; only calls of the CPU's fused attention are changed."""
         mask = kwargs.get("attn_mask") is not None
         if func is aten._scaled_dot_product_flash_attention_for_cpu.default:
-            return _forward(self.backend(args[0], args[1], args[2], mask), *args, **kwargs)
+            return _attention(self.backend(args[0], args[1], args[2], mask), *args, **kwargs)
         if func is aten._scaled_dot_product_flash_attention_for_cpu_backward.default:
-            return _backward(self.backend(args[1], args[2], args[3], mask), *args, **kwargs)
+            return _attention_backward(self.backend(args[1], args[2], args[3], mask), *args, **kwargs)
         return func, args, kwargs
 
 
@@ -79,7 +82,7 @@ def _refused(what: str, why: str) -> TracekitError:
     return TracekitError(what, why, "Try --attention sdpa, which uses the best kernels of the GPU.")
 
 
-def _forward(
+def _attention(
     backend: Backend,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -98,7 +101,7 @@ def _forward(
     return func, (*inputs, attn_mask, query.requires_grad, dropout_p, is_causal), options
 
 
-def _backward(
+def _attention_backward(
     backend: Backend,
     grad_out: torch.Tensor,
     query: torch.Tensor,
@@ -124,3 +127,80 @@ def _backward(
     func = aten._scaled_dot_product_efficient_attention_backward.default
     wanted = [True, True, True, attn_mask is not None and attn_mask.requires_grad]
     return func, (*tensors, attn_mask, out, logsumexp, None, None, dropout_p, wanted, is_causal), options
+
+
+def rms_norm(
+    input: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """Return torch.rms_norm of the input, recorded as CUDA would run it."""
+    last = input.dim() == 4 and input.is_contiguous(memory_format=torch.channels_last) and not input.is_contiguous()
+    if input.is_complex() or last or (weight is not None and weight.dtype != input.dtype):
+        return torch.rms_norm(input, normalized_shape, weight, eps)
+    out: torch.Tensor = _norm(input, list(normalized_shape), weight, eps)[0]
+    return out
+
+
+def norm_as_cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Return the call as CUDA would dispatch it. Only calls of the ops below are changed."""
+    if func.namespace != "tracekit":
+        return func, args, kwargs
+    if func is torch.ops.tracekit.rms_norm.default:
+        return aten._fused_rms_norm.default, args, kwargs
+    return aten._fused_rms_norm_backward.default, (*args, [True, args[-1] is not None]), {}
+
+
+@torch.library.custom_op("tracekit::rms_norm", mutates_args=())
+def _norm(
+    input: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None, eps: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    wide = input.float()
+    tiny = torch.finfo(input.dtype).eps if eps is None else eps
+    scale = torch.rsqrt(wide.square().mean(_normalized(shape), keepdim=True) + tiny)
+    out = (wide * scale).to(input.dtype)
+    return (out * weight if weight is not None else out), scale
+
+
+@_norm.register_fake
+def _(input: torch.Tensor, shape: Sequence[int], *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = [*input.shape[: input.dim() - len(shape)], *[1] * len(shape)]
+    return torch.empty_like(input), input.new_empty(rows, dtype=torch.float32)
+
+
+@torch.library.custom_op("tracekit::rms_norm_backward", mutates_args=())
+def _norm_backward(
+    grad: torch.Tensor,
+    input: torch.Tensor,
+    shape: Sequence[int],
+    scale: torch.Tensor,
+    weight: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    normal, wide = input.float() * scale, grad.float()
+    weighted = wide * weight if weight is not None else wide
+    of_input = scale * (weighted - normal * (weighted * normal).mean(_normalized(shape), keepdim=True))
+    rows = tuple(range(input.dim() - len(shape)))
+    of_weight = (wide * normal).sum(rows) if weight is not None and rows else wide * normal
+    return of_input.to(input.dtype), of_weight.to(input.dtype) if weight is not None else input.new_empty(0)
+
+
+@_norm_backward.register_fake
+def _(_grad: torch.Tensor, input: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    weight = others[-1]
+    return torch.empty_like(input), torch.empty_like(weight) if weight is not None else input.new_empty(0)
+
+
+def _normalized(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(range(-len(shape), 0))
+
+
+def _save_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    input, ctx.shape, weight, _ = inputs
+    ctx.save_for_backward(input, output[1], weight)
+
+
+def _norm_gradients(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    input, scale, weight = ctx.saved_tensors
+    of_input, of_weight = _norm_backward(grad, input, ctx.shape, scale, weight)
+    return of_input, None, of_weight if weight is not None else None, None
+
+
+_norm.register_autograd(_norm_gradients, setup_context=_save_norm)

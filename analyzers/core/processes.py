@@ -1,0 +1,57 @@
+"""Further processes of this Python, which answer messages. A message is its length in 8 bytes, then its bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import IO, Any
+
+_LENGTH_BYTES = 8
+
+
+def program_of(module: str) -> str:
+    """Return the program of a process that calls `main` of a module, with the modules of this process."""
+    return f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
+
+
+def started_process(code: str, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a process that runs a program. `options` are those of Popen."""
+    command = [sys.executable, "-c", code, json.dumps(sys.path)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **options
+    )
+
+
+def answer_messages(answer: Callable[[bytes], bytes]) -> None:
+    """Answer the messages on stdin until it ends. What `answer` prints goes to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when this one ends
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    while (message := receive(sys.stdin.buffer)) is not None:
+        try:
+            send(answers, answer(message))
+        except BrokenPipeError:
+            return
+
+
+def send(stream: IO[bytes], message: bytes) -> None:
+    stream.write(len(message).to_bytes(_LENGTH_BYTES, "little"))
+    stream.write(message)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> bytes | None:
+    """Return the next message; None if the stream ended."""
+    length = stream.read(_LENGTH_BYTES)
+    if len(length) < _LENGTH_BYTES:
+        return None
+    size = int.from_bytes(length, "little")
+    message = stream.read(size)
+    return message if len(message) == size else None
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
