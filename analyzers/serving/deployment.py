@@ -35,6 +35,16 @@ class Deployment:
     """Tokens that are drafted for each pass (speculative decoding)."""
     acceptance: float = 0.0
     """Chance that a drafted token is accepted when all before it are."""
+    pools: tuple[int, int] | None = None
+    """Copies of the model that process prompts, and copies that decode; None: one copy does both."""
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor * (sum(self.pools) if self.pools else 1)
+
+    def transfer_s(self, tokens: int) -> float:
+        """Return the seconds in which each GPU sends its part of a request's cache to another pool."""
+        return (tokens * self.cache_bytes + self.request_bytes) / (self.engine.number("transfer_gbs") * 1e9)
 
     @property
     def tokens_of_a_pass(self) -> float:

@@ -83,8 +83,6 @@ class Engine:
     """Widths of results by kind of run, from points that the constants were not fitted on."""
     polled: int = 1
     """Passes after which the engine looks for new requests."""
-    streamed: int = 1
-    """Tokens after which the first ones are delivered."""
 
     def widths(self, experts: bool, at_once: bool) -> Mapping[str, Width]:
         return self.intervals["batch" if at_once else "experts" if experts else "dense"]

@@ -9,12 +9,13 @@ import pandas as pd
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.engine import Run, simulate
 from tracekit.analyzers.serving.engines import DTYPES, Format, all_engines
 from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, measures, not_served, over_time, row
 from tracekit.analyzers.serving.model import Model
 from tracekit.analyzers.serving.passes import PassTimes
+from tracekit.analyzers.serving.pools import simulate
 from tracekit.analyzers.serving.request_stream import Stream, stream
+from tracekit.analyzers.serving.served import Run
 
 _TOKENS = (2048, 4096, 8192, 16384)
 _TENSORS = (1, 2, 4, 8)
@@ -39,14 +40,24 @@ def ladder(of: Deployment, prefix_hit: float, drafted: int, acceptance: float) -
 
 
 def settings(of: Deployment) -> Iterator[tuple[str, Deployment]]:
-    """Yield each setting of a search: GPUs, formats, tokens of a pass, CUDA graphs."""
+    """Yield each setting of a search: GPUs and how they divide a layer, formats, tokens of a pass, CUDA graphs."""
     formats = [each for each in DTYPES if runs(each, of.gpu)]
-    for tensor, dtype, tokens, graphs in product(_TENSORS, formats, _TOKENS, (True, False)):
-        if tensor > of.model.layers[0].attention.heads:
-            continue
+    for (tensor, expert, data), dtype, tokens, graphs in product(_divisions(of.model), formats, _TOKENS, (True, False)):
         engine = replace(of.engine, most_tokens=tokens, graphs=of.engine.graphs if graphs else ())
-        name = f"tp {tensor}, {dtype}, {tokens:,} tokens a pass" + ("" if graphs else ", no graphs")
-        yield name, with_format(replace(of, engine=engine, tensor=tensor, expert=min(of.expert, tensor), data=1), dtype)
+        parts = f"tp {tensor}" + (f", ep {expert}" if expert > 1 else "") + (f", dp {data}" if data > 1 else "")
+        name = f"{parts}, {dtype}, {tokens:,} tokens a pass" + ("" if graphs else ", no graphs")
+        yield name, with_format(replace(of, engine=engine, tensor=tensor, expert=expert, data=data), dtype)
+
+
+def _divisions(model: Model) -> Iterator[tuple[int, int, int]]:
+    """Yield GPUs, groups of whole experts, and copies of the attention: its heads are divided, or with experts the
+    experts, and with a latent, of which each GPU would hold all, the requests."""
+    attention = model.layers[-1].attention
+    for tensor in _TENSORS:
+        if tensor <= attention.heads:
+            yield tensor, 1, 1
+        if tensor > 1 and any(each.feed_forward.experts >= tensor for each in model.layers):
+            yield tensor, tensor, tensor if attention.latent else 1
 
 
 def with_format(of: Deployment, dtype: str) -> Deployment:
@@ -87,6 +98,8 @@ class Question:
     tensor: int = 1
     expert: int = 1
     data: int = 1
+    pools: tuple[int, int] | None = None
+    """Copies of the model that process prompts, and copies that decode."""
     most_requests: int | None = None
     most_tokens: int | None = None
     graphs: bool = True
@@ -155,7 +168,7 @@ def _place(setting: Setting) -> tuple[float, float]:
     """Return tokens per second of a GPU, and the time between tokens."""
     if setting.found is None:
         return 0.0, float("inf")
-    return setting.found.tokens_per_s.expected / setting.deployment.tensor, setting.found.tpot_ms.expected
+    return setting.found.tokens_per_s.expected / setting.deployment.gpus, setting.found.tpot_ms.expected
 
 
 def _deployment(question: Question, model: Model, gpu: GPU) -> Deployment:
@@ -175,6 +188,7 @@ def _deployment(question: Question, model: Model, gpu: GPU) -> Deployment:
         question.expert,
         question.data,
         question.prefix_hit,
+        pools=question.pools,
     )
     if question.tensor % question.expert or question.tensor % question.data:
         why = f"{question.tensor} GPUs are not a multiple of both."
@@ -212,12 +226,12 @@ def _that_fits(of: Deployment) -> str:
 
 def _simulated(name: str, of: Deployment, requests: Stream, question: Question) -> tuple[Setting, Run]:
     if of.tokens_that_fit < 1:
-        return Setting(name, of, None, not_served(name, of.tensor, "The weights leave no memory for a KV cache.")), Run(
+        return Setting(name, of, None, not_served(name, of.gpus, "The weights leave no memory for a KV cache.")), Run(
             []
         )
     run = simulate(PassTimes(of), requests)
     if not run.served:
-        return Setting(name, of, None, not_served(name, of.tensor, "The KV cache holds none of the requests.")), run
+        return Setting(name, of, None, not_served(name, of.gpus, "The KV cache holds none of the requests.")), run
     found = measures(run, of, requests, question.slo)
     return Setting(name, of, found, row(name, of, run, found, question.price)), run
 
@@ -231,6 +245,8 @@ def _changes(of: Deployment) -> Iterable[tuple[str, Deployment]]:
     for tensor in (of.tensor * 2, of.tensor * 4):
         if tensor <= 8 and tensor <= of.model.layers[0].attention.heads:
             yield f"tp {tensor}", replace(of, tensor=tensor)
+    if of.engine.paged and not of.pools:
+        yield "prompts and decoding on GPUs of their own", replace(of, pools=(1, 1))
     for dtype in ("fp8", "nvfp4", "int4"):
         smaller = with_format(of, dtype)
         if runs(dtype, of.gpu) and smaller.weight_bytes < of.weight_bytes:

@@ -66,7 +66,7 @@ def to_json(plan: ServePlan) -> str:
 
 def _record(setting: Setting) -> dict[str, Any]:
     found = setting.found
-    row: dict[str, Any] = {"setting": setting.name, "gpus": setting.deployment.tensor, "problem": setting.problem}
+    row: dict[str, Any] = {"setting": setting.name, "gpus": setting.deployment.gpus, "problem": setting.problem}
     if found is None:
         return row
     for name in ("ttft_ms", "tpot_ms", "tokens_per_s", "prefill_ms"):
@@ -89,7 +89,7 @@ def answer(plan: ServePlan) -> str:
 
 def _sentences(plan: ServePlan, found: Measures) -> Iterator[str]:
     of, asked = plan.asked.deployment, plan.question
-    gpus = f"one {of.gpu.name}" if of.tensor == 1 else f"{of.tensor} {of.gpu.name}"
+    gpus = f"one {of.gpu.name}" if of.gpus == 1 else f"{of.gpus} {of.gpu.name}"
     users = f" at {plan.requests.users:,} users" if plan.requests.users else ""
     rate = _with_ends(found.tokens_per_s)
     head = f"{printable(of.model.name)} in {of.format.dtype} on {gpus}, {of.engine.title}: {rate} tokens/s{users}"
@@ -116,7 +116,7 @@ def _limits(plan: ServePlan, found: Measures) -> Iterator[str]:
         return
     others = [each for each in (*plan.changes, *plan.searched) if each.found and each.found.kept >= _KEPT]
     if others:
-        nearest = min(others, key=lambda each: each.deployment.tensor)
+        nearest = min(others, key=lambda each: each.deployment.gpus)
         yield f"The nearest setting that keeps them: {nearest.name}."
     else:
         best = max((each for each in (*plan.changes, plan.asked, *plan.searched) if each.found), key=_kept)
@@ -189,7 +189,7 @@ def _cells(setting: Setting) -> list[str]:
     return [
         printable(setting.name),
         _rate(found.tokens_per_s.expected),
-        _rate(found.tokens_per_s.expected / setting.deployment.tensor),
+        _rate(found.tokens_per_s.expected / setting.deployment.gpus),
         *(_ms(each) for each in (found.ttft_ms.expected, found.ttft_p99_ms, found.tpot_ms.expected, found.tbt_p99_ms)),
         percent(float(str(row["kv_max"]))),
         f"{row['running_max']:,}",
@@ -242,7 +242,7 @@ def _pareto(plan: ServePlan) -> str:
     """Return the searched settings: tokens per second of a GPU over the time between tokens."""
     found = [(each, best) for each, best in zip(plan.searched, plan.best, strict=True) if each.found]
     x = [_per_token(each) for each, _ in found]
-    y = [each.found.tokens_per_s.expected / each.deployment.tensor for each, _ in found if each.found]
+    y = [each.found.tokens_per_s.expected / each.deployment.gpus for each, _ in found if each.found]
     across, up = max(x), max(y)
     marks = [
         f'<circle class="{"line-1" if best else "line-2"}" r="{3 if best else 1.5}" '
