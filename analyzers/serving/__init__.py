@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         with_format,
     )
     from tracekit.analyzers.serving.pools import simulate
+    from tracekit.analyzers.serving.recorded import ComparedPass, Comparison, RecordedPass, recorded_passes
     from tracekit.analyzers.serving.request_stream import Request, Stream, stream
     from tracekit.analyzers.serving.served import Run, Served
 else:

@@ -62,6 +62,9 @@ class PassTimes:
         parts["host"] = 0.0 if graph else max(gaps, launches * self.of.gpu.host_op_us.expected - device)
         parts["host"] += 1e-6 * (engine.number("pass_us") + engine.number("request_us") * decoding)
         parts["host"] += 1e-6 * engine.number("prompt_us") * len(chunks)
+        if self.of.fitted:
+            parts = {name: seconds * self.of.fitted.factors.get(name, 1.0) for name, seconds in parts.items()}
+            parts["host"] = self.of.fitted.prompts_host_s if chunks else self.of.fitted.host_s
         if self.of.drafted and decoding:
             parts["drafts"] = self.of.drafted * _DRAFT * sum(parts.values())
             made = self.of.tokens_of_a_pass if not chunks else 1.0

@@ -6,6 +6,7 @@ from itertools import product
 
 import pandas as pd
 
+from tracekit.analyzers.attribute import Batch
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.serving.deployment import Deployment
@@ -14,6 +15,7 @@ from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, measures, n
 from tracekit.analyzers.serving.model import Model
 from tracekit.analyzers.serving.passes import PassTimes
 from tracekit.analyzers.serving.pools import simulate
+from tracekit.analyzers.serving.recorded import Comparison, RecordedPass, compared
 from tracekit.analyzers.serving.request_stream import Stream, stream
 from tracekit.analyzers.serving.served import Run
 
@@ -109,6 +111,8 @@ class Question:
     price: float | None = None
     """Price of a GPU for an hour."""
     search: bool = False
+    trace: str | None = None
+    """A trace of the running engine, to which the twin is fitted."""
     seed: int = 0
 
 
@@ -134,6 +138,8 @@ class ServePlan:
     requests: Stream
     asked: Setting
     over_time: pd.DataFrame
+    comparison: Comparison | None
+    """The twin beside the passes of a trace."""
     ladder: tuple[Setting, ...]
     changes: tuple[Setting, ...]
     """Settings that differ in one thing."""
@@ -148,20 +154,32 @@ class ServePlan:
         return SERVE_PLAN.frame({column.name: [each[column.name] for each in rows] for column in SERVE_PLAN.columns})
 
 
-def planned(question: Question, model: Model, gpu: GPU) -> ServePlan:
-    """Return the answer. Raises InputError for requests that cannot be served, or a model that does not fit."""
+def planned(question: Question, model: Model, gpu: GPU, recorded: Sequence[RecordedPass] = ()) -> ServePlan:
+    """Return the answer, by a twin that is fitted to recorded passes if there are some. Raises InputError for requests
+    that cannot be served, or a model that does not fit."""
     requests, of = stream(question.requests, question.seed), _deployment(question, model, gpu)
     _check(requests, of)
+    comparison = compared(of, recorded, _usual(requests, simulate(PassTimes(of), requests))) if recorded else None
+    if comparison:
+        of = replace(of, fitted=comparison.fitted)
+
+    def simulated(pairs: Iterable[tuple[str, Deployment]]) -> tuple[Setting, ...]:
+        return tuple(_simulated(name, each, requests, question)[0] for name, each in pairs)
+
     asked, run = _simulated(_name(of), of, requests, question)
     accepted = sum(question.acceptance or _USUAL_ACCEPTANCE) / 2
-    steps = ladder(of, question.prefix_hit or _USUAL_HIT, _DRAFTED, accepted)
-    rungs = tuple(_simulated(name, each, requests, question)[0] for name, each in steps)
-    changes = tuple(_simulated(name, each, requests, question)[0] for name, each in _changes(of))
-    searched: tuple[Setting, ...] = ()
-    if question.search:
-        searched = tuple(_simulated(name, each, requests, question)[0] for name, each in settings(of))
+    rungs = simulated(ladder(of, question.prefix_hit or _USUAL_HIT, _DRAFTED, accepted))
+    searched = simulated(settings(of)) if question.search else ()
     best = pareto([_place(each) for each in searched])
-    return ServePlan(question, requests, asked, over_time(run), rungs, changes, searched, tuple(best))
+    changes = simulated(_changes(of))
+    return ServePlan(question, requests, asked, over_time(run), comparison, rungs, changes, searched, tuple(best))
+
+
+def _usual(requests: Stream, run: Run) -> Batch:
+    """Return the batch of a pass in which all users, or the mean number of requests in flight, decode."""
+    decoding = requests.users or round(sum(each.running for each in run.moments) / max(1, len(run.moments)))
+    tokens = [each.prompt_tokens + each.output_tokens / 2 for each in requests.requests]
+    return Batch(0, 0, 0, max(1, decoding), round(decoding * sum(tokens) / len(tokens)))
 
 
 def _place(setting: Setting) -> tuple[float, float]:

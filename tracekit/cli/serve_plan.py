@@ -51,6 +51,9 @@ _POOL = 16
 @click.option("--acceptance", metavar="LOW-HIGH", help="Part of drafted tokens that are accepted: 0.6-0.8.")
 @click.option("--slo", metavar="ttft=S,tpot=S", help="Limits in seconds: first token, time per output token.")
 @click.option("--price", type=click.FloatRange(min=0), help="Price of a GPU for an hour.")
+@click.option(
+    "--from", "trace", type=click.Path(), metavar="TRACE", help="Fit the twin to a trace of the running engine."
+)
 @click.option("--search", is_flag=True, help="Also simulate settings: GPUs, formats, tokens of a pass, graphs.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn lengths.")
 @stdout_format("text", "json")
