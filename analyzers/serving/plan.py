@@ -220,7 +220,7 @@ def _check(requests: Stream, of: Deployment) -> None:
     if requests.longest > of.model.positions:
         what = f"A request has {requests.longest:,} tokens, prompt and output together."
         why = f"{of.model.name} has {of.model.positions:,} positions."
-        raise InputError(what, why, "Give shorter requests, or another model.")
+        raise InputError(what, why, f"Give requests of at most {of.model.positions:,} tokens, or another model.")
     if of.tokens_that_fit < 1:
         need = of.weight_bytes * of.tensor / 1e9
         what = f"{of.model.name} in {of.format.dtype} does not fit on {of.tensor} {of.gpu.name}."

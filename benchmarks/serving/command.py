@@ -31,6 +31,7 @@ from tracekit.analyzers.serving import (
     Format,
     PassTimes,
     Request,
+    Stream,
     all_engines,
     measures,
     simulate,
@@ -61,12 +62,25 @@ def predicted(point: Any, changes: dict[str, float] | None = None) -> list[float
     engine = all_engines()[point.engine].with_numbers(changes or {})
     form = Format(point.dtype, engine.cache[point.dtype])
     of = Deployment(_model(point.model), hardware.find(point.gpu), engine, form, int(point.tp), int(point.ep))
-    requests = stream(f"closed:{point.users},{point.prompt},{point.output}")
+    requests = _requests(point)
     run = simulate(PassTimes(of), requests) if of.tokens_that_fit > 1 else None
     if run is None or not run.served:
         return [np.nan, np.nan]
     found = measures(run, of, requests, {})
-    return [found.ttft_ms.expected, found.tpot_ms.expected]
+    return [(found.prefill_ms or found.ttft_ms).expected, found.tpot_ms.expected]
+
+
+def points_of(batches: bool) -> pd.DataFrame:
+    """Return the published points, or the published batches, whose first time is that until the last first token."""
+    rows = pd.read_csv(POINTS, keep_default_na=False)
+    return rows[(rows["requests"] != "") == batches].reset_index(drop=True)
+
+
+def _requests(point: Any) -> Stream:
+    if not point.requests:
+        return stream(f"closed:{point.users},{point.prompt},{point.output}")
+    pairs = (each.split(":") for each in point.requests.split())
+    return Stream(tuple(Request(0.0, int(prompt), int(output)) for prompt, output in pairs), at_once=True)
 
 
 _model = cache(served_model)
@@ -246,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if asked.record:
         print(json.dumps(record(asked.record, asked.tiny), indent=1))
         return
-    points = pd.read_csv(POINTS)
+    points = points_of(batches=False)
     points = points.sample(min(asked.rows, len(points)), random_state=5).reset_index(drop=True)
     base = residuals(points)
     found = {"fitted": base}
@@ -255,6 +269,9 @@ def main(words: Sequence[str] | None = None) -> None:
         keys = ("engine", "gpu", "model")
         found |= {f"without the point's {key}": left_out(points, key, base, slopes) for key in keys}
     print("\n".join(lines(points, found)))
+    batches = points_of(batches=True)
+    first, token = np.abs(np.expm1(-residuals(batches))).mean(axis=0)
+    print(f"\n{len(batches)} batches, mean error: {first:.1%} until the last first token, {token:.1%} per token")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ import math
 from dataclasses import replace
 from time import process_time
 
-import pandas as pd
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.serving.command import POINTS, residuals, scores
+from benchmarks.serving.command import points_of, residuals, scores
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.serving import (
@@ -287,9 +287,14 @@ def test_the_command_answers_in_json_and_files(tmp_path):
 
 
 def test_published_points_are_near_what_is_simulated():
-    points = pd.read_csv(POINTS).sample(60, random_state=1).reset_index(drop=True)
+    points = points_of(batches=False).sample(60, random_state=1).reset_index(drop=True)
     first, token, *inside = scores(points, residuals(points))
-    assert first < 0.35 and token < 0.16 and min(inside) > 0.75
+    assert first < 0.3 and token < 0.16 and min(inside) > 0.75
+
+
+def test_published_batches_are_near_what_is_simulated():
+    errors = np.abs(np.expm1(-residuals(points_of(batches=True)))).mean(axis=0)
+    assert len(points_of(batches=True)) == 22 and errors[0] < 0.08 and errors[1] < 0.08
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hidden_size": 8}', '{"hidden_size": 1e99}'])
