@@ -23,6 +23,8 @@ class Instance:
         of = times.of
         self.times, self.engine, self.slots, self.front, self.run = times, of.engine, slots, front, run
         self.extra, self.room, self.hit = of.tokens_of_a_request, of.tokens_that_fit, of.prefix_hit
+        self.polled = 1
+        """Passes between two looks for new requests."""
         self.only_prompts = False
         """Whether requests go elsewhere with their first token."""
         self.now, self.steps, self.passes, self.sent, self.drafts = 0.0, 0, 0, 0.0, 0.0
@@ -73,7 +75,7 @@ class Instance:
         self._take()
         if not busy:
             self.now = max(self.now, self.taken[0].ready_s)
-        if not busy or self.passes >= self.engine.polled:
+        if not busy or self.passes >= self.polled:
             self.passes = 0
             while self.taken and self.taken[0].ready_s <= self.now:
                 self.waiting.append(self.taken.popleft())
@@ -177,7 +179,7 @@ class Instance:
             once = self.times.seconds(count, context)
             known = self._next_s() if self.coming or self.taken else INFINITE
             passes = min(
-                max((known - self.now) / once + 1, self.engine.polled - self.passes), (until_s - self.now) / once + 1
+                max((known - self.now) / once + 1, self.polled - self.passes), (until_s - self.now) / once + 1
             )
             steps = int(min(steps, max(1.0, passes)))
         before = self.now

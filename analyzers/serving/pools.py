@@ -34,8 +34,8 @@ class _Pools:
 
         self.first = engines(of.pools[0] if of.pools else 1, front.request_s)
         self.second = engines(of.pools[1], 0.0) if of.pools else []
-        for each in self.first if of.pools else ():
-            each.only_prompts = True
+        for each in self.first:
+            each.polled, each.only_prompts = of.engine.passes_between_looks(stream.users), bool(of.pools)
         self.later = deque(self.run.served[stream.users :] if stream.users else ())
         for number, request in enumerate(self.run.served[: stream.users or None]):
             self.first[number % len(self.first)].coming.append(request)

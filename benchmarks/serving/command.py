@@ -53,8 +53,8 @@ _PRIOR = 0.25
 _WEIGHTS = np.array([0.35, 1.0])
 _ROBUST = np.array([0.5, 0.15])
 """Residuals from which on the weight of a point falls."""
-_OWN = ("layer_us", "experts", "pass_us", "request_us", "prompt_us", "arrival_ms")
-_FIXED = ("gap_us", "launches", "workspace_gb", *_OWN)
+_OWN = ("layer_us", "experts", "pass_us", "request_us", "prompt_us", "arrival_ms", "front_ms", "front_token_us")
+_FIXED = ("gap_us", "launches", "workspace_gb", "transfer_gbs", *_OWN)
 
 
 def predicted(point: Any, changes: dict[str, float] | None = None) -> list[float]:
