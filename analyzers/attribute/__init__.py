@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.nesting import Nest, nearest, take
     from tracekit.analyzers.attribute.op_costs import price
     from tracekit.analyzers.attribute.op_tables import NO_OP, OF_GRAPH, with_children
-    from tracekit.analyzers.attribute.recorded_ranges import UserRanges, requests, serving_phase
+    from tracekit.analyzers.attribute.recorded_ranges import Batch, UserRanges, batch, requests, serving_phase
     from tracekit.analyzers.attribute.set_apart import UNRECORDED_WORK, as_recorded, recurring
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -14,7 +14,7 @@ Older versions and other profilers record no such ranges. Then ops that only one
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from tracekit.analyzers.trace import ranges
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
 _TOKENS = re.compile(r"(?:context|generation)_\d+\((?:sq)?(\d+)")
 _BATCH = re.compile(r"\bbs=(\d+)")
+_SUMS = re.compile(r"(?:context|generation)_\d+\(([^()]*)\)")
+_NUMBER = re.compile(r"\b([a-z_]+)=(\d+)")
 _CAPTURED = re.compile(r"capture_(\d{1,7})_\w+")
 _VLLM_2025 = re.compile(r"execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)")
 _SGLANG = re.compile(r"step\[(?P<mode>[A-Z][A-Z0-9_]*) bs=\d+(?: [^\[\]]*)?\]")
@@ -71,6 +73,44 @@ def requests(name: str) -> int:
     if batch := _VLLM.fullmatch(name) or _VLLM_2025.fullmatch(name):
         return int(batch["prefill"]) + int(batch["decode"])
     return batch_size(name) if _SGLANG.fullmatch(name) else 0
+
+
+class Batch(NamedTuple):
+    """What a pass of an engine works on, as its range says."""
+
+    prompts: int
+    prompt_tokens: int
+    """Tokens of all prompts in this pass."""
+    prompt_keys: int
+    """Tokens of these prompts that are in the cache after it."""
+    decoding: int
+    keys: int
+    """Tokens in the cache of the requests that decode, together; 0: the range does not say it."""
+
+
+def batch(name: str) -> Batch | None:
+    """Return what a range says of its batch; None if it does not say how many prompts, tokens and requests it holds."""
+    numbers = {key: int(value) for key, value in _NUMBER.findall(name)}
+    if match := _VLLM.fullmatch(name):
+        (tokens, keys), (_, decoded) = (_sums(text) for text in _SUMS.findall(name))
+        return Batch(int(match["prefill"]), tokens, keys or tokens, int(match["decode"]), decoded)
+    if not (step := _SGLANG.fullmatch(name)) or (kind := _MODES.get(step["mode"])) not in (
+        "prefill",
+        "decode",
+        "mixed",
+    ):
+        return None
+    tokens, size = numbers.get("c_sq", numbers.get("toks", 0)), numbers["bs"]
+    prompts = {"prefill": size, "decode": 0, "mixed": numbers.get("c", 0)}[kind]
+    if kind != "decode" and not (prompts and tokens):
+        return None
+    return Batch(prompts, tokens, numbers.get("c_sk", tokens), size - prompts, numbers.get("g_sk", 0))
+
+
+def _sums(text: str) -> tuple[int, int]:
+    """Return the tokens and the keys of `128` or `sq22sk60sqsq484sqsk1320`."""
+    tokens, keys, *_ = (*map(int, re.findall(r"\d+", text)), 0, 0)
+    return tokens, keys
 
 
 def captured_size(name: str) -> int:

@@ -6,7 +6,6 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.analyzers.serving.deployment import Deployment
-    from tracekit.analyzers.serving.engine import Run, Served, simulate
     from tracekit.analyzers.serving.engines import DTYPES, Engine, Format, all_engines
     from tracekit.analyzers.serving.metrics import PARTS, SERVE_PLAN, Measures, measures, not_served, over_time, row
     from tracekit.analyzers.serving.model import Model, bundled_models, model_of
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
         settings,
         with_format,
     )
+    from tracekit.analyzers.serving.pools import simulate
+    from tracekit.analyzers.serving.recorded import ComparedPass, Comparison, RecordedPass, recorded_passes
     from tracekit.analyzers.serving.request_stream import Request, Stream, stream
+    from tracekit.analyzers.serving.served import Run, Served
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -1,5 +1,6 @@
 """A model on GPUs: how its layers are divided, in which formats, and what of the memory is left for the cache."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracekit.analyzers.cost import GPU
@@ -13,6 +14,16 @@ INDEX_BYTES = 1
 _STACKED = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3))
 """Compute capabilities of GPUs with HBM."""
 _REPORTED = 0.995
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a trace of the running engine says: recorded by modelled time of each part, and seconds of the host."""
+
+    factors: Mapping[str, float]
+    host_s: float
+    """Of a pass without prompts."""
+    prompts_host_s: float
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,18 @@ class Deployment:
     """Tokens that are drafted for each pass (speculative decoding)."""
     acceptance: float = 0.0
     """Chance that a drafted token is accepted when all before it are."""
+    pools: tuple[int, int] | None = None
+    """Copies of the model that process prompts, and copies that decode; None: one copy does both."""
+
+    fitted: Fitted | None = None
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor * (sum(self.pools) if self.pools else 1)
+
+    def transfer_s(self, tokens: int) -> float:
+        """Return the seconds in which each GPU sends its part of a request's cache to another pool."""
+        return (tokens * self.cache_bytes + self.request_bytes) / (self.engine.number("transfer_gbs") * 1e9)
 
     @property
     def tokens_of_a_pass(self) -> float:

@@ -6,94 +6,30 @@ together, so each is kept with the step at which it ends, and a pass costs the s
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from tracekit.analyzers.serving.front import Front
 from tracekit.analyzers.serving.passes import Chunk, PassTimes
-from tracekit.analyzers.serving.request_stream import Request, Stream
+from tracekit.analyzers.serving.served import Moment, Run, Served
 
 _LONGEST_STRETCH = 256
+INFINITE = float("inf")
 
 
-@dataclass
-class Served:
-    """A request with its state."""
+class Instance:
+    """An engine on the GPUs of one copy of a model. Several together serve a stream (pools.py)."""
 
-    request: Request
-    arrival_s: float
-    made: int = 0
-    """Number of generated tokens, as of the step `since`."""
-    read: int = 0
-    """Number of tokens in the cache, as of the step `since`."""
-    since: int = 0
-    first_s: float = float("nan")
-    last_s: float = float("nan")
-
-    @property
-    def to_read(self) -> int:
-        """Number of tokens to process before the next one: the prompt, and after a preemption what was generated."""
-        return self.request.prompt_tokens + self.made - self.read
-
-    @property
-    def waited_s(self) -> float:
-        """Time from the arrival to the first token."""
-        return self.first_s - self.arrival_s
-
-    @property
-    def between_s(self) -> float:
-        """Mean time between two tokens."""
-        return (self.last_s - self.first_s) / (self.made - 1) if self.made > 1 else float("nan")
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The state after a pass."""
-
-    time_s: float
-    running: int
-    waiting: int
-    used: float
-    """Part of the room of the cache that is taken."""
-
-
-@dataclass
-class Run:
-    served: list[Served]
-    refused: int = 0
-    """Number of requests that do not fit an empty cache."""
-    put_off: int = 0
-    """Number of preemptions, in which a request returned its pages."""
-    moments: list[Moment] = field(default_factory=list)
-    between: list[tuple[float, int]] = field(default_factory=list)
-    """Times in seconds between two tokens of a request, and the number of such pairs."""
-    parts: dict[str, float] = field(default_factory=dict)
-    """Seconds by part of the passes."""
-    decoding_s: float = 0.0
-    """Time of the passes without prompts."""
-    decoded: int = 0
-    """Number of the passes without prompts."""
-
-
-def simulate(times: PassTimes, stream: Stream) -> Run:
-    """Serve all requests of a stream."""
-    return _Simulation(times, stream).result()
-
-
-class _Simulation:
-    def __init__(self, times: PassTimes, stream: Stream):
+    def __init__(self, times: PassTimes, slots: int, front: Front, run: Run):
         of = times.of
-        self.times, self.engine = times, of.engine
+        self.times, self.engine, self.slots, self.front, self.run = times, of.engine, slots, front, run
         self.extra, self.room, self.hit = of.tokens_of_a_request, of.tokens_that_fit, of.prefix_hit
-        self.streamed = 1 if stream.at_once else of.engine.streamed
-        self.slots = of.engine.most_requests
-        if not of.engine.paged and stream.requests:
-            self.slots = max(1, min(self.slots, int(self.room // (stream.longest + self.extra))))
-        fitting = [each for each in stream.requests if self._whole(each) <= self.room]
-        self.run = Run([Served(each, each.arrival_s) for each in fitting], len(stream.requests) - len(fitting))
-        self.users, self.now, self.steps, self.passes = stream.users, 0.0, 0, 0
-        self.later = deque(self.run.served[stream.users :] if stream.users else ())
-        self.coming = deque(self.run.served[: stream.users] if stream.users else self.run.served)
-        self.waiting, self.reading = deque[Served](), list[Served]()
+        self.polled = 1
+        """Passes between two looks for new requests."""
+        self.only_prompts = False
+        """Whether requests go elsewhere with their first token."""
+        self.now, self.steps, self.passes, self.sent, self.drafts = 0.0, 0, 0, 0.0, 0.0
+        self.coming, self.taken, self.waiting = deque[Served](), deque[Served](), deque[Served]()
+        self.reading = list[Served]()
         self.decoding = dict[int, Served]()
         """By order of joining."""
         self.events = list[tuple[int, int, Served]]()
@@ -101,34 +37,58 @@ class _Simulation:
         self.joined = self.idle = 0
         self.held = self.promised = 0.0
         """Tokens in the cache, and tokens that requests in flight may still add."""
+        self.done = list[Served]()
 
-    def _whole(self, request: Request) -> float:
-        return request.prompt_tokens + request.output_tokens + self.extra
+    @property
+    def load(self) -> int:
+        return len(self.coming) + len(self.taken) + len(self.waiting) + len(self.reading) + len(self.decoding)
 
-    def result(self) -> Run:
-        while self.coming or self.waiting or self.reading or self.decoding:
-            self._receive()
-            self._make_room()
-            self._admit()
-            chunks = self._chunks()
-            if chunks:
-                self._mixed_pass(chunks)
-            else:
-                self._stretch()
-            self._deliver()
-            count = len(self.decoding) + len(self.reading)
+    @property
+    def next_s(self) -> float:
+        """When it has something to do; only if it has a load."""
+        if self.waiting or self.reading or self.decoding:
+            return self.now
+        return max(self.now, self._next_s())
+
+    def step(self, until_s: float) -> list[Served]:
+        """Run one pass, or as many equal ones as end before `until_s`. Return the requests that are done."""
+        self._receive()
+        self._make_room()
+        self._admit()
+        chunks = self._chunks()
+        if chunks:
+            self._mixed_pass(chunks)
+        elif self.decoding:
+            self._stretch(until_s)
+        self._deliver()
+        count = len(self.decoding) + len(self.reading)
+        if not self.only_prompts:
             self.run.moments.append(Moment(self.now, count, len(self.waiting), self.held / self.room))
-        return self.run
+        done, self.done = self.done, []
+        return done
 
     def _receive(self) -> None:
         """Take in what has arrived. Some engines look only once in several passes."""
         busy = self.waiting or self.reading or self.decoding
-        if not busy:
+        if not busy and not self.taken:
             self.now = max(self.now, self.coming[0].arrival_s)
-        if not busy or self.passes >= self.engine.polled:
+        self._take()
+        if not busy:
+            self.now = max(self.now, self.taken[0].ready_s)
+        if not busy or self.passes >= self.polled:
             self.passes = 0
-            while self.coming and self.coming[0].arrival_s <= self.now:
-                self.waiting.append(self.coming.popleft())
+            while self.taken and self.taken[0].ready_s <= self.now:
+                self.waiting.append(self.taken.popleft())
+
+    def _take(self) -> None:
+        while self.coming and self.coming[0].arrival_s <= self.now:
+            each = self.coming.popleft()
+            each.ready_s = self.front.take(each.arrival_s)
+            self.taken.append(each)
+
+    def _next_s(self) -> float:
+        """Return when the engine has the next request, at the earliest."""
+        return self.taken[0].ready_s if self.taken else self.coming[0].arrival_s + self.front.request_s
 
     def _make_room(self) -> None:
         """Preempt the latest requests until each of the others can generate one more token."""
@@ -152,15 +112,22 @@ class _Simulation:
                 return
             first, busy = self.waiting[0], bool(self.reading or self.decoding)
             unread = sum(each.to_read for each in self.reading)
-            needed = first.to_read + 1 + self.extra + self._promise(first)
+            needed = first.read + first.to_read + 1 + self.extra + self._promise(first)
             if busy and self.held + self.promised + unread + needed > self.room:
                 return
-            self.reading.append(self.waiting.popleft())
-            self.held += self.extra
-            self.promised += self._promise(first)
-            if not first.made:
-                first.read = int(self.hit * (first.request.prompt_tokens - 1))
-                self.held += first.read
+            self.waiting.popleft()
+            self._let_in(first)
+
+    def _let_in(self, first: Served) -> None:
+        """Start with the prompt, or with decoding if another engine has processed the prompt."""
+        if not first.made:
+            first.read = int(self.hit * (first.request.prompt_tokens - 1))
+        self.held += self.extra + first.read
+        self.promised += self._promise(first)
+        if first.made and first.read:
+            self._decode(first)
+        else:
+            self.reading.append(first)
 
     def _chunks(self) -> list[tuple[Served, Chunk]]:
         """Return the prompts of the next pass, in the order of arrival."""
@@ -178,54 +145,63 @@ class _Simulation:
         decoding = len(self.decoding) if self.engine.mixed else 0
         read = sum(chunk.before for _, chunk in chunks)
         context = (self.held - read - self.extra * (decoding + len(self.reading))) / decoding if decoding else 0.0
-        self._spend(decoding, max(0.0, context), 1, [chunk for _, chunk in chunks])
+        self.drafts += self.times.of.tokens_of_a_pass
+        made, self.drafts = int(self.drafts), self.drafts % 1
+        self._spend(decoding, max(0.0, context), 1, [chunk for _, chunk in chunks], made)
         for each, chunk in chunks:
             each.read += chunk.tokens
             self.held += chunk.tokens
             if not each.to_read:
                 self.reading.remove(each)
-                self._join(each)
+                each.made += 1
+                self._decode(each)
 
-    def _join(self, each: Served) -> None:
+    def _decode(self, each: Served) -> None:
         """Start decoding. The pass over the prompt has made the first token."""
-        each.made += 1
         each.since = self.steps
         self.joined += 1
         self.decoding[self.joined] = each
-        output = each.request.output_tokens
         if each.first_s != each.first_s:
-            deliver = min(self.streamed, output) - each.made
-            heappush(self.events, (self.steps + max(0, deliver), self.joined, each))
-        heappush(self.events, (self.steps + output - each.made, self.joined, each))
+            heappush(self.events, (self.steps, self.joined, each))
+        heappush(self.events, (self.steps + self._wanted(each) - each.made, self.joined, each))
 
-    def _stretch(self) -> None:
+    def _wanted(self, each: Served) -> int:
+        return 1 if self.only_prompts else each.request.output_tokens
+
+    def _stretch(self, until_s: float) -> None:
         """Let all requests decode until the next event."""
         count = len(self.decoding) + self.idle
         context = self.held / count - self.extra
         steps = min(_LONGEST_STRETCH, max(1, self.events[0][0] - self.steps))
         if self.held + count * steps > self.room:
             steps = max(1, int((self.room - self.held) // count))
-        if self.coming:
+        if self.coming or self.taken or until_s < INFINITE:
             once = self.times.seconds(count, context)
-            until = max(int((self.coming[0].arrival_s - self.now) / once) + 1, self.engine.polled - self.passes)
-            steps = min(steps, max(1, until))
+            known = self._next_s() if self.coming or self.taken else INFINITE
+            passes = min(
+                max((known - self.now) / once + 1, self.polled - self.passes), (until_s - self.now) / once + 1
+            )
+            steps = int(min(steps, max(1.0, passes)))
         before = self.now
         self._spend(count, context, steps, [])
         self.run.decoding_s += self.now - before
         self.run.decoded += steps
 
-    def _spend(self, count: int, context: float, steps: int, chunks: list[Chunk]) -> None:
+    def _spend(self, count: int, context: float, passes: int, chunks: list[Chunk], made: int = 1) -> None:
+        """Let time pass: in each of the passes, `count` requests get `made` tokens."""
+        steps = passes * made
         parts = self.times.split(count, context + (steps - 1) / 2, chunks)
         for name, seconds in parts.items():
-            self.run.parts[name] = self.run.parts.get(name, 0.0) + seconds * steps
+            self.run.parts[name] = self.run.parts.get(name, 0.0) + seconds * passes
         once = sum(parts.values())
-        self.now += once * steps
-        self.passes += steps
+        self.now += once * passes
+        self.passes += passes
+        self.sent = self.front.send(self.now, passes, count * made)
         if count:
             self.steps += steps
             self.held += count * steps
             self.promised -= self.engine.reserve * count * steps
-            self.run.between.append((once, count * steps))
+            self.run.between.append((once / made, count * steps))
 
     def _deliver(self) -> None:
         """Note the first and last tokens that are due, and let users of a closed stream send their next request."""
@@ -233,14 +209,14 @@ class _Simulation:
             _, place, each = heappop(self.events)
             if self.decoding.get(place) is not each:
                 continue
-            made = each.made + self.steps - each.since
             if each.first_s != each.first_s:
-                each.first_s = self.now
-            if made >= each.request.output_tokens:
-                self._end(place, each, made)
+                each.first_s = self.sent
+            if each.made + self.steps - each.since >= self._wanted(each):
+                self._end(place, each)
 
-    def _end(self, place: int, each: Served, made: int) -> None:
-        each.read, each.made, each.last_s = each.read + made - each.made, made, self.now
+    def _end(self, place: int, each: Served) -> None:
+        past = self.steps - each.since
+        each.read, each.made, each.last_s = each.read + past, self._wanted(each), self.sent
         del self.decoding[place]
         if self.engine.in_flight:
             self.held -= each.read + self.extra
@@ -248,7 +224,4 @@ class _Simulation:
             self.idle += 1
             if not self.decoding:
                 self.held, self.idle = 0.0, 0
-        if self.later:
-            following = self.later.popleft()
-            following.arrival_s = self.now
-            self.coming.append(following)
+        self.done.append(each)

@@ -81,16 +81,17 @@ class Engine:
 
     intervals: Mapping[str, Mapping[str, Width]]
     """Widths of results by kind of run, from points that the constants were not fitted on."""
-    polled: int = 1
-    """Passes after which the engine looks for new requests."""
-    streamed: int = 1
-    """Tokens after which the first ones are delivered."""
+    polled: tuple[tuple[int, int], ...] = ((0, 1),)
+    """Numbers of users, and the passes after which the engine looks for new requests from that many users on."""
 
     def widths(self, experts: bool, at_once: bool) -> Mapping[str, Width]:
         return self.intervals["batch" if at_once else "experts" if experts else "dense"]
 
     def number(self, name: str) -> float:
         return self.constants[name].expected
+
+    def passes_between_looks(self, users: int) -> int:
+        return max((least, passes) for least, passes in self.polled if least <= users)[1]
 
     def graph_size(self, requests: int) -> int:
         """Return the batch size of the graph that a pass of `requests` replays; 0: none."""

@@ -8,15 +8,17 @@ import pandas as pd
 
 from tracekit.analyzers.core import Column, Interval, Table
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.engine import Run, Served
 from tracekit.analyzers.serving.engines import Width
 from tracekit.analyzers.serving.request_stream import Stream
+from tracekit.analyzers.serving.served import Run, Served
 
 SERVE_PLAN = Table(
     "serve_plan",
     "A way to serve a stream of requests, simulated. Columns with _low and _high hold the ends of an interval.",
     Column("setting", "object", "", "engine, formats and GPUs"),
-    Column("gpus", "int64", "", "GPUs that hold one copy of the model"),
+    Column(
+        "gpus", "int64", "", "GPUs that serve the stream: those of one copy of the model, or of all copies of two pools"
+    ),
     Column(
         "tokens_per_s", "float64", "", "generated tokens divided by the time from the first arrival to the last token"
     ),
@@ -165,11 +167,11 @@ def row(setting: str, of: Deployment, run: Run, found: Measures, price: float | 
         for end, value in _ends(getattr(found, name)).items()
     }
     used = [each.used for each in run.moments]
-    hours = of.tensor * found.took_s / 3600
+    hours = of.gpus * found.took_s / 3600
     return {
         **flat,
         "setting": setting,
-        "gpus": of.tensor,
+        "gpus": of.gpus,
         "ttft_p99_ms": found.ttft_p99_ms,
         "tbt_p99_ms": found.tbt_p99_ms,
         "prefill_ms": found.prefill_ms.expected if found.prefill_ms else float("nan"),

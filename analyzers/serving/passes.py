@@ -6,7 +6,7 @@ and rates of the data sheet with the constants of engines.toml.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 from typing import NamedTuple
@@ -39,6 +39,8 @@ class PassTimes:
     """Seconds of passes of a deployment."""
 
     of: Deployment
+    _known: dict[int, dict[str, float]] = field(default_factory=dict)
+    _sampled: dict[int, float] = field(default_factory=dict)
 
     def seconds(self, decoding: int, context: float, chunks: Sequence[Chunk] = ()) -> float:
         """Return the seconds of a pass in which `decoding` requests with `context` tokens each on average generate a
@@ -51,11 +53,7 @@ class PassTimes:
         graph = engine.graph_size(decoding) if not chunks else 0
         rows = max(graph, decoding) * (1 + self.of.drafted)
         tokens = rows + sum(each.tokens for each in chunks)
-        local = ceil(tokens / self.of.data)
-        parts = {name: float(np.interp(tokens, _GRID, times)) for name, times in self._tables.items()}
-        if local > _GRID[-1]:
-            parts = {name: value * local / _GRID[-1] for name, value in parts.items()}
-        parts["sampling"] = self._sampling(rows + len(chunks))
+        parts = self._at(tokens) | {"sampling": self._sampling(rows + len(chunks))}
         parts["cache"] = self._decode_attention(decoding, context)
         parts["prompts"] = self._prompt_attention(chunks)
         device = sum(parts.values())
@@ -64,11 +62,22 @@ class PassTimes:
         parts["host"] = 0.0 if graph else max(gaps, launches * self.of.gpu.host_op_us.expected - device)
         parts["host"] += 1e-6 * (engine.number("pass_us") + engine.number("request_us") * decoding)
         parts["host"] += 1e-6 * engine.number("prompt_us") * len(chunks)
+        if self.of.fitted:
+            parts = {name: seconds * self.of.fitted.factors.get(name, 1.0) for name, seconds in parts.items()}
+            parts["host"] = self.of.fitted.prompts_host_s if chunks else self.of.fitted.host_s
         if self.of.drafted and decoding:
             parts["drafts"] = self.of.drafted * _DRAFT * sum(parts.values())
             made = self.of.tokens_of_a_pass if not chunks else 1.0
             parts = {name: seconds / made for name, seconds in parts.items()}
         return parts
+
+    def _at(self, tokens: int) -> dict[str, float]:
+        """Return the seconds of what depends on the tokens of a pass alone."""
+        if tokens not in self._known:
+            beyond = max(1.0, ceil(tokens / self.of.data) / _GRID[-1])
+            seconds = {name: beyond * float(np.interp(tokens, _GRID, times)) for name, times in self._tables.items()}
+            self._known[tokens] = seconds
+        return self._known[tokens]
 
     @cached_property
     def _tables(self) -> dict[str, np.ndarray]:
@@ -151,6 +160,11 @@ class PassTimes:
         return 1e-6 * of.engine.number("layer_us") + of.engine.number("glue") * moved / rate
 
     def _sampling(self, rows: int) -> float:
+        if rows not in self._sampled:
+            self._sampled[rows] = self._sample(rows)
+        return self._sampled[rows]
+
+    def _sample(self, rows: int) -> float:
         model = self.of.model
         size = _product_cost(1, max(1, rows), max(1, model.vocabulary // self.of.tensor), model.hidden, "bf16", None)
         return estimate_ns(size, self.of.gpu) * 1e-9

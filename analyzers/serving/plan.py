@@ -6,15 +6,18 @@ from itertools import product
 
 import pandas as pd
 
+from tracekit.analyzers.attribute import Batch
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.engine import Run, simulate
 from tracekit.analyzers.serving.engines import DTYPES, Format, all_engines
 from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, measures, not_served, over_time, row
 from tracekit.analyzers.serving.model import Model
 from tracekit.analyzers.serving.passes import PassTimes
+from tracekit.analyzers.serving.pools import simulate
+from tracekit.analyzers.serving.recorded import Comparison, RecordedPass, compared
 from tracekit.analyzers.serving.request_stream import Stream, stream
+from tracekit.analyzers.serving.served import Run
 
 _TOKENS = (2048, 4096, 8192, 16384)
 _TENSORS = (1, 2, 4, 8)
@@ -39,14 +42,24 @@ def ladder(of: Deployment, prefix_hit: float, drafted: int, acceptance: float) -
 
 
 def settings(of: Deployment) -> Iterator[tuple[str, Deployment]]:
-    """Yield each setting of a search: GPUs, formats, tokens of a pass, CUDA graphs."""
+    """Yield each setting of a search: GPUs and how they divide a layer, formats, tokens of a pass, CUDA graphs."""
     formats = [each for each in DTYPES if runs(each, of.gpu)]
-    for tensor, dtype, tokens, graphs in product(_TENSORS, formats, _TOKENS, (True, False)):
-        if tensor > of.model.layers[0].attention.heads:
-            continue
+    for (tensor, expert, data), dtype, tokens, graphs in product(_divisions(of.model), formats, _TOKENS, (True, False)):
         engine = replace(of.engine, most_tokens=tokens, graphs=of.engine.graphs if graphs else ())
-        name = f"tp {tensor}, {dtype}, {tokens:,} tokens a pass" + ("" if graphs else ", no graphs")
-        yield name, with_format(replace(of, engine=engine, tensor=tensor, expert=min(of.expert, tensor), data=1), dtype)
+        parts = f"tp {tensor}" + (f", ep {expert}" if expert > 1 else "") + (f", dp {data}" if data > 1 else "")
+        name = f"{parts}, {dtype}, {tokens:,} tokens a pass" + ("" if graphs else ", no graphs")
+        yield name, with_format(replace(of, engine=engine, tensor=tensor, expert=expert, data=data), dtype)
+
+
+def _divisions(model: Model) -> Iterator[tuple[int, int, int]]:
+    """Yield GPUs, groups of whole experts, and copies of the attention: its heads are divided, or with experts the
+    experts, and with a latent, of which each GPU would hold all, the requests."""
+    attention = model.layers[-1].attention
+    for tensor in _TENSORS:
+        if tensor <= attention.heads:
+            yield tensor, 1, 1
+        if tensor > 1 and any(each.feed_forward.experts >= tensor for each in model.layers):
+            yield tensor, tensor, tensor if attention.latent else 1
 
 
 def with_format(of: Deployment, dtype: str) -> Deployment:
@@ -87,6 +100,8 @@ class Question:
     tensor: int = 1
     expert: int = 1
     data: int = 1
+    pools: tuple[int, int] | None = None
+    """Copies of the model that process prompts, and copies that decode."""
     most_requests: int | None = None
     most_tokens: int | None = None
     graphs: bool = True
@@ -96,6 +111,8 @@ class Question:
     price: float | None = None
     """Price of a GPU for an hour."""
     search: bool = False
+    trace: str | None = None
+    """A trace of the running engine, to which the twin is fitted."""
     seed: int = 0
 
 
@@ -121,6 +138,8 @@ class ServePlan:
     requests: Stream
     asked: Setting
     over_time: pd.DataFrame
+    comparison: Comparison | None
+    """The twin beside the passes of a trace."""
     ladder: tuple[Setting, ...]
     changes: tuple[Setting, ...]
     """Settings that differ in one thing."""
@@ -135,27 +154,39 @@ class ServePlan:
         return SERVE_PLAN.frame({column.name: [each[column.name] for each in rows] for column in SERVE_PLAN.columns})
 
 
-def planned(question: Question, model: Model, gpu: GPU) -> ServePlan:
-    """Return the answer. Raises InputError for requests that cannot be served, or a model that does not fit."""
+def planned(question: Question, model: Model, gpu: GPU, recorded: Sequence[RecordedPass] = ()) -> ServePlan:
+    """Return the answer, by a twin that is fitted to recorded passes if there are some. Raises InputError for requests
+    that cannot be served, or a model that does not fit."""
     requests, of = stream(question.requests, question.seed), _deployment(question, model, gpu)
     _check(requests, of)
+    comparison = compared(of, recorded, _usual(requests, simulate(PassTimes(of), requests))) if recorded else None
+    if comparison:
+        of = replace(of, fitted=comparison.fitted)
+
+    def simulated(pairs: Iterable[tuple[str, Deployment]]) -> tuple[Setting, ...]:
+        return tuple(_simulated(name, each, requests, question)[0] for name, each in pairs)
+
     asked, run = _simulated(_name(of), of, requests, question)
     accepted = sum(question.acceptance or _USUAL_ACCEPTANCE) / 2
-    steps = ladder(of, question.prefix_hit or _USUAL_HIT, _DRAFTED, accepted)
-    rungs = tuple(_simulated(name, each, requests, question)[0] for name, each in steps)
-    changes = tuple(_simulated(name, each, requests, question)[0] for name, each in _changes(of))
-    searched: tuple[Setting, ...] = ()
-    if question.search:
-        searched = tuple(_simulated(name, each, requests, question)[0] for name, each in settings(of))
+    rungs = simulated(ladder(of, question.prefix_hit or _USUAL_HIT, _DRAFTED, accepted))
+    searched = simulated(settings(of)) if question.search else ()
     best = pareto([_place(each) for each in searched])
-    return ServePlan(question, requests, asked, over_time(run), rungs, changes, searched, tuple(best))
+    changes = simulated(_changes(of))
+    return ServePlan(question, requests, asked, over_time(run), comparison, rungs, changes, searched, tuple(best))
+
+
+def _usual(requests: Stream, run: Run) -> Batch:
+    """Return the batch of a pass in which all users, or the mean number of requests in flight, decode."""
+    decoding = requests.users or round(sum(each.running for each in run.moments) / max(1, len(run.moments)))
+    tokens = [each.prompt_tokens + each.output_tokens / 2 for each in requests.requests]
+    return Batch(0, 0, 0, max(1, decoding), round(decoding * sum(tokens) / len(tokens)))
 
 
 def _place(setting: Setting) -> tuple[float, float]:
     """Return tokens per second of a GPU, and the time between tokens."""
     if setting.found is None:
         return 0.0, float("inf")
-    return setting.found.tokens_per_s.expected / setting.deployment.tensor, setting.found.tpot_ms.expected
+    return setting.found.tokens_per_s.expected / setting.deployment.gpus, setting.found.tpot_ms.expected
 
 
 def _deployment(question: Question, model: Model, gpu: GPU) -> Deployment:
@@ -175,6 +206,7 @@ def _deployment(question: Question, model: Model, gpu: GPU) -> Deployment:
         question.expert,
         question.data,
         question.prefix_hit,
+        pools=question.pools,
     )
     if question.tensor % question.expert or question.tensor % question.data:
         why = f"{question.tensor} GPUs are not a multiple of both."
@@ -188,7 +220,7 @@ def _check(requests: Stream, of: Deployment) -> None:
     if requests.longest > of.model.positions:
         what = f"A request has {requests.longest:,} tokens, prompt and output together."
         why = f"{of.model.name} has {of.model.positions:,} positions."
-        raise InputError(what, why, "Give shorter requests, or another model.")
+        raise InputError(what, why, f"Give requests of at most {of.model.positions:,} tokens, or another model.")
     if of.tokens_that_fit < 1:
         need = of.weight_bytes * of.tensor / 1e9
         what = f"{of.model.name} in {of.format.dtype} does not fit on {of.tensor} {of.gpu.name}."
@@ -212,12 +244,12 @@ def _that_fits(of: Deployment) -> str:
 
 def _simulated(name: str, of: Deployment, requests: Stream, question: Question) -> tuple[Setting, Run]:
     if of.tokens_that_fit < 1:
-        return Setting(name, of, None, not_served(name, of.tensor, "The weights leave no memory for a KV cache.")), Run(
+        return Setting(name, of, None, not_served(name, of.gpus, "The weights leave no memory for a KV cache.")), Run(
             []
         )
     run = simulate(PassTimes(of), requests)
     if not run.served:
-        return Setting(name, of, None, not_served(name, of.tensor, "The KV cache holds none of the requests.")), run
+        return Setting(name, of, None, not_served(name, of.gpus, "The KV cache holds none of the requests.")), run
     found = measures(run, of, requests, question.slo)
     return Setting(name, of, found, row(name, of, run, found, question.price)), run
 
@@ -231,6 +263,8 @@ def _changes(of: Deployment) -> Iterable[tuple[str, Deployment]]:
     for tensor in (of.tensor * 2, of.tensor * 4):
         if tensor <= 8 and tensor <= of.model.layers[0].attention.heads:
             yield f"tp {tensor}", replace(of, tensor=tensor)
+    if of.engine.paged and not of.pools:
+        yield "prompts and decoding on GPUs of their own", replace(of, pools=(1, 1))
     for dtype in ("fp8", "nvfp4", "int4"):
         smaller = with_format(of, dtype)
         if runs(dtype, of.gpu) and smaller.weight_bytes < of.weight_bytes:

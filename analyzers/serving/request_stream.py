@@ -3,22 +3,41 @@
 import csv
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from tracekit.analyzers.core import InputError, reading
 
 COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
-_PROMPT = ("prompt_tokens", "num_prefill_tokens", "input_tokens", "prompt_len", "input_len")
-_OUTPUT = ("output_tokens", "num_decode_tokens", "output_len", "completion_tokens")
+_ARRIVAL = ("arrival_s", "timestamp", "arrived_at")
+_PROMPT = (
+    *("prompt_tokens", "num_prefill_tokens", "input_tokens", "prompt_len", "input_len"),
+    *("input_length", "request_tokens", "contexttokens"),
+)
+_OUTPUT = (
+    *("output_tokens", "num_decode_tokens", "output_len", "completion_tokens"),
+    *("output_length", "response_tokens", "generatedtokens"),
+)
+"""Names of columns in published records of requests, in lower case: vidur, BurstGPT, Azure, benchmarks of engines."""
 DRAWN = 200
 _ROUNDS = 10
 """Requests of each user of a closed stream, as in the usual benchmark of serving."""
 _SHORTEST = 0.8
 """The shortest length of a closed stream, relative to the given one, likewise."""
+_SPREAD = 0.5
+"""Half of the range of lengths at random times, relative to the given ones."""
+_LONGEST = 10**6
+_WIDEST = 5.0
 _MOST = 100_000
 _MOST_USERS = 8192
-_FORMS = "closed:USERS,PROMPT,OUTPUT, batch:FILE, poisson:RATE,PROMPT,OUTPUT, or a CSV file with " + ", ".join(COLUMNS)
+_FORMS = (
+    "closed:USERS,PROMPT,OUTPUT or closed:USERS,FILE, poisson:RATE,PROMPT,OUTPUT or poisson:RATE,FILE, batch:FILE, "
+    "or a CSV file with " + ", ".join(COLUMNS)
+)
 _HINT = f"Give {_FORMS}."
 
 
@@ -46,7 +65,8 @@ class Stream:
 
 
 def stream(text: str, seed: int = 0) -> Stream:
-    """Return the requests of closed:USERS,PROMPT,OUTPUT, batch:FILE, poisson:RATE,PROMPT,OUTPUT, or a file.
+    """Return the requests of closed:USERS,LENGTHS, poisson:RATE,LENGTHS, batch:FILE, or a file. LENGTHS are
+    PROMPT,OUTPUT, each like 1024, 100-900 (uniform) or 1024~0.5 (log-normal), or a file to draw requests from.
 
     Raises InputError for anything else.
     """
@@ -56,60 +76,99 @@ def stream(text: str, seed: int = 0) -> Stream:
     if kind == "poisson":
         return Stream(_drawn(text, rest, random.Random(seed)))
     made = _read(Path(rest if kind == "batch" and rest else text), kind == "batch")
-    if not made:
-        raise InputError(f"{text} has no requests.", "It is empty.", _HINT)
     return Stream(tuple(sorted(made, key=lambda each: each.arrival_s)), at_once=kind == "batch")
 
 
-def _numbers(text: str, rest: str) -> tuple[float, int, int]:
+class _Length(NamedTuple):
+    """Lengths in tokens: uniform from `low` to `high`, or log-normal with the mean `high` and a relative `spread`."""
+
+    low: int
+    high: int
+    spread: float = 0.0
+
+    def drawn(self, draw: random.Random) -> int:
+        if not self.spread:
+            return draw.randint(self.low, self.high)
+        sigma = math.sqrt(math.log1p(self.spread**2))
+        return max(1, min(round(draw.lognormvariate(math.log(self.high) - sigma**2 / 2, sigma)), _LONGEST - 1))
+
+
+def _length(text: str, low: float, high: float) -> _Length:
+    """Return the lengths of 1024, 100-900 or 1024~0.5. Raises ValueError for anything else."""
+    mean, spread, relative = text.partition("~")
+    first, dash, last = mean.partition("-")
+    ends = (float(first), float(last)) if dash else (low * float(mean), high * float(mean))
+    wide = float(relative) if spread else 0.0
+    if not (float(first) >= 1 and ends[0] <= ends[1] < _LONGEST and 0 <= wide <= _WIDEST) or (dash and spread):
+        raise ValueError(f"{text} is no length, or none from 1 to a million tokens")
+    return _Length(round(float(mean)), round(float(mean)), wide) if spread else _Length(*map(_whole, ends))
+
+
+def _whole(tokens: float) -> int:
+    return max(1, round(tokens))
+
+
+_Draw = Callable[[], tuple[int, int]]
+
+
+def _first(text: str, rest: str, low: float, high: float, draw: random.Random) -> tuple[float, _Draw]:
+    """Return the first number, and what draws the lengths of a prompt and an output; a plain length lies from `low` to
+    `high` of it."""
+    number, _, lengths = rest.partition(",")
     try:
-        first, prompt, output = (float(part) for part in rest.split(","))
+        rate, drawn = float(number), _lengths(lengths, low, high, draw)
     except ValueError as error:
         raise InputError(f"{text} cannot be read.", f"{error}.", _HINT) from error
-    if not (0 < first < math.inf and 1 <= prompt < 1e6 and 1 <= output < 1e6):
-        why = "The first number and both lengths are above 0, and lengths below a million tokens."
-        raise InputError(f"{text} cannot be served.", why, _HINT)
-    return first, int(prompt), int(output)
+    if not 0 < rate < math.inf:
+        raise InputError(f"{text} cannot be served.", "Its first number is not above 0.", _HINT)
+    return rate, drawn
+
+
+def _lengths(text: str, low: float, high: float, draw: random.Random) -> _Draw:
+    if "," not in text and Path(text).is_file():
+        known = _read(Path(text), at_once=True)
+
+        def one() -> tuple[int, int]:
+            request = draw.choice(known)
+            return request.prompt_tokens, request.output_tokens
+
+        return one
+    prompt, output = (_length(each, low, high) for each in text.split(","))
+    return lambda: (prompt.drawn(draw), output.drawn(draw))
 
 
 def _closed(text: str, rest: str, draw: random.Random) -> Stream:
     """Return the requests of users that send a request when the previous one is done."""
-    users, prompt, output = _numbers(text, rest)
+    users, lengths = _first(text, rest, _SHORTEST, 1.0, draw)
     if users != int(users) or users > _MOST_USERS:
         raise InputError(f"{text} cannot be served.", f"Users are a whole number up to {_MOST_USERS:,}.", _HINT)
-    count = _ROUNDS * int(users)
-
-    def length(most: int) -> int:
-        return draw.randint(max(1, round(_SHORTEST * most)), most)
-
-    return Stream(tuple(Request(0.0, length(prompt), length(output)) for _ in range(count)), users=int(users))
+    return Stream(tuple(Request(0.0, *lengths()) for _ in range(_ROUNDS * int(users))), users=int(users))
 
 
 def _drawn(text: str, rest: str, draw: random.Random) -> tuple[Request, ...]:
-    """Return 200 requests with exponential times between arrivals and uniform lengths within 50 % of their means."""
-    rate, prompt, output = _numbers(text, rest)
+    """Return 200 requests with exponential times between arrivals."""
+    rate, lengths = _first(text, rest, 1 - _SPREAD, 1 + _SPREAD, draw)
     now, made = 0.0, list[Request]()
     for _ in range(DRAWN):
-        lengths = (max(1, round(mean * draw.uniform(0.5, 1.5))) for mean in (prompt, output))
-        made.append(Request(now, *lengths))
+        made.append(Request(now, *lengths()))
         now += draw.expovariate(rate)
     return tuple(made)
 
 
 def _read(path: Path, at_once: bool) -> list[Request]:
-    with reading(f"{path} cannot be read.", _HINT), path.open(newline="", encoding="utf-8") as file:
+    """Return the requests of a CSV file, by which the first arrives at 0. Raises InputError if there is none."""
+    with reading(f"{path} cannot be read.", _HINT), path.open(newline="", encoding="utf-8-sig") as file:
         try:
-            rows = list(csv.DictReader(file))[: _MOST + 1]
+            rows = [_named(row) for row in islice(csv.DictReader(file), _MOST + 1)]
         except (UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"{path} is not a table of requests.", f"{error}.", _HINT) from error
-
-    def arrival(row: dict[str, str]) -> float:
-        return 0.0 if at_once else float(row[COLUMNS[0]])
-
+    if not rows:
+        raise InputError(f"{path} has no requests.", "It is empty.", _HINT)
     try:
         prompt, output = _column(rows, _PROMPT), _column(rows, _OUTPUT)
-        made = [Request(arrival(row), int(row[prompt]), int(row[output])) for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
+        times = [0.0] * len(rows) if at_once else _times([row[_column(rows, _ARRIVAL)] for row in rows])
+        made = [Request(at, _count(row[prompt]), _count(row[output])) for at, row in zip(times, rows, strict=True)]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         why = f"It needs the columns {', '.join(COLUMNS[at_once:])}, with numbers."
         raise InputError(f"{path} is not a table of requests.", why, _HINT) from error
     if len(made) > _MOST or any(_impossible(each) for each in made):
@@ -118,9 +177,26 @@ def _read(path: Path, at_once: bool) -> list[Request]:
     return made
 
 
+def _named(row: dict[str, str]) -> dict[str, str]:
+    return {str(name).strip().lower().replace(" ", "_"): value for name, value in row.items()}
+
+
 def _column(rows: list[dict[str, str]], names: tuple[str, ...]) -> str:
     """Return the first of the names that the rows have, or the usual one."""
-    return next((name for name in names if rows and name in rows[0]), names[0])
+    return next((name for name in names if name in rows[0]), names[0])
+
+
+def _count(text: str) -> int:
+    return int(float(text))
+
+
+def _times(texts: list[str]) -> list[float]:
+    """Return seconds, or where the first is a date, seconds since the first date."""
+    try:
+        return [float(text) for text in texts]
+    except ValueError:
+        dates = [datetime.fromisoformat(text.strip()[:26]) for text in texts]
+        return [(date - min(dates)).total_seconds() for date in dates]
 
 
 def _impossible(request: Request) -> bool:

@@ -1,10 +1,8 @@
 """A serving plan as a sentence, as text, CSV and JSON, and as a page."""
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any
 
-import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,6 +10,8 @@ from rich.text import Text
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting
+from tracekit.reports.serving import passes
+from tracekit.reports.serving.figures import panel, pareto, rounded
 from tracekit.reports.words import (
     ABSENT,
     csv_cell,
@@ -27,9 +27,11 @@ from tracekit.reports.words import (
 )
 
 MODELLED = "MODELLED: passes are predicted, and the engine is simulated; nothing was measured."
+FITTED = "MODELLED: passes are predicted by a model that is fitted to the trace, and the engine is simulated."
 HEAD = ("setting", "tokens/s", "a GPU", "first token", "p99", "per token", "p99", "KV max", "in flight", "put off")
-_WIDTH, _HEIGHT, _LEFT, _BASE = 300, 120, 40, 100
 _MOST_BEST = 8
+_TOKENS, _JOULES = 1e6, 3.6e6
+"""Tokens of a price; joules of a kilowatt-hour."""
 _HALF = 0.5
 _WORTH = 0.95
 """Part of the time between tokens above which a change is not proposed."""
@@ -53,7 +55,7 @@ def to_json(plan: ServePlan) -> str:
     question = {name: value for name, value in vars(asked).items() if value not in (None, False)}
     values = {
         "kind": "serve-plan",
-        "basis": MODELLED,
+        "basis": _basis(plan),
         "question": question,
         "answer": answer(plan),
         "rows": [_record(plan.asked)],
@@ -61,12 +63,16 @@ def to_json(plan: ServePlan) -> str:
         "changes": [_record(each) for each in plan.changes],
         "search": [{**_record(each), "best": best} for each, best in zip(plan.searched, plan.best, strict=True)],
     }
-    return json_text(values)
+    return json_text(values | ({"trace": passes.record(plan.comparison)} if plan.comparison else {}))
+
+
+def _basis(plan: ServePlan) -> str:
+    return FITTED if plan.comparison else MODELLED
 
 
 def _record(setting: Setting) -> dict[str, Any]:
     found = setting.found
-    row: dict[str, Any] = {"setting": setting.name, "gpus": setting.deployment.tensor, "problem": setting.problem}
+    row: dict[str, Any] = {"setting": setting.name, "gpus": setting.deployment.gpus, "problem": setting.problem}
     if found is None:
         return row
     for name in ("ttft_ms", "tpot_ms", "tokens_per_s", "prefill_ms"):
@@ -89,11 +95,13 @@ def answer(plan: ServePlan) -> str:
 
 def _sentences(plan: ServePlan, found: Measures) -> Iterator[str]:
     of, asked = plan.asked.deployment, plan.question
-    gpus = f"one {of.gpu.name}" if of.tensor == 1 else f"{of.tensor} {of.gpu.name}"
+    gpus = f"one {of.gpu.name}" if of.gpus == 1 else f"{of.gpus} {of.gpu.name}"
     users = f" at {plan.requests.users:,} users" if plan.requests.users else ""
     rate = _with_ends(found.tokens_per_s)
     head = f"{printable(of.model.name)} in {of.format.dtype} on {gpus}, {of.engine.title}: {rate} tokens/s{users}"
     yield f"{head}, first token after {_ms(found.ttft_ms.expected)}, {_ms(found.tpot_ms.expected)} between tokens."
+    if plan.comparison:
+        yield passes.sentence(plan.comparison)
     (part, share), *_ = found.parts.items()
     yield f"{PARTS.get(part, part).capitalize()} takes {percent(share)} of the time."
     if found.prefill_ms:
@@ -101,8 +109,9 @@ def _sentences(plan: ServePlan, found: Measures) -> Iterator[str]:
     if plan.asked.row["refused"]:
         yield f"{plan.asked.row['refused']:,} requests need more than the whole KV cache and are refused."
     yield from _limits(plan, found)
-    if asked.price is not None:
-        yield f"A million output tokens cost {significant(float(str(plan.asked.row['cost_per_million'])))}."
+    joules = significant(found.joules_per_token * _TOKENS / _JOULES)
+    cost = "" if asked.price is None else f"cost {significant(float(str(plan.asked.row['cost_per_million'])))} and "
+    yield f"A million output tokens {cost}take {joules} kWh."
     yield f"{_halved(plan, found)}"
 
 
@@ -116,7 +125,7 @@ def _limits(plan: ServePlan, found: Measures) -> Iterator[str]:
         return
     others = [each for each in (*plan.changes, *plan.searched) if each.found and each.found.kept >= _KEPT]
     if others:
-        nearest = min(others, key=lambda each: each.deployment.tensor)
+        nearest = min(others, key=lambda each: each.deployment.gpus)
         yield f"The nearest setting that keeps them: {nearest.name}."
     else:
         best = max((each for each in (*plan.changes, plan.asked, *plan.searched) if each.found), key=_kept)
@@ -144,11 +153,7 @@ def _halved(plan: ServePlan, found: Measures) -> str:
 
 
 def _with_ends(value: Interval) -> str:
-    return f"{_rate(value.expected)} ({_rate(value.low)} to {_rate(value.high)})"
-
-
-def _rate(value: float) -> str:
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else significant(value)
+    return f"{rounded(value.expected)} ({rounded(value.low)} to {rounded(value.high)})"
 
 
 def _ms(value: float) -> str:
@@ -157,14 +162,22 @@ def _ms(value: float) -> str:
 
 def _text(plan: ServePlan, width: int) -> RenderableType:
     parts: list[RenderableType] = [paragraph(answer(plan), width)]
-    for title, rows in _groups(plan):
+    for title, head, rows in _tables(plan):
         view = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-        for rank, name in enumerate(HEAD):
+        for rank, name in enumerate(head):
             view.add_column(name, justify="right" if rank else "left", overflow="fold")
         for row in rows:
-            view.add_row(*_cells(row))
+            view.add_row(*row)
         parts.append(view)
-    return Group(*parts, *(paragraph(line, width) for line in _remarks(plan)), Text(MODELLED))
+    return Group(*parts, *(paragraph(line, width) for line in _remarks(plan)), Text(_basis(plan)))
+
+
+def _tables(plan: ServePlan) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Yield title, head and rows of each table."""
+    if plan.comparison:
+        yield "Passes of the trace", passes.HEAD, passes.rows(plan.comparison)
+    for title, rows in _groups(plan):
+        yield title, HEAD, [_cells(row) for row in rows]
 
 
 def _groups(plan: ServePlan) -> Iterator[tuple[str, list[Setting]]]:
@@ -182,19 +195,19 @@ def _per_token(setting: Setting) -> float:
     return setting.found.tpot_ms.expected if setting.found else float("inf")
 
 
-def _cells(setting: Setting) -> list[str]:
+def _cells(setting: Setting) -> tuple[str, ...]:
     row, found = setting.row, setting.found
     if found is None:
-        return [printable(setting.name), *[ABSENT] * (len(HEAD) - 1)]
-    return [
+        return (printable(setting.name), *[ABSENT] * (len(HEAD) - 1))
+    return (
         printable(setting.name),
-        _rate(found.tokens_per_s.expected),
-        _rate(found.tokens_per_s.expected / setting.deployment.tensor),
+        rounded(found.tokens_per_s.expected),
+        rounded(found.tokens_per_s.expected / setting.deployment.gpus),
         *(_ms(each) for each in (found.ttft_ms.expected, found.ttft_p99_ms, found.tpot_ms.expected, found.tbt_p99_ms)),
         percent(float(str(row["kv_max"]))),
         f"{row['running_max']:,}",
         f"{row['put_off']:,}",
-    ]
+    )
 
 
 def _remarks(plan: ServePlan) -> list[str]:
@@ -208,14 +221,13 @@ def to_html(plan: ServePlan) -> str:
     values: dict[str, Any] = {
         "name": printable(f"{of.model.name} on {of.gpu.name}, {plan.question.requests}"),
         "answer": answer(plan),
-        "modelled": MODELLED,
-        "head": HEAD,
+        "modelled": _basis(plan),
         "meanings": [(column.name, column.meaning) for column in SERVE_PLAN.columns],
-        "groups": [(title, [_cells(row) for row in rows]) for title, rows in _groups(plan)],
+        "tables": list(_tables(plan)),
         "remarks": _remarks(plan),
         "parts": _shares(plan.asked.found),
-        "panel": _panel(plan.over_time) if len(plan.over_time) else "",
-        "pareto": _pareto(plan) if any(each.found for each in plan.searched) else "",
+        "panel": panel(plan.over_time) if len(plan.over_time) else "",
+        "pareto": pareto(plan) if any(each.found for each in plan.searched) else "",
     }
     values |= frame("serving", f"Serving plan of {values['name']}", "bench", "sweep")
     return environment().get_template("serve_plan.html.j2").render(**values)
@@ -224,47 +236,3 @@ def to_html(plan: ServePlan) -> str:
 def _shares(found: Measures | None) -> list[tuple[str, str]]:
     parts: Mapping[str, float] = found.parts if found else {}
     return [(PARTS.get(name, name), percent(share)) for name, share in parts.items() if share > 0]
-
-
-def _panel(run: pd.DataFrame) -> str:
-    """Return a panel of KV cache use and waiting requests over time, each with its own scale."""
-    end, most = max(float(run["time_s"].iloc[-1]), 1e-9), max(int(run["waiting"].max()), 1)
-    full = max(float(run["used"].max()), 1e-9)
-    lines = [
-        f'<polyline class="{line}" points="{_points(run["time_s"] / end, values)}"/>'
-        for line, values in (("line-1", run["used"] / full), ("line-2", run["waiting"] / most))
-    ]
-    label = f"KV cache (blue), up to {most:,} waiting (brown)"
-    return _figure("KV cache over time", "".join(lines), percent(full), duration(1e6 * end), label)
-
-
-def _pareto(plan: ServePlan) -> str:
-    """Return the searched settings: tokens per second of a GPU over the time between tokens."""
-    found = [(each, best) for each, best in zip(plan.searched, plan.best, strict=True) if each.found]
-    x = [_per_token(each) for each, _ in found]
-    y = [each.found.tokens_per_s.expected / each.deployment.tensor for each, _ in found if each.found]
-    across, up = max(x), max(y)
-    marks = [
-        f'<circle class="{"line-1" if best else "line-2"}" r="{3 if best else 1.5}" '
-        f'cx="{_LEFT + (_WIDTH - _LEFT) * a / across:.1f}" cy="{_BASE - (_BASE - 24) * b / up:.1f}">'
-        f"<title>{escape(each.name)}</title></circle>"
-        for (each, best), a, b in zip(found, x, y, strict=True)
-    ]
-    label = "tokens/s of a GPU over time between tokens; large: nothing is better in both"
-    return _figure("Settings", "".join(marks), _rate(up), _ms(across), label)
-
-
-def _figure(name: str, drawn: str, top: str, right: str, label: str) -> str:
-    axes = (
-        f'<path class="axis" d="M{_LEFT} 8V{_BASE}H{_WIDTH}"/>'
-        f'<text class="label" x="{_LEFT - 4}" y="14">{escape(top)}</text>'
-        f'<text class="label" x="{_WIDTH}" y="{_BASE + 12}">{escape(right)}</text>'
-        f'<text x="{_LEFT + 6}" y="14">{escape(label)}</text>'
-    )
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(name)}">{drawn}{axes}</svg>'
-
-
-def _points(x: Any, y: Any) -> str:
-    step = max(1, len(x) // 300)
-    pairs = zip(x[::step], y[::step], strict=True)
-    return " ".join(f"{_LEFT + (_WIDTH - _LEFT) * a:.1f},{_BASE - (_BASE - 24) * b:.1f}" for a, b in pairs)

@@ -3,12 +3,13 @@
 import json
 import math
 from dataclasses import replace
+from time import process_time
 
-import pandas as pd
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.serving.command import POINTS, residuals, scores
+from benchmarks.serving.command import points_of, residuals, scores
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.serving import (
@@ -22,6 +23,7 @@ from tracekit.analyzers.serving import (
     all_engines,
     measures,
     model_of,
+    settings,
     simulate,
     stream,
 )
@@ -141,6 +143,84 @@ def test_accepted_drafts_shorten_the_time_between_tokens():
     assert PassTimes(drafting).seconds(1, 500) < 0.6 * PassTimes(of).seconds(1, 500)
 
 
+def test_a_request_keeps_its_accepted_drafts_while_a_prompt_is_processed():
+    of = replace(deployment(), model=served_model("llama-3.1-8b"))
+    drafting = replace(of, drafted=3, acceptance=0.8)
+    requests = Stream((Request(0.0, 50, 40), *(Request(0.001, 8000, 2) for _ in range(20))))
+    alone, with_drafts = (simulate(PassTimes(one), requests).served[0] for one in (of, drafting))
+    assert with_drafts.made == 40 and with_drafts.last_s < 0.8 * alone.last_s
+
+
+def test_two_pools_keep_prompts_away_from_decoding():
+    of = replace(deployment(), model=served_model("llama-3.1-8b"))
+    requests = stream("closed:32,4000,100")
+    one, two = (replace(of, pools=pools) for pools in (None, (2, 1)))
+    together, apart = (measures(simulate(PassTimes(each), requests), each, requests, {}) for each in (one, two))
+    assert two.gpus == 3 and apart.tbt_p99_ms < 0.3 * together.tbt_p99_ms
+    run = simulate(PassTimes(two), requests)
+    assert all(each.made == each.request.output_tokens and each.first_s < each.last_s for each in run.served)
+
+
+def test_the_cache_of_a_request_is_sent_between_pools():
+    of = replace(deployment(), model=served_model("llama-3.1-8b"), pools=(1, 1))
+    times, alone = PassTimes(of), at_once((4000, 2))
+    served = simulate(times, alone).served[0]
+    sent = 4000 * of.cache_bytes / 40e9
+    assert served.last_s - served.first_s == pytest.approx(sent + times.seconds(1, 4000), rel=1e-6)
+
+
+def test_users_wait_for_the_front_and_the_gpu_does_not():
+    of = deployment()
+    slow = replace(of, engine=of.engine.with_numbers({"front_ms": 50.0, "front_token_us": 1000.0}))
+    requests = stream("closed:8,100-100,20-20")
+    quick, late = (simulate(PassTimes(each), requests) for each in (of, slow))
+    assert late.served[0].waited_s > quick.served[0].waited_s + 0.04
+    assert max(each.last_s for each in late.served) >= 80 * (0.05 + 19 * 0.001)
+    batch = at_once(*[(100, 20)] * 8)
+    assert simulate(PassTimes(slow), batch).parts == simulate(PassTimes(of), batch).parts
+
+
+def test_lengths_are_distributions_or_those_of_a_file(tmp_path):
+    equal = stream("closed:4,100-100,7-7").requests
+    assert {(each.prompt_tokens, each.output_tokens) for each in equal} == {(100, 7)}
+    wide = stream("closed:400,1000~0.8,100-300", 3).requests
+    prompts = [each.prompt_tokens for each in wide]
+    assert sum(prompts) / len(prompts) == pytest.approx(1000, rel=0.1) and max(prompts) > 3000
+    assert {100 <= each.output_tokens <= 300 for each in wide} == {True}
+    path = tmp_path / "azure.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.680,374,44\n2023-11-16 18:15:50.995,396,109\n"
+    )
+    assert stream(str(path)).requests == (Request(0.0, 374, 44), Request(4.315, 396, 109))
+    drawn = stream(f"poisson:5,{path}", 2)
+    assert {each.prompt_tokens for each in drawn.requests} == {374, 396} and drawn == stream(f"poisson:5,{path}", 2)
+    assert stream(f"closed:3,{path}").users == 3
+    for wrong in ("closed:4,9-3,1", "closed:4,10~9,1", "closed:4,1-2~3,1", "closed:4,0.5,1", "poisson:1,nothing.csv"):
+        with pytest.raises(InputError):
+            stream(wrong)
+
+
+def test_200_requests_take_less_than_two_seconds():
+    of, requests = replace(deployment(), model=served_model("llama-3.1-8b")), stream("poisson:20,2000,500")
+    assert len(requests.requests) == 200
+    started = process_time()
+    simulate(PassTimes(of), requests)
+    assert process_time() - started < 2
+
+
+def test_a_search_divides_experts_and_latents():
+    of = Deployment(served_model("deepseek-v3"), hardware.find("b200"), all_engines()["sglang"], Format("fp8"))
+    found = list(settings(of))
+    assert {(each.tensor, each.expert, each.data) for _, each in found} >= {(8, 1, 1), (8, 8, 8), (1, 1, 1)}
+    assert len({name for name, _ in found}) == len(found) > 200
+
+
+def test_the_same_seed_gives_the_same_plan():
+    question = Question("llama-3.1-8b", "h100", "poisson:8,200~0.5,30", seed=5)
+    one, again, other = (serve_plan(each).table for each in (question, question, replace(question, seed=6)))
+    assert one.equals(again) and not one.equals(other)
+
+
 def test_streams_are_read_and_what_is_none_is_refused(tmp_path):
     path = tmp_path / "requests.csv"
     path.write_text("arrival_s,prompt_tokens,output_tokens\n2.5,10,3\n0.5,20,4\n")
@@ -207,9 +287,14 @@ def test_the_command_answers_in_json_and_files(tmp_path):
 
 
 def test_published_points_are_near_what_is_simulated():
-    points = pd.read_csv(POINTS).sample(60, random_state=1).reset_index(drop=True)
+    points = points_of(batches=False).sample(60, random_state=1).reset_index(drop=True)
     first, token, *inside = scores(points, residuals(points))
-    assert first < 0.35 and token < 0.16 and min(inside) > 0.75
+    assert first < 0.3 and token < 0.16 and min(inside) > 0.75
+
+
+def test_published_batches_are_near_what_is_simulated():
+    errors = np.abs(np.expm1(-residuals(points_of(batches=True)))).mean(axis=0)
+    assert len(points_of(batches=True)) == 22 and errors[0] < 0.08 and errors[1] < 0.08
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hidden_size": 8}', '{"hidden_size": 1e99}'])

@@ -1,5 +1,6 @@
 """`tracekit serve-plan`."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tracekit.cli._outputs import folder_option, stdout_format
 
 PAGE, TABLE, ANSWER = "serve_plan.html", "serve_plan.csv", "serve_plan.json"
 _LARGEST = 4096
+_POOL = 16
 
 
 @click.command("serve-plan", short_help="Predict how an engine serves a stream of requests.")
@@ -40,6 +42,7 @@ _LARGEST = 4096
 @click.option("--tp", "tensor", type=click.IntRange(1, 64), default=1, show_default=True, help="GPUs for each layer.")
 @click.option("--ep", "expert", type=click.IntRange(1, 64), default=1, help="Of these, groups with whole experts.")
 @click.option("--dp", "data", type=click.IntRange(1, 64), default=1, help="Of these, copies of the attention.")
+@click.option("--pools", metavar="P,D", help="P copies of the model process prompts, D others decode.")
 @click.option(
     "--most-requests", type=click.IntRange(1, _LARGEST), help="Most requests in flight; default: the engine's."
 )
@@ -49,13 +52,22 @@ _LARGEST = 4096
 @click.option("--acceptance", metavar="LOW-HIGH", help="Part of drafted tokens that are accepted: 0.6-0.8.")
 @click.option("--slo", metavar="ttft=S,tpot=S", help="Limits in seconds: first token, time per output token.")
 @click.option("--price", type=click.FloatRange(min=0), help="Price of a GPU for an hour.")
+@click.option(
+    "--from", "trace", type=click.Path(), metavar="TRACE", help="Fit the twin to a trace of the running engine."
+)
 @click.option("--search", is_flag=True, help="Also simulate settings: GPUs, formats, tokens of a pass, graphs.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn lengths.")
 @stdout_format("text", "json")
 @folder_option(default="serve-plan", show_default=True)
 @FORCE
 def command(
-    output: Path, force: bool, form: str | None, slo: str | None, acceptance: str | None, **options: Any
+    output: Path,
+    force: bool,
+    form: str | None,
+    slo: str | None,
+    acceptance: str | None,
+    pools: str | None,
+    **options: Any,
 ) -> None:
     """Predict how an engine serves a stream of requests with a model on GPUs: tokens per second, time to the first
     token and per output token, with intervals.
@@ -75,7 +87,7 @@ def command(
     from tracekit.reports.words import check_text, check_writable, write_atomically
     from tracekit.serving import serve_plan
 
-    question = Question(slo=_limits(slo), acceptance=_acceptance(acceptance), **options)
+    question = Question(slo=_limits(slo), acceptance=_acceptance(acceptance), pools=_pools(pools), **options)
     for name, words in ((PAGE, ("Serving",)), (TABLE, ("setting,gpus",)), (ANSWER, ('"serve-plan"',))):
         check_writable(output / name)
         check_text(output / name, "a serving plan", words, force)
@@ -111,3 +123,12 @@ def _acceptance(text: str | None) -> tuple[float, float] | None:
     if not 0 < low <= high < 1:
         raise click.BadParameter(f"{text!r}: shares are between 0 and 1.")
     return low, high
+
+
+def _pools(text: str | None) -> tuple[int, int] | None:
+    if not text:
+        return None
+    match = re.fullmatch(r"(\d{1,2}),(\d{1,2})", text)
+    if not match or not 0 < int(match[1]) <= _POOL or not 0 < int(match[2]) <= _POOL:
+        raise click.BadParameter(f"{text!r}: give two numbers from 1 to {_POOL}, as in 1,2.")
+    return int(match[1]), int(match[2])

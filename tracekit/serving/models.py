@@ -5,9 +5,20 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tracekit.analyzers.attribute import analyze
 from tracekit.analyzers.core import InputError, UnknownNameError, reading
-from tracekit.analyzers.cost import hardware
-from tracekit.analyzers.serving import Model, Question, ServePlan, bundled_models, model_of, planned
+from tracekit.analyzers.cost import GPU, hardware
+from tracekit.analyzers.serving import (
+    Model,
+    Question,
+    RecordedPass,
+    ServePlan,
+    bundled_models,
+    model_of,
+    planned,
+    recorded_passes,
+)
+from tracekit.analyzers.trace import load
 from tracekit.capture import bundled
 
 _FORMATS = ("-nvfp4", "-fp8", "-fp4", "-awq", "-gptq-int4", "-int4", "-mxfp4", "-instruct", "-it", "-hf", "-chat")
@@ -19,7 +30,16 @@ _HINT = "Give a folder with a config.json, as save_pretrained writes it."
 def serve_plan(question: Question) -> ServePlan:
     """Return the answer. Raises TracekitError for an unknown name, requests that cannot be served, or a model that does
     not fit."""
-    return planned(question, served_model(question.model), hardware.find(question.gpu))
+    model, gpu = served_model(question.model), hardware.find(question.gpu)
+    return planned(question, model, gpu, _recorded(question.trace, gpu) if question.trace else ())
+
+
+def _recorded(path: str, gpu: GPU) -> list[RecordedPass]:
+    trace = load(path)
+    analysis = analyze(trace, gpu)
+    if analysis.source.trains:
+        raise InputError(f"{path} is no trace of an engine.", "It trains.", "Give a trace of passes of the engine.")
+    return recorded_passes(trace.host, analysis.work, analysis.gaps)
 
 
 def served_model(name: str) -> Model:

@@ -1,0 +1,79 @@
+"""Passes of a running engine beside the twin's, as a sentence, rows and values for JSON."""
+
+import math
+from statistics import median
+from typing import Any
+
+from tracekit.analyzers.serving import ComparedPass, Comparison
+from tracekit.reports.words import ABSENT, duration, percent, significant
+
+HEAD = ("pass", "decoding", "tokens of prompts", "recorded", "its host", "twin", "off", "fitted to the others", "off")
+_MOST = 12
+
+
+def sentence(comparison: Comparison) -> str:
+    """Return how far the twin is from the passes, and what the fit changes."""
+    passes, fitted = comparison.passes, comparison.fitted
+    known = [abs(off) for each in passes if math.isfinite(off := _off(each.left_out_s, each))]
+    before = percent(median(abs(_off(each.twin_s, each)) for each in passes))
+    count = "its pass" if len(passes) == 1 else f"its {len(passes)} passes"
+    after = (
+        f"; fitted to all other passes, {percent(median(known))}" if known else "; it has no second one to try a fit"
+    )
+    kept = {name: value for name, value in fitted.factors.items() if value != 1.0}
+    changed = ", ".join(f"{name} {significant(value)}" for name, value in sorted(kept.items()))
+    host = fitted.host_s if any(not each.batch.prompts for each in passes) else fitted.prompts_host_s
+    left = f" {comparison.unknown} more say nothing of their batch." if comparison.unknown else ""
+    return (
+        f"In the trace, the twin is {before} off for {count} (median){after}.{left} The host takes "
+        f"{duration(1e6 * host)} of a pass; recorded time relative to the twin's: {changed}."
+    )
+
+
+def rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    return [_row(place, each) for place, each in enumerate(comparison.passes[:_MOST])]
+
+
+def _row(place: int, each: ComparedPass) -> tuple[str, ...]:
+    batch = each.batch
+    return (
+        str(place),
+        f"{batch.decoding:,}",
+        f"{batch.prompt_tokens:,}",
+        duration(1e6 * each.recorded.seconds),
+        duration(1e6 * each.recorded.host_s),
+        duration(1e6 * each.twin_s),
+        percent(abs(_off(each.twin_s, each))),
+        duration(1e6 * each.left_out_s) if math.isfinite(each.left_out_s) else ABSENT,
+        percent(abs(_off(each.left_out_s, each))) if math.isfinite(each.left_out_s) else ABSENT,
+    )
+
+
+def record(comparison: Comparison) -> dict[str, Any]:
+    """Return the values of the comparison; times in milliseconds, errors as predicted / recorded - 1."""
+    return {
+        "host_ms": 1e3 * comparison.fitted.host_s,
+        "prompts_host_ms": 1e3 * comparison.fitted.prompts_host_s,
+        "factors": dict(comparison.fitted.factors),
+        "unknown": comparison.unknown,
+        "passes": [_values(each) for each in comparison.passes],
+    }
+
+
+def _values(each: ComparedPass) -> dict[str, Any]:
+    left_out = math.isfinite(each.left_out_s)
+    return {
+        "batch": each.batch._asdict(),
+        "named": each.recorded.batch is not None,
+        "recorded_ms": 1e3 * each.recorded.seconds,
+        "host_ms": 1e3 * each.recorded.host_s,
+        "device_ms": {name: 1e3 * seconds for name, seconds in each.recorded.device_s.items()},
+        "twin_ms": 1e3 * each.twin_s,
+        "error": _off(each.twin_s, each),
+        "left_out_ms": 1e3 * each.left_out_s if left_out else None,
+        "left_out_error": _off(each.left_out_s, each) if left_out else None,
+    }
+
+
+def _off(seconds: float, each: ComparedPass) -> float:
+    return seconds / each.recorded.seconds - 1
