@@ -3,10 +3,12 @@
 An item's own bound is the first of these that applies:
 - transfer: it is a copy between host and device or between devices, or a communication kernel.
 - latency: it is below a third of its roof, and is short (under 5 us, mostly start-up), or has blocks for less than
-  half of the GPU's SMs, or is memory-bound although all its data fit in the L2 cache (then it does not wait for the
-  bandwidth of device memory). An item with unknown cost is bound by latency if it is short or has few blocks. A
-  persistent kernel, which launches about one block per SM, fills the GPU. The layers of serving engines whose weights
-  and caches are not among their inputs have an unknown cost, too: its lower bound says nothing while it is far below.
+  half of the GPU's SMs, or fewer warps than the GPU has schedulers (four per SM: some have nothing to issue, and the
+  others wait for one warp's instructions), or is memory-bound although all its data fit in the L2 cache (then it does
+  not wait for the bandwidth of device memory). An item with unknown cost is bound by latency if it is short or has few
+  blocks or warps. A persistent kernel, which launches about one block of several warps per SM, fills the GPU. The
+  layers of serving engines whose weights and caches are not among their inputs have an unknown cost, too: its lower
+  bound says nothing while it is far below.
 - compute or memory: the larger of the two roof times. "" if the cost or the GPU is unknown and it is not short.
 
 Instead, an item is bound by launch if the device was idle before it for longer than it ran because of the host, which
@@ -23,7 +25,7 @@ import pandas as pd
 from tracekit.analyzers.attribute.costing import Costed
 from tracekit.analyzers.attribute.intervals import shared_ns, union_ns
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.cost import GPU, sm_limits
 from tracekit.analyzers.results import BOUNDS, BoundShares
 
 Floats = npt.NDArray[np.float64]
@@ -96,13 +98,21 @@ def own_bound(items: WorkItems, costed: Costed, roofs: Roofs, gpu: GPU | None) -
     compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)
     in_l2 = np.zeros(len(small), dtype=bool)
     if gpu:
-        small |= (items.blocks >= 1) & (items.blocks < _FILLED * gpu.sms)
+        small |= _too_few(items, gpu)
         in_l2 = ~compute & (costed.working_set < gpu.l2_bytes)
     latency = np.where(known, (roofs.fraction < _NEAR_ROOF) & (small | in_l2), small)
     names: Names = np.select(
         [transfer, latency, ~known, compute], ["transfer", "latency", "", "compute"], default="memory"
     ).astype(object)
     return names
+
+
+def _too_few(items: WorkItems, gpu: GPU) -> npt.NDArray[np.bool_]:
+    """Return which items have too few blocks or warps for the GPU."""
+    limits = sm_limits(gpu)
+    warps = items.blocks.astype(np.float64) * -(-items.threads // limits.threads_of_a_warp)
+    few_warps = (items.threads >= 1) & (warps < limits.schedulers * gpu.sms)
+    return (items.blocks >= 1) & ((items.blocks < _FILLED * gpu.sms) | few_warps)
 
 
 def item_bound(own: Names, duration: Ints, gap: npt.NDArray[np.floating], delay: Ints) -> Names:

@@ -42,6 +42,8 @@ class WorkItems:
     """Host row of the op in a CPU-only trace; -1 for device work."""
     bytes: Ints
     blocks: Ints
+    threads: Ints
+    """Threads of a block; -1: not recorded."""
     occupancy: npt.NDArray[np.float64]
     graph: Ints
     graph_node: Ints
@@ -87,6 +89,7 @@ def _device_work(device: pd.DataFrame) -> WorkItems:
         host_row=np.full(len(device), -1, dtype=np.int32),
         bytes=device["bytes"].to_numpy(),
         blocks=device["blocks"].to_numpy(),
+        threads=device["threads_per_block"].to_numpy(),
         occupancy=device["occupancy"].to_numpy(),
         graph=device["graph"].to_numpy(),
         graph_node=device["graph_node"].to_numpy(),
@@ -115,6 +118,7 @@ def _ops(host: pd.DataFrame) -> WorkItems:
         host_row=rows,
         bytes=none,
         blocks=none,
+        threads=none,
         occupancy=np.full(len(rows), np.nan),
         graph=none,
         graph_node=none,

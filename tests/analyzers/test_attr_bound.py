@@ -68,6 +68,16 @@ def test_latency_is_short_or_too_small_to_fill_the_gpu():
     assert bound_of(signature=NEG_1_MB, duration=0.5, blocks=5000) == "memory"
 
 
+def test_fewer_warps_than_schedulers_are_latency_whatever_the_cost():
+    unknown = {"op": "unknown::x", "duration": 50}
+    assert bound_of(**unknown, blocks=4 * H200.sms - 1, threads_per_block=32) == "latency"
+    assert bound_of(**unknown, blocks=4 * H200.sms, threads_per_block=32) == ""
+    assert bound_of(**unknown, blocks=2 * H200.sms - 1, threads_per_block=33) == "latency"  # two warps
+    assert bound_of(**unknown, blocks=H200.sms, threads_per_block=128) == ""  # persistent
+    assert bound_of(**unknown, blocks=4 * H200.sms - 1) == ""  # threads are not recorded
+    assert bound_of(duration=50, blocks=4 * H200.sms - 1, threads_per_block=32) == "memory"  # near its roof
+
+
 def test_a_product_far_below_the_compute_roof_is_compute_bound_though_its_data_fit_the_l2():
     product = {"op": "aten::addmm", "signature": addmm(512, 512, 512), "duration": 100}
     assert bound_of(**product, blocks=500) == "compute"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from tracekit.analyzers.trace import ranges
@@ -183,3 +184,60 @@ def test_recomputed_modules_have_ranges_in_the_backward_pass_too():
     with annotate(net, seen):
         checkpoint(net, x, use_reentrant=False).sum().backward()
     assert seen.paths == EXPECTED * 2
+
+
+class Gated(nn.Module):
+    """Has ops of its own beside those of a module within it, which also gets its input by keyword."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return {"out": (x * self.inner(input=x.sigmoid())).tanh()}
+
+
+class Doubled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Gated(), Gated()
+
+    def forward(self, x):
+        return self.second(self.first(x.exp())["out"])["out"].sum()
+
+
+def test_nsys_gets_the_module_of_each_backward_op(monkeypatch):
+    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    launched, emitter, model = [], ProfilerRanges(), Doubled()
+    seen = Recorder()
+    monkeypatch.setattr(emitter.backward, "_push", seen.push)
+    monkeypatch.setattr(emitter.backward, "_pop", seen.pop)
+
+    class Ops(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            launched.append((function.name(), seen.open[-1] if seen.open else ""))
+            return function(*args, **(kwargs or {}))
+
+    with annotate(model, emitter):
+        for _ in range(2):
+            launched.clear()
+            loss = model(torch.ones(1, 4, requires_grad=True))
+            with Ops():
+                loss.backward()
+    assert seen.open == []
+    names = {op: [where for name, where in launched if name == op] for op in ("aten::mm", "aten::tanh_backward")}
+    assert names["aten::tanh_backward"] == ["module: second (Gated)", "module: first (Gated)"]
+    assert names["aten::mm"] == ["module: second.inner (Linear)"] * 2 + ["module: first.inner (Linear)"] * 2
+    engine = {
+        "aten::ones_like",
+        "aten::add.Tensor",
+        "aten::add_.Tensor",
+        "aten::detach",
+    }
+    assert {name for name, where in launched if not where} <= engine
+    assert ("aten::exp", "") not in launched and "module: (model) (Doubled)" in {where for _, where in launched}
+
+
+def test_without_nsys_backward_has_no_ranges(monkeypatch):
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    assert ProfilerRanges().backward is None

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from tracekit.analyzers.trace import ranges
+from tracekit.capture.backward_ranges import BackwardRanges, is_recorded_by_nsys
 from tracekit.run import Run, require
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ class ProfilerRanges:
         self._enter, self._exit = autograd._record_function_with_args_enter, autograd._record_function_with_args_exit
         self._nvtx = require("nvtx.nvtx") if find_spec("nvtx") else None  # not what `nvtx_ranges` replaces
         self._threads = threading.local()
+        self.backward: BackwardRanges | None = None
+        if self._nvtx and is_recorded_by_nsys():
+            self.backward = BackwardRanges(self._nvtx.push_range, self._nvtx.pop_range)
 
     def push(self, name: str) -> None:
         if self._nvtx:
@@ -142,21 +146,25 @@ class ModuleRange:
     Nothing is emitted inside a compiled graph, which has no module calls.
     """
 
-    __slots__ = ("_emitter", "_is_compiling", "_name", "_open")
+    __slots__ = ("_backward", "_emitter", "_is_compiling", "_name", "_open")
 
     def __init__(self, name: str, emitter: Emitter) -> None:
-        self._name, self._emitter, self._open = name, emitter, 0
+        self._name, self._emitter, self._open = name, emitter, list[int]()
+        self._backward: BackwardRanges | None = getattr(emitter, "backward", None)
         self._is_compiling = require("torch.compiler").is_compiling
 
     def before(self, *_: Any) -> None:
         if not self._is_compiling():
-            self._open += 1
+            self._open.append(self._backward.now() if self._backward else 0)
             self._emitter.push(self._name)
 
-    def after(self, *_: Any) -> None:
+    def after(self, *call: Any) -> None:
+        """Close the range. `call` ends with the output."""
         if not self._is_compiling() and self._open:
-            self._open -= 1
+            since = self._open.pop()
             self._emitter.pop()
+            if self._backward and call:
+                self._backward.name(call[-1], since, self._name)
 
 
 class Annotation:
@@ -250,12 +258,10 @@ class _Spans:
         if span:
             span.before()
 
-    def after(self, module: "nn.Module", *_: Any) -> None:
-        if self._is_compiling():
-            return
-        span = self._spans.get(module)
+    def after(self, module: "nn.Module", *call: Any) -> None:
+        span = None if self._is_compiling() else self._spans.get(module)
         if span:
-            span.after()
+            span.after(*call)
 
     def _add_root(self, root: "nn.Module") -> None:
         self._called.add(root)

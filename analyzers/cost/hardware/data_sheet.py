@@ -169,6 +169,8 @@ class SMLimits(msgspec.Struct, frozen=True):
     """Shared memory that the system reserves for each block."""
     threads_of_a_warp: int = 32
     registers_of_a_thread: int = 255
+    schedulers: int = 4
+    """Schedulers of warps (SIMD units of AMD): each issues for its own warps."""
 
     def resident_blocks(self, warps: int, registers: int, shared_bytes: int) -> int:
         """Return how many blocks of `warps` warps, `registers` per thread and `shared_bytes` fit; 0 if none does."""
@@ -184,7 +186,7 @@ class SMLimits(msgspec.Struct, frozen=True):
 
 
 _NVIDIA = {
-    (6, 0): SMLimits(64, 32, 65536, 64 * _KB, 48 * _KB, 0),
+    (6, 0): SMLimits(64, 32, 65536, 64 * _KB, 48 * _KB, 0, schedulers=2),
     (6, 1): SMLimits(64, 32, 65536, 96 * _KB, 48 * _KB, 0),
     (7, 0): SMLimits(64, 32, 65536, 96 * _KB, 96 * _KB, 0),
     (7, 5): SMLimits(32, 16, 65536, 64 * _KB, 64 * _KB, 0),
