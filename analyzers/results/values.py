@@ -110,6 +110,11 @@ class PredictedBaseline:
         """Time of a step in which the GPU is busy."""
         return self.unprofiled_us * (1 - self.idle_share)
 
+    @property
+    def profiled_idle_share(self) -> float:
+        """Fraction of the step in which the GPU is idle under the profiler, which lengthens the host's time; 0 to 1."""
+        return max(0.0, 1 - self.busy_us / self.latency_us) if self.latency_us else 0.0
+
 
 class OpClassTime(msgspec.Struct, frozen=True):
     """Expected time of one class of ops in a step, before and after. The classes and the host sum to the latency."""

@@ -30,9 +30,12 @@ from tracekit.reports.words import (
 
 LONGEST = 200
 _DOMINANT = 0.4
-_DETAILS = ((3, 3), (3, 2), (2, 2), (2, 1), (1, 1))
-_FEWEST = (1, 0)
-"""Numbers of steps of the plan and of shares of the time that are named; 0: the largest share without its cause."""
+_TWO = ((3, 2), (2, 2), (1, 2))
+_DETAILS = (((3, 3), *_TWO), _TWO, ((2, 1), (1, 1)), ((1, 1),))
+"""Numbers of steps of the plan and of shares of the time that are named, most first; what the time goes to is worth
+more than a longer name of the program."""
+_REMARKS = (2, 1, 1, 0)
+"""Numbers of remarks on a share that are made with these."""
 _HOPEFUL = 1.1
 """Smallest expected speed-up for which an uncertain optimization is mentioned."""
 
@@ -43,11 +46,18 @@ def headline(analysis: Analysis) -> str:
 
 
 def _texts(analysis: Analysis) -> Iterator[str]:
-    """Yield the headline with less and less detail."""
-    said = list(subjects(analysis))
-    details = [*product(said, _DETAILS), *((subject, _FEWEST) for subject in said)]
-    for settles, (subject, (steps, shares)) in product((True, False), details):
-        parts = f"{subject}: {_state(analysis, shares)}.", _next(analysis, steps, settles)
+    """Yield the headline with less and less detail. The settings of a capture are given up last, the name of a file
+    first."""
+    said, captured = list(subjects(analysis)), analysis.source.capture is not None
+    groups = [said[:1], said[1:]] if captured else [said]
+    details = [
+        (subject, number, remarks)
+        for group in groups
+        for tier, remarks in zip(_DETAILS, _REMARKS, strict=True)
+        for subject, number in product(group, tier)
+    ]
+    for settles, (subject, (steps, shares), remarks) in product((True, False), details):
+        parts = f"{subject}: {_state(analysis, shares, remarks)}.", _next(analysis, steps, settles)
         yield " ".join(part for part in parts if part)
 
 
@@ -81,7 +91,7 @@ def main_bound(analysis: Analysis) -> str:
     return main if share >= _DOMINANT else "mixed"
 
 
-def _state(analysis: Analysis, most: int) -> str:
+def _state(analysis: Analysis, most: int, remarks: int = 0) -> str:
     if calls := unrecorded_gpu(analysis):
         return f"{calls:,} calls put work on a GPU that was not recorded. Record it with ProfilerActivity.CUDA"
     if analysis.source.device == "cpu":
@@ -92,7 +102,7 @@ def _state(analysis: Analysis, most: int) -> str:
     if once >= START_UP_ONLY:
         rest = spoken_shares(analysis, 1)
         return f"mostly start-up, {percent(once)} of the recording: record after warm-up. The rest: {rest}"
-    return spoken_shares(analysis, most)
+    return spoken_shares(analysis, most, remarks)
 
 
 def _largest_op(analysis: Analysis) -> str:
@@ -145,7 +155,7 @@ def _planned(analysis: Analysis, steps: list[PlanStep], gain: Interval, named: i
     was = _measured(analysis, name)
     text = f"{', then '.join(titles)}{more}: {gained}{was}{with_first if was else ''}."
     wide = gain.high > MOST_QUOTED * gain.low and settles
-    return text + (f" To narrow it: {settled_by(analysis, steps)}" if wide else "")
+    return text + (f" Narrow it: {settled_by(analysis, steps)}" if wide else "")
 
 
 def _both(before_us: float, after_us: float) -> str:

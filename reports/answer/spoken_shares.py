@@ -29,19 +29,15 @@ _ALONE = 0.75
 _MOSTLY = 0.5
 
 
-def spoken_shares(analysis: Analysis, most: int) -> str:
+def spoken_shares(analysis: Analysis, most: int, remarks: int = 2) -> str:
     """Return the largest shares of a step, such as "59 % memory-bound, 39 % waiting for the host (data loading)".
 
-    With `most` 0, the largest is returned without its cause.
+    The wait for the host has as many `remarks`: its cause, and its share in the trace.
     """
-    shares = [pair for pair in _parts(analysis, causes=most > 0) if pair[1] > 0]
+    shares = [pair for pair in _parts(analysis, remarks) if pair[1] > 0]
     if not shares:
         return "no work"
-    named = [
-        pair
-        for at, pair in enumerate(shares[: max(most, 1)])
-        if at == 0 or (pair[1] >= _NAMED and shares[0][1] < _ALONE)
-    ]
+    named = [pair for at, pair in enumerate(shares[:most]) if at == 0 or (pair[1] >= _NAMED and shares[0][1] < _ALONE)]
     said = ", ".join(f"{percent(share)} {words}" for words, share in named)
     busy, by_name = analysis.busy_share, named[0] in _by_kind(analysis)
     return f"GPU busy {percent(busy)}; {said}{_hidden(analysis)}" if busy >= 1 - _NAMED and by_name else said
@@ -54,19 +50,17 @@ def _hidden(analysis: Analysis) -> str:
     return f", and communication behind {percent(hidden)}" if hidden >= _NAMED else ""
 
 
-def _parts(analysis: Analysis, *, causes: bool) -> list[tuple[str, float]]:
+def _parts(analysis: Analysis, remarks: int) -> list[tuple[str, float]]:
     """Return words and shares of the time, largest first. Work whose bound is unknown has the words of its kernels."""
     parts = [
-        (_words(analysis, bound, causes=causes), share)
-        for bound, share in analysis.bound.ranked()
-        if bound != "unknown"
+        (_words(analysis, bound, remarks), share) for bound, share in analysis.bound.ranked() if bound != "unknown"
     ]
     if analysis.bound.unknown:
         parts += _by_kind(analysis)
     return sorted(parts, key=lambda pair: -pair[1])
 
 
-def _words(analysis: Analysis, bound: str, *, causes: bool) -> str:
+def _words(analysis: Analysis, bound: str, remarks: int) -> str:
     if bound == "transfer":
         times = analysis.timeline.device
         return "exposed communication" if times and times.communication_ns > times.copy_ns else "copying"
@@ -74,11 +68,25 @@ def _words(analysis: Analysis, bound: str, *, causes: bool) -> str:
         return "idle"
     if bound == "launch" and not analysis.idle_causes.empty and analysis.idle_causes["cause"].iloc[0] == "queued":
         return "idle with work queued"
-    return _SAYING[bound] + (_cause(analysis) if causes and bound == "launch" else "")
+    return _SAYING[bound] + (_remarked(analysis, remarks) if bound == "launch" else "")
+
+
+def _remarked(analysis: Analysis, most: int) -> str:
+    """Return the cause of most of the idle time, and its share in the trace if that is estimated to be far less without
+    the profiler, in parentheses; "" if there is neither."""
+    said = [each for each in (_cause(analysis), _traced(analysis))[:most] if each]
+    return f" ({'; '.join(said)})" if said else ""
+
+
+def _traced(analysis: Analysis) -> str:
+    start = analysis.predicted_from
+    if start is None or start.timed != "profiled" or start.profiled_idle_share < start.idle_share + _NAMED:
+        return ""
+    return f"{percent(start.profiled_idle_share)} in the trace"
 
 
 def _cause(analysis: Analysis) -> str:
-    """Return what the host does in most of the idle time, in parentheses; "" without a single cause."""
+    """Return what the host does in most of the idle time; "" without a single cause."""
     causes = analysis.idle_causes
     if causes.empty or causes["share"].iloc[0] < _MOSTLY:
         return ""
@@ -86,8 +94,8 @@ def _cause(analysis: Analysis) -> str:
     if cause in ("preprocessing", "python"):
         rows = analysis.host_causes[(analysis.host_causes["cause"] == cause).to_numpy()]
         names = rows.groupby("name")["idle_ns"].sum()
-        return f" ({shortened(str(names.idxmax()), 40)})" if len(names) and names.idxmax() else ""
-    return f" ({_CAUSES[cause]})" if cause in _CAUSES else ""
+        return shortened(str(names.idxmax()), 40) if len(names) and names.idxmax() else ""
+    return _CAUSES.get(cause, "")
 
 
 def _by_kind(analysis: Analysis) -> list[tuple[str, float]]:

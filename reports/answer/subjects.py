@@ -28,7 +28,8 @@ def subjects(analysis: Analysis) -> Iterator[str]:
     settings = [_batch(source), _length(source), source.precision]
     for kept in (settings, [settings[0], settings[2]], settings[:1]):
         yield ", ".join(part for part in (what, *kept, _where(analysis)) if part)
-    yield " ".join(part for part in (what, _where(analysis)) if part)
+    for shorter in (what, what.partition(" (")[0]):
+        yield " ".join(part for part in (shorter, _where(analysis)) if part)
 
 
 def named(analysis: Analysis) -> str:

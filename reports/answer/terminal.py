@@ -100,6 +100,10 @@ def _latency(analysis: Analysis) -> str:
     else:
         parts = [f"unprofiled {took}", profiled] if timed else [profiled]
     busy, device = analysis.busy_share, "GPU" if analysis.source.device == "gpu" else "CPU"
+    start = analysis.predicted_from
+    if start and start.profiler_share:
+        parts = [f"{profiled}, GPU idle {percent(start.profiled_idle_share)}"]
+        parts.append(f"about {duration(start.unprofiled_us)} without the profiler")
     return "; ".join([*parts, f"{device} busy {percent(busy)}, idle {percent(1 - busy)}"])
 
 
