@@ -17,6 +17,7 @@ from tracekit.reports.answer import headline, html, markdown, terminal
 from tracekit.reports.answer.cards import cards
 from tracekit.reports.answer.export import schema, to_json
 from tracekit.reports.answer.headlines import LONGEST
+from tracekit.reports.answer.plans import bars
 from tracekit.reports.answer.subjects import named
 from tracekit.reports.words import duration, in_sentence, percent, speedup
 
@@ -120,10 +121,10 @@ def test_the_headline_is_an_answer_in_two_lines(analysis: Analysis) -> None:
     said = headline(analysis)
     assert len(said) <= LONGEST and "\n" not in said
     assert not re.search(r"`|at least 1\.0|bound is? ?unknown|undetermined|This run", said)
-    assert said.startswith(named(analysis))
+    assert said.startswith(named(analysis).partition(" (")[0])
 
 
-def test_the_headline_gives_the_plan_as_one_number_and_a_range(analysis: Analysis) -> None:
+def test_the_headline_gives_the_plan_as_one_number_and_a_range(analysis: Analysis, exported: dict) -> None:
     """They are those of the plan's last step for latency, and of the JSON. A wide range says what would narrow it."""
     said, steps = headline(analysis), [step for step in analysis.plan if step.cumulative]
     if not steps or analysis.memory_fit or analysis.one_time_share >= START_UP_ONLY:
@@ -133,6 +134,11 @@ def test_the_headline_gives_the_plan_as_one_number_and_a_range(analysis: Analysi
     assert f"{duration(start.unprofiled_us).split(' ')[0]} " in said
     assert f"→ {duration(start.unprofiled_us / gain.expected)} ({speedup(gain)})" in said
     assert ("Narrow it: " in said) == (gain.high > MOST_QUOTED * gain.low)
+    last = [step for step in exported["plan"] if not step["throughput"]][-1]
+    taken = [gain.expected * last["latency_us"]["expected"], gain.high * last["latency_us"]["low"]]
+    assert taken == pytest.approx([start.unprofiled_us] * 2, rel=1e-3)
+    assert last["cumulative"]["expected"] == pytest.approx(gain.expected, rel=1e-3)
+    assert bars(analysis)[-1].latency_us.expected == pytest.approx(start.unprofiled_us / gain.expected)
 
 
 def test_settings_that_are_known_are_said(analysis: Analysis) -> None:

@@ -17,14 +17,15 @@ from tracekit.analyzers.results import Analysis
 def compare(a: Analysis, b: Analysis, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Compare a step of B with a step of A by layer, op and kernel.
 
-    Latencies are those without a profiler if both runs were timed without one, else the mean steps of the traces.
+    Latencies are those without a profiler, timed or else estimated, if both runs have one; else the mean steps of the
+    traces.
     """
     return compare_summaries(summarize(a), summarize(b), names)
 
 
 def compare_summaries(a: StepSummary, b: StepSummary, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """Return the comparison of two summarized runs, as `compare` does for analyses."""
-    timed = a.unprofiled is not None and b.unprofiled is not None
+    timed = all(step.unprofiled or step.estimated_ns for step in (a, b))
     side_a, side_b = _side(a, names[0], timed), _side(b, names[1], timed)
     pairs = layer_pairs(a.layers, b.layers)
     work_a = a.work.assign(pair=_rows_of([pair.a for pair in pairs], len(a.layers))[a.work["layer"]])
@@ -41,14 +42,14 @@ def compare_summaries(a: StepSummary, b: StepSummary, names: tuple[str, str] = (
 
 
 def _side(step: StepSummary, name: str, timed: bool) -> Side:
-    latency = step.unprofiled if timed else None
+    latency, estimated = (step.unprofiled, step.estimated_ns) if timed else (None, None)
     flops = step.work["flops"].to_numpy()
     return Side(
         name=name,
         source=step.source,
         steps=step.steps,
-        latency_ns=latency.median_us * 1e3 if latency else step.wall_ns,
-        latency_from="unprofiled" if latency else "trace",
+        latency_ns=latency.median_us * 1e3 if latency else estimated or step.wall_ns,
+        latency_from="unprofiled" if latency else "estimated" if estimated else "trace",
         spread_ns=(latency.p10_us * 1e3, latency.p90_us * 1e3) if latency else None,
         work_ns=float(step.work["ns"].sum()),
         busy_ns=float(step.work["busy_ns"].sum()),
@@ -159,8 +160,11 @@ def _origin(a: Side, b: Side) -> str:
 
 
 def _timed(a: Side, b: Side) -> str:
-    if a.latency_from == "unprofiled" or (a.source.kind == b.source.kind == "modelled"):
+    if {a.latency_from, b.latency_from} == {"unprofiled"} or (a.source.kind == b.source.kind == "modelled"):
         return ""
+    if a.latency_from != "trace":
+        guessed = [name for name, side in (("A", a), ("B", b)) if side.latency_from == "estimated"]
+        return f"The latency of {' and '.join(guessed)} is that in the trace, without the profiler's estimated time."
     return "Latencies are those in the traces, and include the overhead of the profiler, most of which is host time."
 
 

@@ -19,8 +19,9 @@ class Side:
     steps: int
     """Number of steps in the trace; 1 for a trace without steps."""
     latency_ns: float
-    latency_from: Literal["unprofiled", "trace"]
-    """Whether the latency was timed (or simulated) without a profiler; otherwise it is the latency in the trace."""
+    latency_from: Literal["unprofiled", "estimated", "trace"]
+    """unprofiled: timed (or simulated) without a profiler; estimated: that in the trace, without the time that is
+    estimated for the profiler; trace: that in the trace."""
     spread_ns: tuple[float, float] | None
     """10th and 90th percentile of the unprofiled latency."""
     work_ns: float

@@ -34,10 +34,13 @@ class StepSummary:
     """The columns path, type and parent of LAYERS."""
     idle: dict[str, float]
     """Idle time as recorded, in ns, of all steps and devices, by cause."""
+    estimated_ns: float | None = None
+    """Latency without the profiler, as predictions estimate it; None: no prediction starts from a profiled step."""
 
 
 def summarize(analysis: Analysis) -> StepSummary:
     """Return the mean step of a run."""
+    start = analysis.predicted_from
     return StepSummary(
         source=analysis.source,
         unprofiled=analysis.latency.unprofiled,
@@ -47,6 +50,7 @@ def summarize(analysis: Analysis) -> StepSummary:
         work=step_work(analysis),
         layers=analysis.layers[["path", "type", "parent"]],
         idle=_idle(analysis),
+        estimated_ns=start.unprofiled_us * 1e3 if start and start.timed == "profiled" else None,
     )
 
 

@@ -39,7 +39,7 @@ def rank_by_step_table(job: AlignedRanks) -> pd.DataFrame:
 def ranks_table(job: AlignedRanks, cost: Costs) -> pd.DataFrame:
     """Return RANKS, in order of rank."""
     means = rank_by_step_table(job).groupby("rank", sort=False).mean()
-    shares = {each.rank: each.share.expected for each in cost.of}
+    shares = {each.rank: each.share.expected for each in (*cost.of, *cost.named)}
     hidden = means["communication_ns"] - means["exposed_communication_ns"]
     return RANKS.frame(
         {

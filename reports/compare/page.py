@@ -39,7 +39,8 @@ _SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "comp
 _STYLES = ("tokens", "page", "tables", "compare", "paper")
 _HOW = (
     "Times are for one step: means over all steps in each trace, and over the devices where there are several.",
-    "The latency is the one timed without a profiler if both runs have it, else the mean step in the trace.",
+    "The latency is the one without a profiler, timed or else estimated, if both runs have one, else the mean step in "
+    "the trace.",
     "Idle time is split by the causes of the gaps in the trace, scaled to the latency.",
     "Layers are matched from the roots down: by name and class, by name, the k-th of a class, then what is left in "
     "order; a wrapper that only one side has is skipped.",

@@ -237,7 +237,9 @@ def path_parts(job: Job) -> list[dict[str, Any]]:
     total = float(path["duration_ns"].sum()) or 1.0
     own = path[path["kind"] == "own"].groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
     moved = path[path["kind"] == "transfer"].groupby("group")["duration_ns"].sum()
-    parts = [(f"own time of rank {rank}", "compute", value) for rank, value in own.head(8).items()]
+    parts = [
+        (f"own time of rank {rank}", f"series-{at}", value) for at, (rank, value) in enumerate(own.head(8).items())
+    ]
     if len(own) > 8:
         parts.append((f"own time of {len(own) - 8} other ranks", "unknown", float(own.iloc[8:].sum())))
     names = job.groups["name"].iloc[moved.index.to_numpy(dtype=int)]
