@@ -49,6 +49,7 @@ NEED_TORCH = {
     "bench": ["bench", "--model", "gpt2", "--device", "cpu"],
     "calibrate": ["calibrate"],
     "profile": ["profile", "--model", "gpt2", "--gpu", "t4"],
+    "quantize": ["quantize", "--model", "gpt2", "--to", "int4", "--device", "cpu", "-o", "gpt2.safetensors"],
     "run": ["run", "script.py"],
     "verify": ["verify", "run"],
 }
@@ -125,7 +126,7 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize(
-    ("package", "verbs"), [("torch", list(NEED_TORCH)), ("transformers", ["bench", "profile", "verify"])]
+    ("package", "verbs"), [("torch", list(NEED_TORCH)), ("transformers", ["bench", "profile", "quantize", "verify"])]
 )
 def test_commands_that_run_a_model_say_what_to_install(tmp_path, package, verbs):
     every = without([package], [command(NEED_TORCH[verb]) for verb in verbs], write_inputs(tmp_path))

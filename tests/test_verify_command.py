@@ -65,9 +65,13 @@ def test_a_modelled_run_is_measured_on_the_cpu(tmp_path):
 def test_a_draft_model_is_measured_with_its_acceptance(run, tmp_path):
     smaller = write_model(tmp_path / "draft", "llama", {"num_hidden_layers": 1})
     other = write_model(tmp_path / "other", "llama", {"vocab_size": 90})
+    (single,) = verify_run(run, ["half-precision"], wall_s=1).results
     (result,) = verify_run(run, draft=Draft(str(smaller)), wall_s=1).results
     assert result.id == "speculative-decoding" and not result.error
     assert 0 <= result.acceptance < 1
+    gained = result.before.median_us / result.after.median_us
+    assert result.measured.low <= gained * 1.3 and gained <= result.measured.high * 1.3
+    assert result.before.median_us < 16 * single.before.median_us  # of one token, not of 64
     assert result.difference.agreement == 1.0  # greedy decoding gives the same text
     assert any("acceptance" in line and "passes of the large model" in line for line in result.caveats)
     assert any("--prompt FILE" in line for line in result.caveats)

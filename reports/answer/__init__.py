@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tracekit.reports.answer.brief import UNTRUSTED
     from tracekit.reports.answer.headlines import headline
     from tracekit.reports.answer.html import render
-    from tracekit.reports.answer.measured import measured_text
+    from tracekit.reports.answer.measured import measured_text, quality_text
     from tracekit.reports.answer.notebook import renderers
     from tracekit.reports.answer.prediction import prediction_text, to_json
 else:

@@ -102,6 +102,11 @@ def _table(results: Sequence[Verified], verification: Verification) -> Table:
     return view
 
 
+def quality_text(judged: Sequence[tuple[str, Quality]], *, width: int | None = None) -> str:
+    """Return a table with one row for each judged change."""
+    return printed(lambda _: _quality_table(judged), width=width, colour=False)
+
+
 def _quality_table(judged: Sequence[tuple[str, Quality]]) -> Table:
     view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for column in ("optimization", "judged by"):

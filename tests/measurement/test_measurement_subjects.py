@@ -8,8 +8,9 @@ import torch
 from tiny_models import write_model
 
 from tracekit.advise import parse
-from tracekit.analyzers.core import TracekitError
-from tracekit.apply import SEED, Subject, prepare, with_adapters
+from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.apply import SEED, Subject, Training, prepare
+from tracekit.apply import trained as trained_models
 from tracekit.capture import NoRanges, complete, models
 from tracekit.measure.side_by_side import output_difference
 from tracekit.run import Settings
@@ -160,10 +161,10 @@ def test_own_formats_are_applied_to_the_live_model(subject, model, name):
         parse(name).apply(subject(model, workload="train"))
 
 
-@pytest.mark.parametrize("to", ["int4", "int8", "awq", "smoothquant"])
+@pytest.mark.parametrize("to", ["none", "int4", "int8", "awq", "smoothquant"])
 def test_qlora_trains_adapters_beside_weights_of_each_format(subject, to):
     plain = subject("llama", workload="train")
-    adapted = with_adapters(plain, to)
+    adapted = Training("lora", to).applied(plain)
     assert {name.rpartition(".")[2] for name, each in adapted.model.named_parameters() if each.requires_grad} == {
         "lora_a",
         "lora_b",
@@ -172,7 +173,31 @@ def test_qlora_trains_adapters_beside_weights_of_each_format(subject, to):
     output(adapted)
     assert all(not torch.equal(adapted.model.get_parameter(name), each) for name, each in before.items())
     with pytest.raises(TracekitError, match="only be trained"):
-        with_adapters(subject("llama"), to)
+        Training("lora", to).applied(subject("llama"))
+
+
+WINDOWS = list(torch.tensor([7, 3, 9, 1, 5, 2, 8, 4] * 40).split(32))
+
+
+def distance(one, other):
+    """Return the divergence of the next tokens' probabilities in nats."""
+    with torch.no_grad():
+        p, q = (each.model(torch.stack(WINDOWS)).logits.float().log_softmax(-1) for each in (one, other))
+    return float(torch.nn.functional.kl_div(q, p, log_target=True, reduction="none").sum(-1).mean())
+
+
+@pytest.mark.parametrize("what", ["lora", True])
+def test_training_gives_back_what_a_format_has_lost_and_leaves_the_run_as_it_is(subject, what, monkeypatch):
+    monkeypatch.setitem(trained_models._RATES, what, 3e-3)  # weights are random and few
+    plain = subject("llama", workload="decode")
+    before = {name: each.clone() for name, each in plain.model.state_dict().items()}
+    untrained, trained = (Training(what, "int4").applied(plain, lambda _: WINDOWS, steps) for steps in (1, 60))
+    assert distance(plain, trained) < 0.8 * distance(plain, untrained)
+    kinds = {type(layer).__name__ for layer in trained.model.modules()}
+    assert "WeightOnlyLinear" in kinds and "FakeQuantizedLinear" not in kinds
+    assert all(torch.equal(each, before[name]) for name, each in plain.model.state_dict().items())
+    with pytest.raises(InputError, match="Nothing to train with"):
+        Training(what, "int4").applied(plain, lambda _: [], 30)
 
 
 def test_batches_are_as_large_as_asked(subject):

@@ -16,6 +16,7 @@ from tracekit.apply import Subject
 from tracekit.cli import main
 from tracekit.measure import evaluation_of, from_csv, quality
 from tracekit.measure.quality import Evaluation, _change, _perplexity, check, judged
+from tracekit.quantization import load
 from tracekit.run import Settings
 
 PATTERN = [7, 3, 9, 1, 5, 2, 8, 4] * 40
@@ -181,3 +182,59 @@ def test_the_interval_of_a_change_holds_the_true_one():
         inside += found.low <= _perplexity(2.01) - _perplexity(2.0) <= found.high
         assert found.high - found.low < 0.1
     assert inside >= 17
+
+
+def quantized(trained, folder, *more):
+    command = ["quantize", "--model", str(trained), "--device", "cpu", "--group-size", "32", *more]
+    return CliRunner().invoke(
+        main, [*command, "--eval", str(trained / "pattern.json"), "-o", str(folder / "q.safetensors")]
+    )
+
+
+def test_quantize_judges_what_it_writes(trained, tmp_path):
+    done = quantized(trained, tmp_path, "--to", "int4")
+    assert done.exit_code == 0, done.output
+    assert "perplexity" in done.stdout and "pattern.json" in done.stdout and "in 16 bits, now" in done.stdout
+    plain, again = (AutoModelForCausalLM.from_pretrained(trained, dtype=torch.bfloat16).eval() for _ in range(2))
+    inputs, again = torch.tensor([PATTERN[:32]]), load(again, tmp_path / "q.safetensors")
+    apart = (again(inputs).logits - plain(inputs).logits).norm() / plain(inputs).logits.norm()
+    assert 0 < apart < 0.3
+
+
+@pytest.mark.parametrize(("to", "said"), [("awq", "has no tokenizer"), ("qat:int8", "Add --train-steps 200")])
+def test_quantize_says_what_is_missing(trained, tmp_path, to, said):
+    done = quantized(trained, tmp_path, "--to", to)
+    assert done.exit_code == 1 and said in done.stderr
+    assert not (tmp_path / "q.safetensors").exists()
+
+
+def test_random_weights_are_quantized_and_not_judged(trained, tmp_path):
+    done = quantized(trained, tmp_path, "--to", "qlora:awq", "--weights", "random", "--train-steps", "2")
+    assert done.exit_code == 0, done.output
+    assert "Nothing is judged: the weights are random." in done.stdout and "perplexity" not in done.stdout
+    assert (tmp_path / "q.safetensors").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("same_process")
+def test_a_bench_measures_what_it_has_trained(trained, tmp_path, monkeypatch):
+    """The text is the pattern, by a tokenizer of one token for each character."""
+    monkeypatch.setattr(quality, "_tokens", lambda *_: tuple(PATTERN))
+    command = ["bench", "--model", str(trained), "--seq-len", "8", "--device", "cpu", "--dtype", "bf16"]
+    command += [
+        "--apply",
+        "none,packed-int4:32,qlora:smoothquant,lora",
+        "--weights",
+        "pretrained",
+        "--max-seconds",
+        "1",
+    ]
+    done = CliRunner().invoke(main, [*command, "--train-steps", "20", "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    rows = {row.config: row for row in from_csv(tmp_path / "out" / "bench.csv")}
+    assert not any(row.error for row in rows.values()), done.output
+    assert rows["bf16+packed-int4:32"].perplexity > rows["bf16"].perplexity
+    assert rows["bf16+lora"].perplexity < rows["bf16"].perplexity  # it goes on learning the pattern
+    assert rows["bf16+qlora:smoothquant"].text_kl < rows["bf16+packed-int4:32"].text_kl
+    done = CliRunner().invoke(main, [*command, "-o", str(tmp_path / "untrained")])
+    failed = {row.config for row in from_csv(tmp_path / "untrained" / "bench.csv") if "--train-steps" in row.error}
+    assert failed == {"bf16+qlora:smoothquant", "bf16+lora"}

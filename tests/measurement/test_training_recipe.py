@@ -61,7 +61,8 @@ def test_a_tiny_training_writes_models_that_transformers_loads(package, tmp_path
     assert tokenizer.decode(tokenizer("value_1 = 2").input_ids) == "value_1 = 2"
     for name in ("small-llama", "draft"):
         assert AutoModelForCausalLM.from_pretrained(out / name).config.vocab_size == len(tokenizer)
-        assert reached[name]["perplexity"] < 512
+        assert reached[name]["steps"] >= 20 and reached[name]["perplexity"] < 520  # of 512 tokens
+    assert reached["small-llama"]["perplexity"] < 500
 
 
 def test_the_model_that_comes_along_predicts_its_held_out_text():

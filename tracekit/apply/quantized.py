@@ -7,7 +7,7 @@ from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.analyzers.predict import HEADS
 from tracekit.apply.subject import Subject
 from tracekit.capture import prompt_inputs
-from tracekit.quantization import quantize
+from tracekit.quantization import Group, quantize
 from tracekit.run import require
 
 if TYPE_CHECKING:
@@ -82,21 +82,10 @@ def _rows(layer: "nn.Module") -> Any:
     return plain.contiguous()
 
 
-def with_adapters(subject: Subject, to: Any = "nf4") -> Subject:
-    """Return the subject with frozen linear layers in a format, and a trainable adapter beside each (QLoRA).
-
-    Raises TracekitError if the workload does not train.
-    """
-    if not subject.training:
-        raise TracekitError("Adapters can only be trained.", "The workload does not train.", "Add --workload train.")
-    changed = subject.in_half().with_twin()
-    calibration = [prompt_inputs(changed.model, changed.settings)] if to in METHODS else ()
-    quantize(changed.model, to, trainable="lora", calibration=calibration)
-    return changed
-
-
 Method = Literal["awq", "smoothquant"]
 METHODS: tuple[Method, ...] = ("awq", "smoothquant")
+_CALIBRATED = 16
+"""Windows that are enough to calibrate with."""
 
 
 def with_calibrated(subject: Subject, method: Method, windows: Sequence[Any]) -> Subject:
@@ -107,10 +96,15 @@ def with_calibrated(subject: Subject, method: Method, windows: Sequence[Any]) ->
     """
     if not windows:
         raise InputError("Nothing to calibrate with.", "The text is shorter than a window.", "Give --calibration FILE.")
-    return with_own(subject, method, [{"input_ids": window[None], "use_cache": False} for window in windows])
+    return with_own(subject, method, calibration_inputs(windows))
 
 
-def with_own(subject: Subject, to: Any, calibration: Sequence[Any] = ()) -> Subject:
+def calibration_inputs(windows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the inputs of a decoder for windows of token ids, as many as calibration needs."""
+    return [{"input_ids": window[None], "use_cache": False} for window in windows[:_CALIBRATED]]
+
+
+def with_own(subject: Subject, to: Any, calibration: Sequence[Any] = (), group_size: Group = 64) -> Subject:
     """Return the subject with its linear layers, except the head, in a format of `tracekit.quantize`.
 
     A format that is calibrated is calibrated on the inputs of the run's step, unless others are given.
@@ -120,5 +114,5 @@ def with_own(subject: Subject, to: Any, calibration: Sequence[Any] = ()) -> Subj
     with torch.inference_mode(False), changed.numerics():
         if to in METHODS and not calibration:
             calibration = [inputs or prompt_inputs(changed.model, changed.settings)]
-        quantize(changed.model, to, calibration=calibration)
+        quantize(changed.model, to, calibration=calibration, group_size=group_size)
     return changed

@@ -13,7 +13,7 @@ from tracekit.cli._options import EVAL, FORCE, say, verbose
 from tracekit.cli._outputs import folder_option
 from tracekit.run import ATTENTIONS, DEVICES, DTYPES, WEIGHTS, WORKLOAD_NAMES
 
-_MEASURED_ONLY = ("evaluation", "calibration", "largest_batch", "panels")
+_MEASURED_ONLY = ("evaluation", "calibration", "train_steps", "largest_batch", "panels")
 
 
 class Several(click.ParamType):
@@ -67,10 +67,16 @@ class Several(click.ParamType):
     metavar="A+B,C",
     default="none,half-precision,compile,cuda-graphs",
     show_default=True,
-    help="Optimizations as `predict --apply` takes them; measured also qlora.",
+    help="Optimizations as `predict --apply` takes them; measured also lora, qlora, qat.",
 )
 @click.option("--eval", "evaluation", metavar="WHAT", default="", help=f"{EVAL}  [default: a sample]")
-@click.option("--calibration", type=Path, metavar="FILE", help="Text for awq and smoothquant.  [default: a sample]")
+@click.option("--calibration", type=Path, metavar="FILE", help="Text that calibrates and trains.  [default: a sample]")
+@click.option(
+    "--train-steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Train lora, qlora and qat this long on that text, then measure them in another workload than train.",
+)
 @click.option("--largest-batch", is_flag=True, help="Also find the largest batch that fits.")
 @click.option(
     "--device",
@@ -137,7 +143,7 @@ def _model(
     measured = {name: asked.pop(name) for name in _MEASURED_ONLY}
     if any(measured.values()) or weights != "random":
         raise click.UsageError(
-            "--eval, --calibration, --largest-batch, --panels and --weights are for a measured grid."
+            "--eval, --calibration, --train-steps, --largest-batch, --panels and --weights are for a measured grid."
         )
     if not measure and asked["device"] != "auto":
         raise click.UsageError("--device selects where to measure: add --measure, or leave out --gpu.")
@@ -171,6 +177,7 @@ def _measure(
     panels: bool,
     evaluation: str,
     calibration: Path | None,
+    train_steps: int | None,
     largest_batch: bool,
     max_seconds: float,
     **asked: Any,
@@ -186,7 +193,8 @@ def _measure(
         configuration(name)
     settings = _settings(**asked, attention=attentions[0])
     judge = evaluation_of(evaluation) if evaluation else None
-    grid = BenchGrid(models, names, batches or [1], lengths, settings, judge, calibration, largest_batch, max_seconds)
+    texts = judge, calibration, train_steps or 0
+    grid = BenchGrid(models, names, batches or [1], lengths, settings, *texts, largest_batch, max_seconds)
     rows = bench(grid, output, say, verbose=verbose(), force=force)
     values = [vars(row) for row in rows]
     click.echo(bench_text(values), nl=False)

@@ -13,11 +13,9 @@ from tracekit.measure import device_state, trial
 from tracekit.measure.bench_rows import Row
 from tracekit.measure.configurations import Configuration
 from tracekit.measure.interleaved import WALL_S, CpuShare, noise
-from tracekit.measure.quality import Evaluation, judged, token_windows
+from tracekit.measure.quality import Evaluation, judged, whole_windows
 from tracekit.measure.side_by_side import Measured, Ready, beside, ready, warm
 from tracekit.run import Settings, require
-
-_CALIBRATION_WINDOWS = 16
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,8 @@ class Request:
     configuration: Configuration
     evaluation: Evaluation
     calibration: str = ""
-    """Text that `awq` and `smoothquant` are calibrated with."""
+    """Text that `awq` and `smoothquant` are calibrated with, and what is trained is trained with."""
+    train_steps: int = 0
     wall_s: float = WALL_S
     """Seconds of wall time that the comparison with the first configuration may take."""
 
@@ -86,11 +85,10 @@ def optimized(subject: Subject, request: Request) -> Subject:
 
 
 def _applied(configuration: Configuration, subject: Subject, request: Request) -> Subject:
-    def windows(calibrated: Subject) -> list[Any]:
-        every = list(token_windows(calibrated, Evaluation("", text=request.calibration)))
-        return [window for window in every if len(window) == len(every[0])][:_CALIBRATION_WINDOWS]
+    def windows(given: Subject) -> list[Any]:
+        return whole_windows(given, request.calibration)
 
-    return configuration.apply(subject, windows)
+    return configuration.apply(subject, windows, request.train_steps)
 
 
 def _filled(request: Request, run: Ready, comparison: Measured | None) -> Row:

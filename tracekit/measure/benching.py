@@ -40,7 +40,9 @@ class BenchGrid:
     evaluation: Evaluation | None = None
     """What quality is judged by; None for the sample."""
     calibration: Path | None = None
-    """Text that `awq` and `smoothquant` are calibrated with; None for the sample."""
+    """Text that `awq` and `smoothquant` are calibrated with, and that trains; None for the sample."""
+    train_steps: int = 0
+    """Steps that adapters and rounded weights train before they are measured, if the workload does not train."""
     largest_batch: bool = False
     wall_s: float = WALL_S
     """Seconds of wall time that the comparison of a configuration with the first one may take."""
@@ -68,7 +70,7 @@ def bench(grid: BenchGrid, folder: Path, say: Say = silent, *, verbose: bool = F
     rows: list[Row] = []
     points = len(list(grid.runs())) * len(wanted)
     progressed("measuring points", 0, points)
-    making = _Making(folder, evaluation, text_of(grid.calibration), grid.largest_batch, grid.wall_s, done, say, verbose)
+    making = _Making(folder, evaluation, text_of(grid.calibration), grid, done, say, verbose)
     for settings in grid.runs():
         for row in _run(settings, wanted, making):
             rows.append(row)
@@ -84,11 +86,14 @@ class _Making:
     folder: Path
     evaluation: Evaluation
     calibration: str
-    largest_batch: bool
-    wall_s: float
+    grid: BenchGrid
     done: dict[tuple[object, ...], Row]
     say: Say
     verbose: bool
+
+    @property
+    def of_grid(self) -> tuple[str, int, float]:
+        return self.calibration, self.grid.train_steps, self.grid.wall_s
 
 
 def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) -> Iterator[Row]:
@@ -104,9 +109,7 @@ def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) 
         yield from (replace(_row(requested, each, first), error=str(error)) for each in wanted)
         return
     requests = [
-        Request(
-            _row(settings, each, first), settings, first, each, making.evaluation, making.calibration, making.wall_s
-        )
+        Request(_row(settings, each, first), settings, first, each, making.evaluation, *making.of_grid)
         for each in wanted
     ]
     missing = [each for each in requests if each.row.key not in making.done]
@@ -122,7 +125,7 @@ def _measured(worker: Worker, request: Request, expected: Expectations | None, m
     answer = worker.call(measured, _with_prediction(request, expected))
     if isinstance(answer, Failure):
         return replace(row, error=str(answer))
-    if not making.largest_batch or request.settings.device != "cuda":
+    if not making.grid.largest_batch or request.settings.device != "cuda":
         return answer
     return replace(answer, largest_batch=_largest(worker, request, answer.predicted_largest_batch, making.say))
 
@@ -163,7 +166,7 @@ def _expectations(settings: Settings, first: Configuration, making: _Making) -> 
 
     The trace is recorded in a process that measures nothing, because a profiled process has slower launches.
     """
-    if settings.device != "cuda" or first.optimizations or first.adapters:
+    if settings.device != "cuda" or first.optimizations or first.trained:
         return None
     row = _row(settings, first, first)
     name = "-".join(str(part) for part in row.key[:4]).replace("/", "-")

@@ -9,12 +9,18 @@ from tracekit.advise import KNOWN, parse
 from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.analyzers.cost import nearest
 from tracekit.analyzers.predict import NONE
-from tracekit.apply import METHODS, Method, Subject, with_adapters, with_calibrated
+from tracekit.apply import METHODS, Method, Subject, Training, with_calibrated
 from tracekit.run import ATTENTIONS, Attention, Dtype, Settings
 
 _DTYPES = tuple(dtype for dtype in get_args(Dtype) if dtype != "auto")
-QLORA = {"qlora": "nf4", **{f"qlora:{to}": to for to in ("int4", "int8", "nf4", "awq", "smoothquant")}}
-"""Adapters beside frozen weights, by name, and the format of these weights."""
+FORMATS = ("int4", "int8", "nf4", "awq", "smoothquant")
+TRAINED = {
+    "lora": Training("lora", "none"),
+    "qlora": Training("lora", "nf4"),
+    **{f"qlora:{to}": Training("lora", to) for to in FORMATS},
+    **{f"qat:{to}": Training(True, to) for to in FORMATS},
+}
+"""Adapters beside frozen weights (plain, or in a format), and weights trained as if they were in a format."""
 PLAIN = "base"
 """Name of the unchanged run."""
 
@@ -26,22 +32,24 @@ class Configuration:
     attention: Attention | None = None
     optimizations: str = ""
     """Ids, joined with "+"."""
-    adapters: str = ""
-    """Format of the frozen weights; "": no adapters."""
+    trained: Training | None = None
     calibrated: Method | None = None
 
     def settings(self, base: Settings) -> Settings:
         """Return the settings with this configuration's dtype and attention."""
         return replace(base, dtype=self.dtype or base.dtype, attention=self.attention or base.attention)
 
-    def apply(self, subject: Subject, windows: Callable[[Subject], Sequence[Any]] = lambda _: ()) -> Subject:
+    def apply(
+        self, subject: Subject, windows: Callable[[Subject], Sequence[Any]] = lambda _: (), steps: int = 0
+    ) -> Subject:
         """Return the subject in this configuration. Raises TracekitError if it cannot be applied.
 
-        `windows` gives the tokens that quantization is calibrated with.
+        `windows` gives the tokens that quantization is calibrated with, and what is trained is trained with, in `steps`
+        if the workload does not train.
         """
         changed = _with_attention(subject, self.attention or subject.settings.attention)
         changed = changed.with_dtype(self.dtype) if self.dtype else changed
-        changed = with_adapters(changed, self.adapters) if self.adapters else changed
+        changed = self.trained.applied(changed, windows, steps) if self.trained else changed
         changed = with_calibrated(changed, self.calibrated, windows(changed)) if self.calibrated else changed
         return parse(self.optimizations).apply(changed) if self.optimizations else changed
 
@@ -49,7 +57,7 @@ class Configuration:
         """Return the optimizations that turn a run with settings `start` into this one; None without optimizations."""
         dtype, attention = self.dtype or start.dtype, self.attention or start.attention
         steps = [_DTYPE_STEPS.get((start.dtype, dtype)), _ATTENTION_STEPS.get((start.attention, attention))]
-        if self.adapters or None in steps:
+        if self.trained or None in steps:
             return None
         return "+".join(filter(None, (*cast("list[str]", steps), self.calibrated, self.optimizations)))
 
@@ -95,8 +103,8 @@ def configuration(name: str) -> Configuration:
             )
         if kind:
             options[kind] = part
-        elif part in QLORA:
-            options["adapters"] = QLORA[part]
+        elif part in TRAINED:
+            options["trained"] = TRAINED[part]
         elif part != PLAIN:
             optimizations.append(_optimization(part))
     joined = parse("+".join(optimizations)).name if len(optimizations) == 1 else "+".join(optimizations)
@@ -109,7 +117,7 @@ def _optimization(part: str) -> str:
     name, colon, argument = part.partition(":")
     ids = {written: each.id for each in KNOWN for written in (each.id, *each.aliases)}
     if name not in ids:
-        names = [*_DTYPES, *ATTENTIONS, *METHODS, *QLORA, PLAIN, *ids]
+        names = [*_DTYPES, *ATTENTIONS, *METHODS, *TRAINED, PLAIN, *ids]
         raise UnknownNameError(f"Configuration '{part}' is not known.", hint=nearest(name, names))
     return f"{ids[name]}{colon}{argument}"
 

@@ -31,7 +31,8 @@ NEW_TOKENS = 64
 """Number of tokens that are generated."""
 _MEASURED = (
     "A draft model was measured: {new} tokens in {passes} passes of the large model, {tokens:.2f} a pass, {drafted} "
-    "drafted at a time; acceptance {acceptance:.2f}. The time is that of a whole generation, its prompt included."
+    "drafted at a time; acceptance {acceptance:.2f}. The times are those of the generation, its prompt included, "
+    "for as many tokens as a step has."
 )
 _RANDOM_PROMPT = "The prompt is random tokens: acceptance depends on the text. Give one: --prompt FILE."
 
@@ -50,6 +51,9 @@ class Drafted:
     """The measured effect of a draft model."""
 
     measured: Measured
+    """Of the whole generation."""
+    tokens: int
+    """How many it generates."""
     acceptance: float
     """Probability that a drafted token is accepted if the drafted tokens before it were, from the tokens per pass."""
     caveats: tuple[str, ...]
@@ -79,7 +83,7 @@ def measured(before: Ready, draft: Draft, *, budget_s: float, wall_s: float) -> 
         new=new, passes=len(passes), tokens=tokens, drafted=CHECKED, acceptance=acceptance
     )  # fmt: skip
     caveats = (caveat, *(() if draft.prompt else (_RANDOM_PROMPT,)))
-    return Drafted(replace(result, difference=replace(difference, agreement=same)), acceptance, caveats)
+    return Drafted(replace(result, difference=replace(difference, agreement=same)), new, acceptance, caveats)
 
 
 def _check(settings: Settings, target: "nn.Module", inputs: Any) -> None:

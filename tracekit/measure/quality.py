@@ -121,6 +121,12 @@ def token_windows(subject: Subject, evaluation: Evaluation) -> Iterator[Any]:
     yield from ids.split(min(_WINDOW, longest_sequence(config_of(subject.model))))
 
 
+def whole_windows(subject: Subject, text: str) -> list[Any]:
+    """Return the tokens of a text in windows of the same length; the rest is left out."""
+    every = list(token_windows(subject, Evaluation("", text=text)))
+    return [window for window in every if len(window) == len(every[0])]
+
+
 def _tokens(subject: Subject, evaluation: Evaluation) -> tuple[int, ...]:
     """Return token ids. With random weights, they are the text's bytes: such a model has no tokenizer of its own."""
     settings, size = subject.settings, int(config_of(subject.model).vocab_size)
@@ -144,15 +150,17 @@ def _perplexities(before: Subject, after: Subject, evaluation: Evaluation) -> Qu
     torch, read = require("torch"), list[Any]()
     for window in token_windows(before, evaluation):
         if len(window) > 1:
-            read.append(_compare_logits(_logits(before, window), _logits(after, window), window[1:]))
-    losses, changed, apart, same = (torch.cat(each).cpu().numpy() for each in zip(*read, strict=True))
+            logits = _logits(before, window)
+            changed = logits if after is before else _logits(after, window)
+            read.append(_compare_logits(logits, changed, window[1:]))
+    losses, later, apart, same = (torch.cat(each).cpu().numpy() for each in zip(*read, strict=True))
     return Quality(
         by=evaluation.name,
         measure="perplexity",
         items=len(losses),
         before=_perplexity(losses.mean()),
-        after=_perplexity(changed.mean()),
-        change=_change(losses, changed, _perplexity, _BLOCK),
+        after=_perplexity(later.mean()),
+        change=_change(losses, later, _perplexity, _BLOCK),
         agreement=float(same.mean()),
         kl=max(0.0, _finite(apart.mean())),
     )

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from tracekit.advise import parse
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.results import DeviceReading, Verification, Verified
+from tracekit.analyzers.trace import Latency
 from tracekit.apply import SEED, Subject
 from tracekit.measure import device_state, drafting
 from tracekit.measure.drafting import Draft
@@ -84,10 +85,17 @@ def verify_draft(
         drafted = drafting.measured(before, draft, budget_s=budget_s, wall_s=wall_s)
         noisy = noise(drafted.measured.before, drafted.measured.after)
         caveats = [*drafted.caveats, *drafted.measured.warnings, *([noisy] if noisy else [])]
-        return replace(_with(predicted, drafted.measured, caveats), acceptance=drafted.acceptance)
+        share = items_of(before.subject.settings)[0] / drafted.tokens
+        before_us, after_us = (_scaled(each, share) for each in (drafted.measured.before, drafted.measured.after))
+        of_a_step = replace(drafted.measured, before=before_us, after=after_us)
+        return replace(_with(predicted, of_a_step, caveats), acceptance=drafted.acceptance)
 
     whole = replace(expected, speedup=expected.whole or expected.speedup, whole=None)
     return _guarded(unmeasured(name, whole), tried)
+
+
+def _scaled(times: Latency, share: float) -> Latency:
+    return Latency(times.median_us * share, times.p10_us * share, times.p90_us * share, times.samples)
 
 
 def _guarded(predicted: Verified, tried: Callable[[Verified], Verified]) -> Verified:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.quantization.nf4 import nf4_linear
-    from tracekit.quantization.quantizing import quantize
+    from tracekit.quantization.files import load, save
+    from tracekit.quantization.quantizing import CHANNEL, Group, quantize
 else:
     __getattr__ = lazily(__name__, __file__)

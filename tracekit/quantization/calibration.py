@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from tracekit.quantization.layers import pack, unpack
+from tracekit.quantization.layers import rounded
 
 Method = Literal["awq", "smoothquant"]
 _KEPT = 256
@@ -74,8 +74,7 @@ def factors(weight: torch.Tensor, observed: Observed, method: Method, bits: int,
     exact = rows @ weight.detach().float().t()
 
     def error(factor: torch.Tensor) -> float:
-        narrow = unpack(*pack((weight.float() * factor).to(weight.dtype), bits, group), bits).float() / factor
-        return float((rows @ narrow.t() - exact).square().mean())
+        return float((rows @ rounded(weight, bits, group, factor).float().t() - exact).square().mean())
 
     return min((_normed(observed.mean.clamp(min=1e-5) ** power) for power in _POWERS), key=error)
 

@@ -1,5 +1,6 @@
 """A linear layer with weights of 4 or 8 bits. Importing this module needs torch."""
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -9,6 +10,11 @@ from torch import nn
 
 RANK = 16
 """Rank of an adapter."""
+SHARES = (1.0, 8 / 7, 0.92, 0.84)
+"""Scales that are tried for a group in 4 bits, relative to that of its largest magnitude: one with which the opposite
+of that magnitude fits, too, and two that clip it."""
+UNCLIPPED = SHARES[:2]
+"""Those for weights that were multiplied by factors: the largest belong to the largest inputs."""
 FEWEST_ROWS = 17
 """Smallest number of rows that PyTorch multiplies in int8 on a GPU."""
 
@@ -38,7 +44,7 @@ class WeightOnlyLinear(nn.Module):
         """Return the layer for weights of shape (outputs, inputs), whose inputs are divided by `factor`."""
         if factor is None:
             return cls(*pack(weight, bits, group), bias, bits)
-        return cls(*pack(smoothed(weight, factor), bits, group), bias, bits, (1 / factor).to(weight.dtype))
+        return cls(*pack(smoothed(weight, factor), bits, group, UNCLIPPED), bias, bits, (1 / factor).to(weight.dtype))
 
     @property
     def weight(self) -> torch.Tensor:
@@ -65,10 +71,9 @@ class EightBitLinear(nn.Module):
 
     def __init__(self, weight: torch.Tensor, bias: Any, factor: torch.Tensor) -> None:
         super().__init__()
-        wide = smoothed(weight, factor).float()
-        scale = (wide.abs().amax(1) / 127).clamp(min=1e-10)
-        self.register_buffer("weight", (wide / scale[:, None]).round().to(torch.int8))
-        self.register_buffer("scale", scale)
+        values, scale = eight_bits(smoothed(weight, factor))
+        self.register_buffer("weight", values.to(torch.int8))
+        self.register_buffer("scale", scale.squeeze(-1))
         self.register_buffer("smooth", (1 / factor).to(weight.dtype))
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
 
@@ -86,17 +91,56 @@ class EightBitLinear(nn.Module):
 
 
 class FakeQuantizedLinear(nn.Module):
-    """A linear layer whose trainable weights are rounded to the format at each step; the gradient ignores rounding."""
+    """A linear layer whose trainable weights are rounded to a format at each step; the gradient ignores rounding
+    (Bengio et al., 2013)."""
 
-    def __init__(self, weight: torch.Tensor, bias: Any, bits: int, group: int) -> None:
+    factor: torch.Tensor
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: Any,
+        to: str,
+        rounded: Callable[[torch.Tensor], torch.Tensor],
+        factor: Any = None,
+        activations: bool = False,
+    ) -> None:
+        """`rounded` returns weights as the format `to` stores them; inputs are rounded, too, if `activations`."""
         super().__init__()
-        self.bits, self.group = bits, group
+        self.format, self.rounded, self.activations = to, rounded, activations
+        self.register_buffer("factor", factor)
         self.weight = nn.Parameter(weight.detach().clone())
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rounded = unpack(*pack(self.weight, self.bits, self.group), self.bits)
-        return nn.functional.linear(x, self.weight + (rounded - self.weight).detach(), self.bias)
+        weight = _straight_through(self.weight, self.rounded(self.weight.detach()))
+        if self.activations:
+            narrow, largest = eight_bits(x.detach() / self.factor)
+            x = _straight_through(x, (narrow * largest * self.factor).to(x.dtype))
+        return nn.functional.linear(x, weight, self.bias)
+
+
+def _straight_through(value: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
+    """Return the rounded values, with the gradient of the unrounded ones."""
+    return value + (rounded - value).detach()
+
+
+def rounded(weight: torch.Tensor, bits: int, group: int, factor: Any = None) -> torch.Tensor:
+    """Return weights (outputs, inputs) as they are multiplied in a format; group 0: one scale an output in fp32."""
+    wide = weight if factor is None else smoothed(weight, factor)
+    if group:
+        narrow = unpack(*pack(wide, bits, group, SHARES if factor is None else UNCLIPPED), bits).float()
+    else:
+        values, scale = eight_bits(wide)
+        narrow = values * scale
+    return (narrow if factor is None else narrow / factor).to(weight.dtype)
+
+
+def eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows in int8 (as floats) and the scale of each, its largest magnitude over 127, in fp32."""
+    wide = rows.float()
+    scale = (wide.abs().amax(-1, keepdim=True) / 127).clamp(min=1e-10)
+    return (wide / scale).round(), scale
 
 
 def smoothed(weight: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
@@ -165,21 +209,36 @@ def _kernel() -> ModuleType | None:
     return weight_only_product
 
 
-def pack(weight: torch.Tensor, bits: int, group: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pack(
+    weight: torch.Tensor, bits: int, group: int, shares: tuple[float, ...] = SHARES
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
     A run of 4 words holds 128 / bits inputs. Word w has inputs 8 i + 2 w and 8 i + 2 w + 1, plus half of the range, in
     the i-th group of bits of its lower and its upper half. Inputs are a multiple of the group.
     """
-    half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(len(weight), -1, group)
-    scale = (parts.abs().amax(-1, keepdim=True) / (half - 1)).clamp(min=1e-10).to(weight.dtype)
+    half = 1 << (bits - 1)
+    scale = _scales(parts, half, weight.dtype, shares if bits < 8 else SHARES[:1])
     values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
     runs = values.reshape(len(weight), -1, 16 // bits, 4, 2)
     words = torch.zeros_like(runs[:, :, 0, :, 0])
     for i in range(16 // bits):
         words |= runs[:, :, i, :, 0] << (bits * i) | runs[:, :, i, :, 1] << (bits * i + 16)
     return words.reshape(len(weight), -1), scale.squeeze(-1).contiguous()
+
+
+def _scales(parts: torch.Tensor, half: int, dtype: torch.dtype, shares: Sequence[float]) -> torch.Tensor:
+    """Return the scale of each group (last dimension) with the least squared error of those tried.
+
+    There is one number more below zero than above: a scale has the sign that makes the largest magnitude negative.
+    """
+    full = -parts.gather(-1, parts.abs().argmax(-1, keepdim=True)) / half
+    tried = torch.stack([full * share for share in shares]).to(dtype)
+    tried = torch.where(tried == 0, 1.0, tried)
+    wide = tried.float()
+    errors = ((parts / wide).round().clamp(-half, half - 1) * wide - parts).square().sum(-1, keepdim=True)
+    return tried.gather(0, errors.argmin(0, keepdim=True))[0]
 
 
 def unpack(packed: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:

@@ -25,3 +25,10 @@ def _take_scales(layer: Any, state: dict[str, Any], prefix: str, *_: Any) -> Non
     if scales:
         weight, device = type(layer.weight), layer.weight.device
         layer.weight = weight.from_prequantized(state[name], scales, device=device, module=layer)
+
+
+def rounded(weight: Any) -> Any:
+    """Return weights as the layer stores them: blocks of 64, whose scales are quantized, too."""
+    functional = require("bitsandbytes.functional")
+    stored = functional.quantize_4bit(weight.contiguous(), quant_type="nf4", compress_statistics=True)
+    return functional.dequantize_4bit(*stored).to(weight.dtype)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -15,15 +14,6 @@ END = 2
 """Token that ends a file."""
 _TOKENIZED_CHARACTERS = 24_000_000
 _TOGETHER = 1000
-_BLOCK, _EVERY = 4000, 10
-
-
-def second_text() -> tuple[str, str]:
-    """Return liblzma's documentation; every tenth block of 4,000 characters is held out."""
-    whole = (Path(__file__).parent / "texts" / "liblzma.txt").read_text()
-    blocks = [whole[start : start + _BLOCK] for start in range(0, len(whole), _BLOCK)]
-    held = blocks[_EVERY - 1 :: _EVERY]
-    return "".join(each for index, each in enumerate(blocks) if (index + 1) % _EVERY), "".join(held)
 
 
 def train_tokenizer(train: Sequence[str], vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:

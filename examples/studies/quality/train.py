@@ -33,7 +33,7 @@ SHAPES = {"small-llama": (5, 256, 704, 4), "draft": (2, 128, 384, 2)}
 _SHARES = {"small-llama": 0.8, "draft": 1.0}
 """Of the time that is left."""
 _TINY = {"small-llama": (2, 64, 128, 2), "draft": (1, 32, 64, 1)}
-_RATE, _WARM_UP = 3e-3, 200
+_RATE, _WARM_UP, _FEWEST = 3e-3, 200, 20
 _CHECK_S, _CHECKED = 60.0, 400 * WINDOW
 _CHARACTERS = 150_000_000
 _AFTERWARDS_S = 15.0
@@ -121,9 +121,9 @@ def _trained(
     optimizer, loss_fn = _optimizer(model), _compiled(model, batch(train, size, generator))
     started = checked = time.monotonic()
     step, curve, losses = 0, [], []
-    while (now := time.monotonic()) < until:
+    while (now := time.monotonic()) < until or step < _FEWEST:
         for group in optimizer.param_groups:
-            group["lr"] = _rate(step, (now - started) / (until - started))
+            group["lr"] = _rate(step, min(1.0, (now - started) / max(until - started, 1e-9)))
         loss = loss_fn(model, batch(train, size, generator))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

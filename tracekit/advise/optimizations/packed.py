@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Self
 
+from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.advise.optimizations.weight_only import WEIGHT_FORMATS, WeightOnly, replaced
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import InputError, Outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -23,9 +25,10 @@ from tracekit.analyzers.predict import (
 )
 from tracekit.analyzers.results import Costs
 from tracekit.apply import Subject, quantized
+from tracekit.quantization import CHANNEL, Group
 
 OWN_FORMATS = ("packed-int4", "packed-int8", "awq", "smoothquant")
-GROUP = 64
+GROUP = "64"
 """Weights that share a scale of two bytes."""
 FEW_ROWS = 8
 """Largest number of rows for which one kernel reads the packed weights and multiplies."""
@@ -39,6 +42,9 @@ LAUNCH = Outcomes(10.0, 7.0, 4.0)
 """Host time that the layer and Triton's launcher, both in Python, add in eager mode, in plain launches. Assumed."""
 
 
+_GROUPS = ("32", "64", "128", CHANNEL)
+
+
 def _excluded(own: str) -> Mapping[str, str]:
     return {other: "the weights are stored in one format." for other in (*WEIGHT_FORMATS, *OWN_FORMATS) if other != own}
 
@@ -46,12 +52,21 @@ def _excluded(own: str) -> Mapping[str, str]:
 class Packed(WeightOnly):
     """Base class of the formats that the kernel reads, which define `bits` per weight."""
 
-    scales_bytes = 2 / GROUP
     needs = "compile"
     conv1d = True
     eager = False
     smooths = False
     """Whether the input of each GEMM is multiplied by a factor first."""
+
+    def __init__(self, group: str = GROUP) -> None:
+        self.group: Group = CHANNEL if group == CHANNEL else int(group)
+        self.scales_bytes = 0.0 if self.group == CHANNEL else 2 / int(self.group)
+
+    def with_argument(self, argument: str) -> Self:
+        if argument not in _GROUPS:
+            there = f"Write {self.id}: with {', '.join(_GROUPS)}."
+            raise InputError(f"{argument!r} is not a group of weights.", "", there)
+        return type(self)(argument)
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         ops, rows = super().transform(base, outcome), replaced(base, conv1d=True)
@@ -72,7 +87,8 @@ class Packed(WeightOnly):
 
     def how_to(self, base: Baseline) -> str:
         calibrated = ", calibration=batches" if self.smooths else ""
-        return f'tracekit.quantize(model, "{self.format}"{calibrated})'
+        group = "" if str(self.group) == GROUP else f", group_size={self.group!r}"
+        return f'tracekit.quantize(model, "{self.format}"{group}{calibrated})'
 
     @property
     def format(self) -> str:
@@ -80,7 +96,7 @@ class Packed(WeightOnly):
         return self.id.removeprefix("packed-")
 
     def apply(self, subject: Subject) -> Subject:
-        return quantized.with_own(subject, self.format)
+        return quantized.with_own(subject, self.format, group_size=self.group)
 
 
 class PackedInt4(Packed):
@@ -90,6 +106,8 @@ class PackedInt4(Packed):
     8 rows takes 0.7 (0.3 to 1) times as long again. With more rows, a kernel writes the weights in 16 bits first. Eager
     code adds the host time of seven (4 to 10) plain launches per layer, which CUDA graphs remove. The bandwidth is that
     of four layers of Llama-3.2-3B on an H100, in int4; the time of further rows and of the host is assumed.
+
+    `packed-int4:32`, `:128` and `:channel` choose how many weights share a scale; packed-int8 takes them, too.
 
     *Hurts* with more than about four rows, and in host-bound steps without CUDA graphs.
     """
@@ -129,6 +147,7 @@ class AWQ(PackedInt4):
     costs = Costs("weights a quarter of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
     excludes = _excluded("awq")
     smooths = True
+    with_argument = Optimization.with_argument
     caveats = ("Calibrate on text like the one it will serve: random inputs say nothing.",)
 
 

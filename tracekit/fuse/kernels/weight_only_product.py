@@ -1,8 +1,7 @@
 """GEMM with weights of 4 or 8 bits: one kernel reads the quantized weights, scales them, and multiplies.
 
 A GEMM of few rows takes the time to read its weights: a quarter (4 bits) or half (8 bits) of that with 16 bits.
-Unfused, the weights are first written in 16 bits and read again. With more than MOST_ROWS rows that cost is negligible:
-one kernel scales the weights, and the library multiplies.
+Unfused, they are first written in 16 bits and read again. With more than MOST_ROWS rows that cost is negligible.
 """
 
 import os
@@ -171,17 +170,19 @@ def pack(weight, bits=4, group=64):
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
     A run of 4 words holds 128 / bits inputs: word w has inputs 8 i + 2 w and 8 i + 2 w + 1 in the i-th bits of its
-    lower and its upper half, plus half of the range. The number of inputs must be a multiple of the group, and the
-    group of 32.
+    lower and its upper half, plus half of the range. The scale is the one of those tried with the least squared error;
+    it may be negative. Inputs must be a multiple of the group, and the group of 32.
     """
     rows, columns = weight.shape
     if group < 32 or group % 32 or columns % group:
-        raise ValueError(
-            f"{columns} inputs are not a multiple of a group of {group}, or the group is not a multiple of 32."
-        )
+        raise ValueError(f"{columns} inputs are no multiple of a group of {group}, or the group is none of 32.")
     half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(rows, -1, group)
-    scale = (parts.abs().amax(-1, keepdim=True) / (half - 1)).clamp(min=1e-10).to(weight.dtype)
+    full = -parts.gather(-1, parts.abs().argmax(-1, keepdim=True)) / half
+    tried = torch.stack([full * share for share in ((1.0, 8 / 7, 0.92, 0.84) if bits < 8 else (1.0,))]).to(weight.dtype)
+    wide = (tried := torch.where(tried == 0, 1.0, tried)).float()
+    errors = ((parts / wide).round().clamp(-half, half - 1) * wide - parts).square().sum(-1, keepdim=True)
+    scale = tried.gather(0, errors.argmin(0, keepdim=True))[0]
     values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
     runs = values.reshape(rows, -1, 16 // bits, 4, 2)
     words = torch.zeros_like(runs[:, :, 0, :, 0])
