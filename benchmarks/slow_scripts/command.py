@@ -70,15 +70,14 @@ def _counts(name: str, some: list[Row], committed: str) -> str:
 
 
 def misses() -> str:
-    """Return the scripts whose first advice, as first diagnosed, did not name the planted cause."""
-    lines = ["| set | script | planted | first advice | right later |", "|---|---|---|---|---|"]
+    """Return the scripts whose first advice, as first diagnosed, did not name the planted cause, without those of which
+    later rules were right."""
+    lines = ["| set | script | planted | first advice |", "|---|---|---|---|"]
     now = {row["script"]: row["right"] for row in later()}
     for row in before_gains():
-        if row["right"] == "no":
+        if row["right"] == "no" and now.get(row["script"]) != "yes":
             advice = f"`{row['first_advice']}`" if row["first_advice"] else "none"
-            lines.append(
-                f"| {row['set']} | {row['script']} | {row['planted']} | {advice} | {now.get(row['script'], '')} |"
-            )
+            lines.append(f"| {row['set']} | {row['script']} | {row['planted']} | {advice} |")
     return "\n".join(lines)
 
 
