@@ -178,9 +178,7 @@ class Instance:
         if self.coming or self.taken or until_s < INFINITE:
             once = self.times.seconds(count, context)
             known = self._next_s() if self.coming or self.taken else INFINITE
-            passes = min(
-                max((known - self.now) / once + 1, self.polled - self.passes), (until_s - self.now) / once + 1
-            )
+            passes = min(max((known - self.now) / once + 1, self.polled - self.passes), (until_s - self.now) / once + 1)
             steps = int(min(steps, max(1.0, passes)))
         before = self.now
         self._spend(count, context, steps, [])
