@@ -251,6 +251,8 @@ def test_what_does_not_fit_is_refused_with_the_nearest_that_does():
 def test_limits_that_cannot_be_kept_are_answered_with_the_nearest():
     plan = serve_plan(Question("llama-3.1-8b", "h100", "closed:64,512,64", slo={"tpot": 1e-5}))
     assert plan.asked.found.kept == 0 and "No setting here keeps them" in answer(plan)
+    fewer = serve_plan(Question("llama-3.1-8b", "h100", "closed:256,1024,64", slo={"ttft": 0.5}))
+    assert fewer.asked.found.kept < 0.99 and "The nearest setting that keeps them: 16 users" in answer(fewer)
     easy = serve_plan(Question("llama-3.1-8b", "h100", "closed:4,512,64", slo={"ttft": 9, "tpot": 1}))
     assert easy.asked.found.kept == 1 and "100 % of the requests keep the limits" in answer(easy)
 
