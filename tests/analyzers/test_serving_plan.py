@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.serving.command import points_of, residuals, scores
+from benchmarks.serving.command import points_of, predict, record, residuals, scores
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.serving import (
@@ -297,6 +297,14 @@ def test_published_points_are_near_what_is_simulated():
 def test_published_batches_are_near_what_is_simulated():
     errors = np.abs(np.expm1(-residuals(points_of(batches=True)))).mean(axis=0)
     assert len(points_of(batches=True)) == 22 and errors[0] < 0.08 and errors[1] < 0.08
+
+
+def test_nothing_is_recorded_before_it_is_predicted(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        record(tmp_path, tiny=True)
+    predict(tmp_path, tiny=True)
+    (row,) = json.loads((tmp_path / "predictions.json").read_text())
+    assert all(row[name]["low"] < row[name]["expected"] < row[name]["high"] for name in ("ttft_ms", "tpot_ms"))
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hidden_size": 8}', '{"hidden_size": 1e99}'])
