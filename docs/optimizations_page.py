@@ -74,7 +74,9 @@ def page(optimizations) -> str:
 
 
 def _section(optimization) -> str:
-    return f"### {optimization.id}\n\n{cleandoc(optimization.description)}\n{_facts(optimization)}"
+    described = cleandoc(optimization.description)
+    refused_last = described.rpartition("\n\n")[2].startswith("*Refused*")
+    return f"### {optimization.id}\n\n{described}\n{'' if refused_last else chr(10)}{_facts(optimization)}"
 
 
 def _facts(optimization) -> str:
@@ -87,4 +89,4 @@ def _facts(optimization) -> str:
         "Needs": optimization.condition,
         "Not with": "; ".join(f"`{other}`: {why.rstrip('.')}" for other, why in optimization.excludes.items()),
     }
-    return "\n" + " ".join(f"*{name}*: {value.rstrip('.')}." for name, value in facts.items() if value) + "\n"
+    return " ".join(f"*{name}*: {value.rstrip('.')}." for name, value in facts.items() if value) + "\n"

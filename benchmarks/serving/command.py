@@ -174,10 +174,10 @@ def predict(out: Path, tiny: bool) -> None:
 
 def record(out: Path, tiny: bool) -> list[dict[str, Any]]:
     """Serve each stream of the predictions in `out`, write recorded.json beside them, and return its rows."""
+    predictions = json.loads((out / "predictions.json").read_text())
     import torch
     from transformers import AutoModelForCausalLM
 
-    predictions = json.loads((out / "predictions.json").read_text())
     torch.manual_seed(0)
     with torch.device("cpu" if tiny else "cuda"):
         model = AutoModelForCausalLM.from_config(_config(tiny), dtype=torch.bfloat16, attn_implementation="sdpa").eval()

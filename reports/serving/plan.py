@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting
+from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting, keeps
 from tracekit.reports.serving import passes
 from tracekit.reports.serving.figures import panel, pareto, rounded
 from tracekit.reports.words import (
@@ -121,18 +121,15 @@ def _limits(plan: ServePlan, found: Measures) -> Iterator[str]:
         return
     kept = f"{percent(found.kept)} of the requests keep the limits: {significant(found.goodput_per_s)} a second."
     yield kept
-    if found.kept >= _KEPT:
+    if keeps(plan.asked):
         return
-    others = [each for each in (*plan.changes, *plan.searched) if each.found and each.found.kept >= _KEPT]
+    others = [each for each in (*plan.changes, *plan.searched) if keeps(each)]
     if others:
         nearest = min(others, key=lambda each: each.deployment.gpus)
         yield f"The nearest setting that keeps them: {nearest.name}."
     else:
         best = max((each for each in (*plan.changes, plan.asked, *plan.searched) if each.found), key=_kept)
         yield f"No setting here keeps them; the nearest is {best.name}, for {percent(_kept(best))} of the requests."
-
-
-_KEPT = 0.99
 
 
 def _kept(setting: Setting) -> float:

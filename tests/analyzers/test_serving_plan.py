@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.serving.command import points_of, residuals, scores
+from benchmarks.serving.command import points_of, predict, record, residuals, scores
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.serving import (
@@ -251,6 +251,8 @@ def test_what_does_not_fit_is_refused_with_the_nearest_that_does():
 def test_limits_that_cannot_be_kept_are_answered_with_the_nearest():
     plan = serve_plan(Question("llama-3.1-8b", "h100", "closed:64,512,64", slo={"tpot": 1e-5}))
     assert plan.asked.found.kept == 0 and "No setting here keeps them" in answer(plan)
+    fewer = serve_plan(Question("llama-3.1-8b", "h100", "closed:256,1024,64", slo={"ttft": 0.5}))
+    assert fewer.asked.found.kept < 0.99 and "The nearest setting that keeps them: 16 users" in answer(fewer)
     easy = serve_plan(Question("llama-3.1-8b", "h100", "closed:4,512,64", slo={"ttft": 9, "tpot": 1}))
     assert easy.asked.found.kept == 1 and "100 % of the requests keep the limits" in answer(easy)
 
@@ -295,6 +297,14 @@ def test_published_points_are_near_what_is_simulated():
 def test_published_batches_are_near_what_is_simulated():
     errors = np.abs(np.expm1(-residuals(points_of(batches=True)))).mean(axis=0)
     assert len(points_of(batches=True)) == 22 and errors[0] < 0.08 and errors[1] < 0.08
+
+
+def test_nothing_is_recorded_before_it_is_predicted(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        record(tmp_path, tiny=True)
+    predict(tmp_path, tiny=True)
+    (row,) = json.loads((tmp_path / "predictions.json").read_text())
+    assert all(row[name]["low"] < row[name]["expected"] < row[name]["high"] for name in ("ttft_ms", "tpot_ms"))
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"hidden_size": 8}', '{"hidden_size": 1e99}'])
