@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import product
 
 from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.serving.declarations import DTYPES, Format
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.engines import DTYPES, Format
 from tracekit.analyzers.serving.model import Model
 
 _TOKENS = (2048, 4096, 8192, 16384)

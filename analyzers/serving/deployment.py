@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.serving.engines import Engine, Format
+from tracekit.analyzers.serving.declarations import Engine, Format
 from tracekit.analyzers.serving.model import Attention, Model, weights
 
 ACTIVATION_BYTES = 2

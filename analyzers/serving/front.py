@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tracekit.analyzers.serving.engines import Engine
+from tracekit.analyzers.serving.declarations import Engine
 
 
 @dataclass

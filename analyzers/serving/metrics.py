@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.core import Column, Interval, Table
+from tracekit.analyzers.serving.declarations import Width
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.engines import Width
 from tracekit.analyzers.serving.request_stream import Stream
 from tracekit.analyzers.serving.served import Run, Served
 

@@ -9,8 +9,8 @@ from tracekit.analyzers.attribute import Batch
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.serving.choices import changes_of, ladder, pareto, settings, with_format
+from tracekit.analyzers.serving.declarations import Format, all_engines
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.engines import Format, all_engines
 from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, measures, not_served, over_time, row
 from tracekit.analyzers.serving.model import Model
 from tracekit.analyzers.serving.passes import PassTimes

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from tracekit.measure.benching import PANELS, BenchGrid, bench
     from tracekit.measure.configurations import configuration, grid_names
     from tracekit.measure.drafting import Draft
-    from tracekit.measure.quality import Evaluation, evaluation_of, text_of
+    from tracekit.measure.quality import evaluation_of, text_of
     from tracekit.measure.quantized_file import check_format, quantize_to
-    from tracekit.measure.sweep_modelled import Grid, grid, predicted_points
+    from tracekit.measure.sweep_modelled import grid
     from tracekit.measure.sweeping import PAGE, TABLE, sweep
     from tracekit.measure.verify_model import verify
     from tracekit.measure.verifying import verify_run
