@@ -31,8 +31,8 @@ _BLIND = """## Blind rounds
 Seven rounds on models, shapes and machines that constants were not fitted to: a seed draws models, workloads and
 optimizations from [published configurations](../benchmarks/blind/models.toml); the unmodified runs are traced and
 timed; the predictions are committed; only then the optimizations are applied with plain PyTorch and timed in
-alternation with the unmodified run ([how](../benchmarks/blind/README.md)). The model is changed only after a round,
-and no prediction was changed after its measurement. Every row: [rounds.csv](../benchmarks/blind/rounds.csv).
+alternation with the unmodified run ([how](../benchmarks/README.md#blind-rounds)). The model is changed only after a
+round, and no prediction was changed after its measurement. Every row: [rounds.csv](../benchmarks/blind/rounds.csv).
 Predictions from captures (batch, ranges and the latency without a profiler are known):"""
 _HALF_TRUTHS = """What these numbers do not say:
 
