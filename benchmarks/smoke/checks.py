@@ -21,6 +21,7 @@ _LLAMA = {
     "num_attention_heads": 4,
     "vocab_size": 256,
 }
+_STREAM = ("--requests", "closed:4,128,32")
 
 
 FOLDERS = frozenset(
@@ -178,6 +179,12 @@ def checks(out: Path, gpu: bool) -> list[Check]:
         Check("memory of a run", _tracekit("memory", "modelled", "--format", "json"), judge=numbers.memory),
         Check("open", _tracekit("open", "decode-bf16", "--no-browser")),
         own("quantize", "own-quantize", judge=numbers.quantized, needs=("triton",), on_gpu=True),
+        Check(
+            "quantize",
+            _tracekit("quantize", "--model", model, "--weights", "random", "--to", "int8", "-o", "int8.safetensors"),
+            files=("int8.safetensors",),
+        ),
+        Check("serve-plan", _tracekit("serve-plan", "--model", "llama-3.1-8b", "--gpu", "h100", *_STREAM)),
     ]
 
 
