@@ -23,7 +23,6 @@ ELSEWHERE = {
     r"--synchronize modules": "runs the reader's script; tests/capture/test_synchronized_modules.py",
     r"--ops-file ops.toml|--apply no-dropout|analyze kernels.csv": "uses the page's plug-in; test_plugins.py",
     r"ranks operations.parquet": "reads a job of the reader's; tests/ranks/test_replay.py",
-    r"--train-steps 200": "trains for minutes; tests/measurement/test_quality.py trains for seconds",
     r"^tracekit (check head/1|analyze big_training)|--model my_model/": "names runs or models of the reader's",
 }
 """Commands that the test does not run: why, and what tries them."""

@@ -27,8 +27,7 @@ def settled_by(analysis: Analysis, steps: Sequence[PlanStep]) -> str:
     if analysis.source.capture is None:
         is_binary = analysis.source.program and not analysis.source.program.endswith(".py")
         return "tracekit compare TRACE AFTER" if is_binary else "tracekit run SCRIPT"
-    trial = f"tracekit verify RUN --apply {steps[0].name.partition(':')[0]}"
-    return f"{trial} {there}" if timed == "modelled" else trial
+    return f"tracekit verify RUN {there}" if timed == "modelled" else "tracekit verify RUN"
 
 
 def _saves_waiting(last: PlanStep) -> bool:

@@ -26,7 +26,7 @@ def subjects(analysis: Analysis) -> Iterator[str]:
     """Yield, for example, "GPT-2 decode, batch 1, 512 tokens, bf16, on an H200", then the same with less detail."""
     source, what = analysis.source, named(analysis)
     settings = [_batch(source), _length(source), source.precision]
-    for kept in (settings, [settings[0], settings[2]], settings[:1]):
+    for kept in (settings, settings[:2], settings[:1]):
         yield ", ".join(part for part in (what, *kept, _where(analysis)) if part)
     for shorter in (what, what.partition(" (")[0]):
         yield " ".join(part for part in (shorter, _where(analysis)) if part)

@@ -228,3 +228,8 @@ def test_the_kernels_of_real_traces_have_costs(shared: Path, name: str) -> None:
         texts = (json.dumps(op["args"][key]) for key in ("Input Dims", "Input type", "Concrete Inputs"))
         costed += kernel["dur"] * (cost_of_signature(op["name"], *texts) is not None)
     assert costed / sum(kernel["dur"] for kernel in kernels) > 0.99
+
+
+def test_complex_numbers_of_integers_have_no_cost() -> None:
+    columns = (json.dumps([column, column]) for column in ([], "long int", ""))
+    assert cost_of_signature("aten::polar", *columns) is None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         unchanged,
     )
     from tracekit.advise.predicted import advise, latency_us
+    from tracekit.advise.reasons import share_of
     from tracekit.advise.recommending import RECORD, after_measuring, fit_problems, fitted, recommend, why_nothing
     from tracekit.advise.search import WORTHWHILE, Search, Steps, pays
 else:

@@ -5,6 +5,7 @@ from math import prod
 from tracekit.analyzers.cost.ops import tensors
 from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Access, Cost
+from tracekit.analyzers.cost.ops.gemm import fit
 from tracekit.analyzers.cost.ops.registry import costs, formula
 from tracekit.analyzers.cost.ops.tensors import DTYPES, FLOAT32, MalformedCall, Shape, Tensor
 
@@ -181,8 +182,9 @@ def weight_norm_backward(call: Arguments) -> Cost:
 def complex_of(call: Arguments, flops: int) -> Cost:
     """(real, imaginary) or (length, angle)."""
     x = call.tensor(0)
-    pair = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}[x.dtype.name]
-    return moves("pointwise", flops * x.numel, call.every(0, 2), [x.like(dtype=DTYPES[pair])], x.dtype)
+    pairs = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
+    fit(x.dtype.name in pairs, call.name)
+    return moves("pointwise", flops * x.numel, call.every(0, 2), [x.like(dtype=DTYPES[pairs[x.dtype.name]])], x.dtype)
 
 
 @costs("aten::_thnn_fused_lstm_cell", kept=6)
