@@ -1,16 +1,12 @@
 """Writes the headline: what runs, what bounds it, and the plan with its gain, in at most 200 characters."""
 
 from collections.abc import Iterator
+from functools import cache, partial
 from itertools import product
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import MOST_QUOTED
-from tracekit.analyzers.results import (
-    START_UP_ONLY,
-    Analysis,
-    MemoryFit,
-    PlanStep,
-)
+from tracekit.analyzers.results import START_UP_ONLY, Analysis, MemoryFit, PlanStep
 from tracekit.reports.answer.measured import measured_gains, of_advice
 from tracekit.reports.answer.plans import planned
 from tracekit.reports.answer.settling import settled_by
@@ -56,8 +52,9 @@ def _texts(analysis: Analysis) -> Iterator[str]:
         for tier, remarks in zip(_DETAILS, _REMARKS, strict=True)
         for subject, number in product(group, tier)
     ]
+    state, following = cache(partial(_state, analysis)), cache(partial(_next, analysis))
     for settles, (subject, (steps, shares), remarks) in product((True, False), details):
-        parts = f"{subject}: {_state(analysis, shares, remarks)}.", _next(analysis, steps, settles)
+        parts = f"{subject}: {state(shares, remarks)}.", following(steps, settles)
         yield " ".join(part for part in parts if part)
 
 
@@ -155,7 +152,7 @@ def _planned(analysis: Analysis, steps: list[PlanStep], gain: Interval, named: i
     was = _measured(analysis, name)
     text = f"{', then '.join(titles)}{more}: {gained}{was}{with_first if was else ''}."
     wide = gain.high > MOST_QUOTED * gain.low and settles
-    return text + (f" Narrow it: {settled_by(analysis, steps)}" if wide else "")
+    return text + (f" Narrow it: {settled_by(analysis, steps[-1])}" if wide else "")
 
 
 def _both(before_us: float, after_us: float) -> str:

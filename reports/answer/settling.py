@@ -1,7 +1,5 @@
 """Names the one measurement that narrows a wide prediction most, by what makes it wide."""
 
-from collections.abc import Sequence
-
 from tracekit.analyzers.results import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, Analysis, PlanStep
 from tracekit.reports.words import device, with_article
 
@@ -11,15 +9,15 @@ _LAUNCHING = ("dispatch", "launch")
 """Causes of idle time that a profiler lengthens, and that differ between machines."""
 
 
-def settled_by(analysis: Analysis, steps: Sequence[PlanStep]) -> str:
-    """Return the command of the measurement that narrows the gain of these steps of the plan most.
+def settled_by(analysis: Analysis, last: PlanStep) -> str:
+    """Return the command of the measurement that narrows the gain of the plan up to its step `last` most.
 
     If launches are saved, the host is unknown: how long a step takes without the profiler or, of a modelled run, how
     fast the GPU's machine is. If time of kernels is saved, their shapes are unknown if the trace has none. Otherwise it
     is what the work takes after the change, which a trial tells.
     """
     timed = analysis.predicted_from.timed if analysis.predicted_from else "unprofiled"
-    waits, there = _saves_waiting(steps[-1]), f"on {with_article(device(analysis.source))}"
+    waits, there = _saves_waiting(last), f"on {with_article(device(analysis.source))}"
     if timed != "unprofiled" and waits and _waits_for_launches(analysis):
         return f"tracekit calibrate {there}" if timed == "modelled" else "tracekit analyze TRACE --latency-ms MS"
     if timed == "profiled" and not waits and (analysis.problems["code"] == "no-shapes").any():

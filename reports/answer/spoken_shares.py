@@ -34,12 +34,13 @@ def spoken_shares(analysis: Analysis, most: int, remarks: int = 2) -> str:
 
     The wait for the host has as many `remarks`: its cause, and its share in the trace.
     """
-    shares = [pair for pair in _parts(analysis, remarks) if pair[1] > 0]
+    kinds = _by_kind(analysis) if analysis.bound.unknown else []
+    shares = [pair for pair in _parts(analysis, remarks, kinds) if pair[1] > 0]
     if not shares:
         return "no work"
     named = [pair for at, pair in enumerate(shares[:most]) if at == 0 or (pair[1] >= _NAMED and shares[0][1] < _ALONE)]
     said = ", ".join(f"{percent(share)} {words}" for words, share in named)
-    busy, by_name = analysis.busy_share, named[0] in _by_kind(analysis)
+    busy, by_name = analysis.busy_share, named[0] in kinds
     return f"GPU busy {percent(busy)}; {said}{_hidden(analysis)}" if busy >= 1 - _NAMED and by_name else said
 
 
@@ -50,14 +51,12 @@ def _hidden(analysis: Analysis) -> str:
     return f", and communication behind {percent(hidden)}" if hidden >= _NAMED else ""
 
 
-def _parts(analysis: Analysis, remarks: int) -> list[tuple[str, float]]:
-    """Return words and shares of the time, largest first. Work whose bound is unknown has the words of its kernels."""
+def _parts(analysis: Analysis, remarks: int, kinds: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return words and shares of the time, largest first. Work whose bound is unknown has the words of its `kinds`."""
     parts = [
         (_words(analysis, bound, remarks), share) for bound, share in analysis.bound.ranked() if bound != "unknown"
     ]
-    if analysis.bound.unknown:
-        parts += _by_kind(analysis)
-    return sorted(parts, key=lambda pair: -pair[1])
+    return sorted([*parts, *kinds], key=lambda pair: -pair[1])
 
 
 def _words(analysis: Analysis, bound: str, remarks: int) -> str:
