@@ -181,18 +181,20 @@ def record(out: Path, tiny: bool) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     with torch.device("cpu" if tiny else "cuda"):
         model = AutoModelForCausalLM.from_config(_config(tiny), dtype=torch.bfloat16, attn_implementation="sdpa").eval()
-    rows = [{**row, "recorded": _served(model, stream(row["requests"]).requests, row["graphs"])} for row in predictions]
     device = "cpu" if tiny else torch.cuda.get_device_name()
-    (out / "recorded.json").write_text(
-        json.dumps({"device": device, "torch": torch.__version__, "rows": rows}, indent=1)
-    )
+    rows: list[dict[str, Any]] = []
+    for row in predictions:
+        rows.append({**row, "recorded": _served(model, stream(row["requests"]).requests, row["graphs"])})
+        print(json.dumps(rows[-1]), flush=True)
+        text = json.dumps({"device": device, "torch": torch.__version__, "rows": rows}, indent=1)
+        (out / "recorded.json").write_text(text + "\n")
     return rows
 
 
 def _runs(tiny: bool) -> list[tuple[str, bool]]:
     if tiny:
         return [("poisson:20,24,6", False)]
-    return [(f"poisson:{rate},512,64", graphs) for rate in (4, 16) for graphs in (False, True)]
+    return [(f"poisson:{rate},512,64", graphs) for rate in (16, 32) for graphs in (False, True)]
 
 
 def _config(tiny: bool) -> Any:
@@ -258,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> None:
         predict(asked.predict, asked.tiny)
         return
     if asked.record:
-        print(json.dumps(record(asked.record, asked.tiny), indent=1))
+        record(asked.record, asked.tiny)
         return
     points = points_of(batches=False)
     points = points.sample(min(asked.rows, len(points)), random_state=5).reset_index(drop=True)
