@@ -15,9 +15,9 @@ import numpy as np
 
 from tracekit.analyzers.core import Interval
 
-Evidence = Literal["timed", "profiled", "script", "modelled"]
-"""Evidence that a prediction starts from: a trace and a latency without a profiler, only a trace of a model that
-tracekit ran, only a trace of another script, or a model."""
+Evidence = Literal["timed", "timed-script", "profiled", "script", "modelled"]
+"""Evidence that a prediction starts from: a trace and a latency without a profiler, the same for a change of another
+script's code, only a trace of a model that tracekit ran, only a trace of another script, or a model."""
 Ends = tuple[float, float]
 """Amounts by which the logarithm of a speed-up may be lower and higher."""
 MOST_QUOTED = 2.0
@@ -85,7 +85,11 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 
 @cache
 def widths(evidence: Evidence) -> Widths:
-    """Return the widths of predictions from this evidence."""
+    """Return the widths of predictions from this evidence. A latency tells how long the step takes, not what a change of
+    its code makes of it: errors of such gains are those of scripts that were not timed."""
+    if evidence == "timed-script":
+        untold = widths("script")
+        return replace(widths("timed"), gain_busy=untold.gain_busy, gain_waiting=untold.gain_waiting)
     table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))
     names = [each.name for each in fields(Widths)]
     return Widths(**{name: table[evidence][name] for name in names if name in table[evidence]})

@@ -93,7 +93,7 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
-    return simulated(after, base, optimization.work(base), host_logs)
+    return simulated(after, base, optimization.work(base), host_logs, optimization.fixes_mistake)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
@@ -106,11 +106,12 @@ def simulated(
     base: Baseline,
     work: float,
     host_logs: Sequence[float] = (),
+    by_hand: bool = False,
 ) -> Scenarios:
     """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence
-    leaves possible."""
+    leaves possible. `by_hand`: whether a person changes the code."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
-    known = evidence(base)
+    known = evidence(base, by_hand)
     width = widths(known).host
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
@@ -118,12 +119,13 @@ def simulated(
     return Scenarios(after, latencies, work, hosts, known)
 
 
-def evidence(base: Baseline) -> Evidence:
-    """Return the kind of measurement that the predictions of the run start from."""
+def evidence(base: Baseline, by_hand: bool = False) -> Evidence:
+    """Return the kind of measurement that the predictions of the run start from. What a person makes of another
+    script's code stays unknown when the script is timed."""
     if base.source.kind == "modelled":
         return "modelled"
     if base.profiler_share is None:
-        return "timed"
+        return "timed-script" if by_hand and not base.source.capture else "timed"
     return "profiled" if base.source.capture else "script"
 
 

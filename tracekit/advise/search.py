@@ -218,7 +218,8 @@ class Search:
         key = (_key(ordered), outcomes == OUTCOMES)
         if key not in self._scenarios:
             after = {outcome: self._after(ordered, outcome) for outcome in outcomes}
-            self._scenarios[key] = simulated(after, self.base, self._work(ordered))
+            by_hand = any(step.fixes_mistake for step in ordered)
+            self._scenarios[key] = simulated(after, self.base, self._work(ordered), by_hand=by_hand)
         return self._scenarios[key]
 
     def _work(self, ordered: Steps) -> float:
