@@ -21,7 +21,8 @@ from tracekit.advise.waste.again import (
     weights_for_each_item,
 )
 from tracekit.advise.waste.finding import NOTABLE, Finding
-from tracekit.advise.waste.loops import calls_for_items, loops_of_small_ops
+from tracekit.advise.waste.items import calls_for_items
+from tracekit.advise.waste.loops import loops_of_small_ops
 from tracekit.advise.waste.unasked import (
     casts_there_and_back,
     collected_and_freed,

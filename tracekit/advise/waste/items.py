@@ -1,0 +1,176 @@
+"""Detector of calls of one model for each item, where one call would do for all."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
+from tracekit.advise.waste.finding import Change, Finding, lessened
+from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.cost import Product, batched
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed, in_phase, pick, retimed, where, which
+
+Ints = npt.NDArray[np.intp]
+
+_PRODUCT = re.compile(r"mm$|_rnn$|^aten::(?:linear|convolution|cudnn_convolution|conv\w*|embedding|_convolution)$")
+FROM_DEVICE = r"DtoH|-> (?:Pageable|Pinned)"
+
+_ITEMS = 4
+"""Fewest calls of a step that may be one."""
+_ALIKE = 0.8
+"""Fraction of the calls that launch the same ops of the same sizes."""
+_APPENDS = re.compile(r"^aten::(?:cat|index_copy_?)$")
+_GROWS = Outcomes(0.5, 0.0, 0.0)
+"""Exponent of the growth of kernels of unknown cost with the number of items: a kernel of one item is a launch."""
+
+
+def calls_for_items(base: Baseline) -> Finding | None:
+    """Find equal sequences of ops for separate inputs."""
+    ops = base.ops
+    for begins in (_copied_inputs(base), _answers_of_one_module(base)):
+        if len(begins) < _ITEMS:
+            continue
+        calls = [np.arange(*ends) for ends in pairwise([*begins, len(ops)])]
+        usual = _signature(ops, calls[len(calls) // 2])
+        alike = [call[: len(usual)] for call in calls if _signature(ops, call[: len(usual)]) == usual]
+        if len(alike) >= max(_ITEMS, _ALIKE * len(calls)) and _answers(base, alike[0]):
+            return _together(ops, alike)
+    return _shared_layers(base)
+
+
+def _copied_inputs(base: Baseline) -> list[int]:
+    """Return the places of copies to the device of less than a tenth of a millisecond that no elementwise op reads."""
+    coming = base.recorded.copies_like(base.ops, TO_DEVICE) & (base.ops.kernel_ns < 100_000)
+    places = np.flatnonzero(coming)
+    first = places[np.diff(places, prepend=-2) > 1]
+    return [place for place in first.tolist() if not ELEMENTWISE.match(used_by(base.ops, place))]
+
+
+def _answers_of_one_module(base: Baseline) -> list[int]:
+    """Return the places after reads of an answer, if products of the same layers follow each of them."""
+    ops, product = base.ops, products(base.ops)
+    reads = np.flatnonzero(base.recorded.copies_like(ops, FROM_DEVICE))
+    begins = [0, *(reads[:-1] + 1).tolist()] if len(reads) else []
+    spans = list(pairwise([*begins, len(ops)]))
+    layers = {tuple(ops.layer[start:end][product[start:end]]) for start, end in spans}
+    return begins if len(layers) == 1 and all(all(names) and names for names in layers) else []
+
+
+def _signature(ops: OpList, call: Ints) -> list[tuple[str, int]]:
+    return [(name, id(cost)) for name, cost in zip(ops.name[call], ops.cost[call], strict=True)]
+
+
+def products(ops: OpList) -> Rows:
+    """Select GEMMs, convolutions and recurrent networks."""
+    named = which(ops.name, lambda name: bool(_PRODUCT.search(name)))
+    return named | where(ops, lambda cost: cost is not None and isinstance(cost.work, Product))
+
+
+def _answers(base: Baseline, call: Ints) -> bool:
+    """Return whether these ops compute an answer from an input, train nothing, and append to no cache. What is joined
+    to be read by the host is an answer."""
+    ops = base.ops[call]
+    appends = np.flatnonzero(which(ops.name, lambda name: bool(_APPENDS.match(name))))
+    read = np.append(base.recorded.copies_like(ops, FROM_DEVICE), False)
+    trains = in_phase(ops, "backward") | in_phase(ops, "optimizer")
+    return bool(products(ops).any() and not trains.any() and read[appends + 1].all())
+
+
+def _together(ops: OpList, calls: list[Ints]) -> Finding:
+    """Return the finding that all calls become the first one, for as many items."""
+    others, first = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
+    others[np.concatenate(calls[1:])], first[calls[0]] = True, True
+    items = len(calls)
+    known, unknown = first & ops.costed, first & ~ops.costed
+
+    def change(base: Baseline, outcome: Outcome) -> OpList:
+        larger = _enlarged(base, known, items, outcome)
+        growth = items ** pick(_GROWS, outcome)
+        return larger.assign(kernel_ns=changed(larger.kernel_ns, unknown, larger.kernel_ns[unknown] * growth))[~others]
+
+    return Finding(first | others, change, items)
+
+
+def _enlarged(base: Baseline, rows: Rows, items: int, outcome: Outcome) -> OpList:
+    """Return the op list in which these ops have the cost of all items, and their modelled time."""
+    if not rows.any():
+        return base.ops
+    part = retimed(base.ops[rows], partial(batched, factor=items), base.gpu, outcome)
+    return base.ops.assign(
+        kernel_ns=changed(base.ops.kernel_ns, rows, part.kernel_ns), cost=changed(base.ops.cost, rows, part.cost)
+    )
+
+
+_LONGEST = 200
+"""Most ops of one call in training."""
+_OF_A_CELL = {"aten::sigmoid", "aten::tanh"}
+"""Ops of a recurrent cell, whose calls need each other's results."""
+_ADDS = ("aten::add_", "aten::add")
+_SUMMED = re.compile(r"evaluate_function: (?:T|Transpose|Permute|CudnnRnn|Convolution)Backward")
+
+
+def _shared_layers(base: Baseline) -> Finding | None:
+    """Find the calls of one network for separate inputs in training: a sequence of ops that repeats, whose weights'
+    gradients autograd adds up, and whose first product needs no gradient of its input."""
+    ops = base.ops
+    added = which(ops.name, _ADDS.__contains__) & which(ops.call, lambda call: bool(_SUMMED.search(call)))
+    if not base.trains or added.sum() < _ALIKE * _ITEMS:
+        return None
+    stretches = list(_rounds(ops))
+    calls = max(stretches, key=len, default=[])
+    items = len(calls)
+    if items < _ITEMS or added.sum() < _ALIKE * items or not _of_data(ops, calls):
+        return None
+    rows = in_phase(ops, "backward") & _repeated(ops, items)
+    rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
+    return Finding(rows, _for_all(rows, items), items)
+
+
+def _rounds(ops: OpList) -> Iterator[list[Ints]]:
+    """Yield the calls of each stretch of the forward pass in which a sequence of ops with a product repeats."""
+    _, codes = np.unique(np.array([f"{a} {b}" for a, b in zip(ops.name, ops.call, strict=True)]), return_inverse=True)
+    ends = np.flatnonzero(in_phase(ops, "backward"))
+    codes, product, start = codes[: ends[0] if len(ends) else 0], products(ops), 0
+    while start < len(codes):
+        period, length = _period(codes[start:])
+        if length < _ITEMS * period or not product[start : start + period].any():
+            start += max(length, 1)
+            continue
+        if not set(ops.name[start : start + period]) >= _OF_A_CELL:
+            yield [np.arange(at, at + period) for at in range(start, start + length - period + 1, period)]
+        start += length
+
+
+def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
+    """Return the period with which these codes begin to repeat, and for how long; (1, 1) if they do not."""
+    for period in (np.flatnonzero(codes[1 : _LONGEST + 1] == codes[0]) + 1).tolist():
+        differ = np.flatnonzero(codes[period:] != codes[:-period])
+        length = int(differ[0]) + period if len(differ) else len(codes)
+        if length >= _ITEMS * period and len(set(codes[:period].tolist())) > 1:
+            return period, length
+    return 1, 1
+
+
+def _of_data(ops: OpList, calls: list[Ints]) -> bool:
+    """Return whether one product of most calls has no gradient of its input, as a layer has that reads data."""
+    forward = ops.call[np.concatenate(calls)] == "aten::linear"
+    layers = forward & products(ops)[np.concatenate(calls)]
+    gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, lambda call: "mmBackward" in call)
+    return bool(2 * layers.sum() - gradients.sum() >= _ALIKE * len(calls))
+
+
+def _repeated(ops: OpList, items: int) -> Rows:
+    """Select the ops whose name is called at least once an item."""
+    _, places, counts = np.unique(ops.name.astype(str), return_inverse=True, return_counts=True)
+    return np.asarray(counts[places] >= items)
+
+
+def _for_all(rows: Rows, items: int) -> Change:
+    """Return the change by which one call does what these ops do for all items."""
+    kept = Outcomes(*(items ** (growth - 1) for growth in (_GROWS.worst, _GROWS.expected, _GROWS.best)))
+    host = Outcomes(*[1 / items] * 3)
+    return lessened(rows, kept, host)
