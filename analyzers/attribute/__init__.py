@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.kernel_names import (
         changes_layout,
         in_doubles,
+        is_bluestein,
         is_communication,
         is_copy_to_host,
         is_elementwise,

@@ -57,6 +57,10 @@ class Recorded:
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
     gathered: pd.Series = field(default_factory=_nothing)
     """Number of rows of the tensor from which the op gathers rows, and elements of a row; None: it gathers none."""
+    mask: pd.Series = field(default_factory=_nothing)
+    """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
+    bluestein: pd.Series = field(default_factory=lambda: _nothing(float))
+    """Fraction of the op's kernel time in FFTs of lengths with a large prime factor, by their names."""
     until_wait: pd.Series = field(default_factory=lambda: _nothing(float))
     """Fraction of the host time between the op's launch and the next that precedes the wait for the device."""
     launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
@@ -83,6 +87,12 @@ class Recorded:
 
     def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _of(ops, self.doubles, 0.0)
+
+    def bluestein_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
+        return _of(ops, self.bluestein, 0.0)
+
+    def masks(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _of(ops, self.mask, None)
 
     def exposed_ns(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the time of each copy and collective during which nothing is computed; that of ops that the trace did
@@ -216,6 +226,19 @@ def gathered(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
         if dims := recorded_dims(host.shapes.iloc[ops[at]], 0):
             sources[at] = (dims[0], math.prod(dims[1:]))
     return sources
+
+
+_ATTENTION = "aten::scaled_dot_product_attention"
+_MASK = 3
+"""Place of the mask among its inputs."""
+
+
+def masks(host: pd.DataFrame, calls: Ints) -> npt.NDArray[np.object_]:
+    """Return the dimensions of the mask of each call of attention, by its recorded shapes; None for other calls."""
+    given = np.full(len(calls), None, dtype=object)
+    for at in np.flatnonzero((calls >= 0) & (take(host.name.to_numpy(), calls, "") == _ATTENTION)).tolist():
+        given[at] = recorded_dims(host.shapes.iloc[calls[at]], _MASK) or None
+    return given
 
 
 def exposed_shares(work: pd.DataFrame, first: Ints) -> npt.NDArray[np.float64]:

@@ -85,8 +85,8 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 
 @cache
 def widths(evidence: Evidence) -> Widths:
-    """Return the widths of predictions from this evidence. A latency tells how long the step takes, not what a change of
-    its code makes of it: errors of such gains are those of scripts that were not timed."""
+    """Return the widths of predictions from this evidence. A latency does not tell what a change of the code makes of
+    a step: errors of such gains are those of scripts that were not timed."""
     if evidence == "timed-script":
         untold = widths("script")
         return replace(widths("timed"), gain_busy=untold.gain_busy, gain_waiting=untold.gain_waiting)

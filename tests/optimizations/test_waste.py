@@ -11,7 +11,7 @@ from op_lists import elementwise
 from tracekit.advise import OPTIMIZATIONS, Search, find
 from tracekit.advise.waste.catalogue import WASTE, kinds
 from tracekit.analyzers.attribute import Growth
-from tracekit.analyzers.cost import Cost, estimate_ns
+from tracekit.analyzers.cost import Attention, Cost, estimate_ns
 from tracekit.analyzers.predict import Outside, joined
 from tracekit.analyzers.results import HOST_CAUSES, Memory
 from tracekit.reports.words import sentences
@@ -39,7 +39,8 @@ def run(*rows, **facts):
     cost[:] = [row["cost"] for row in rows]
     times = [row["ns"] or (estimate_ns(row["cost"], base.gpu) if row["cost"] else 50_000.0) for row in rows]
     category = np.array([row["category"] for row in rows], dtype=object)
-    ops = ops.assign(**columns, cost=cost, kernel_ns=np.array(times), category=category)
+    host = np.array([row.get("planned", 0.0) for row in rows])
+    ops = ops.assign(**columns, cost=cost, host_ns=ops.host_ns + host, kernel_ns=np.array(times), category=category)
     recorded = replace(
         base.recorded,
         copies=pd.Series([row.get("copies", "") for row in rows], dtype=object),
@@ -49,6 +50,9 @@ def run(*rows, **facts):
         gathered=pd.Series([row.get("gathered") for row in rows], dtype=object),
         place=pd.Series([row.get("place", "") for row in rows], dtype=object),
         differentiable=pd.Series([row.get("differentiable", False) for row in rows]),
+        planned_ns=pd.Series([row.get("planned", 0.0) for row in rows]),
+        mask=pd.Series([row.get("mask") for row in rows], dtype=object),
+        bluestein=pd.Series([row.get("bluestein", 0.0) for row in rows]),
     )
     base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)
     return replace(base, stated_ns=base.latency_ns)
@@ -97,7 +101,31 @@ PAIRS = elementwise(1 << 26, "fp32")
 SPREAD = op("aten::sub", replace(PAIRS, read_bytes=1 << 20))
 SUMMED = op("aten::sum", replace(PAIRS, write_bytes=1 << 20, family="reduction"))
 
+ATTENTION = Cost(2**34, 2**24, 2**23, "attention", "bf16", work=Attention(8, 8, 8, 1024, 1024, 64, False, "cudnn"))
+INDEXED = (
+    op("aten::index", ns=50_000.0, phase="forward"),
+    op("aten::_index_put_impl_", ns=900_000.0, call=ENGINE + "IndexBackward0", phase="backward"),
+)
+
+
+def masked(*dims):
+    return op("aten::_cudnn_attention_forward", ATTENTION) | {"mask": list(dims) or None}
+
+
+def shared(items, *, of_data=True):
+    """Return a step that trains one layer with as many inputs, whose gradients are added up."""
+    calls = [linear(1, call="aten::linear", phase="forward"), op("aten::relu", ns=2_000.0, phase="forward")] * items
+    backward = [op("aten::mm", ns=4_000.0, call=ENGINE + "MmBackward0", phase="backward")] * (items * (2 - of_data))
+    added = [op("aten::add_", ns=2_000.0, call=ENGINE + "TBackward0", phase="backward")] * (items - 1)
+    return run(*calls, *backward, *added)
+
+
 PLANTED = {
+    "planned-again": run(linear(), masked() | {"planned": 500_000.0}),
+    "padding": run(*[linear(), masked(8, 1, 1024, 1024)] * 4),
+    "explicit-mask": run(linear(), masked(1024, 1024)),
+    "sorted-gradients": trained(*INDEXED),
+    "odd-lengths": run(linear(), op("aten::_fft_r2c", ns=900_000.0) | {"bluestein": 0.8}),
     "loop-of-small-ops": trained(*LOOP * 40),
     "spread-and-summed": run(linear(), SPREAD, op("aten::pow", PAIRS), SUMMED),
     "autograd-in-inference": run(*[op("aten::relu", ns=2_000.0) | {"differentiable": True}] * 8),
@@ -116,6 +144,11 @@ PLANTED = {
     "training-mode": run(linear(), op("aten::native_dropout", WHOLE)),
 }
 ALIKE = {
+    "planned-again": run(linear(), masked()),
+    "padding": run(*[linear(), masked(1, 1, 1024, 1024)] * 4),
+    "explicit-mask": run(linear(), masked(1, 8, 1024, 1024)),
+    "sorted-gradients": trained(INDEXED[0] | {"ns": 600_000.0}, INDEXED[1]),
+    "odd-lengths": run(linear(), op("aten::_fft_r2c", ns=900_000.0)),
     "loop-of-small-ops": run(*[linear(layer="block"), *LOOP] * 40),
     "spread-and-summed": run(linear(), op("aten::add", PAIRS), SUMMED),
     "autograd-in-inference": trained(*[op("aten::relu", ns=2_000.0, phase="forward") | {"differentiable": True}] * 8),
@@ -225,7 +258,18 @@ def test_decoding_that_appends_to_a_cache_is_no_call_per_item():
     assert find("one-call-per-item").objection(run(*(*ITEM, op("aten::cat", WHOLE)) * 8))
 
 
+def test_items_that_are_trained_one_by_one_are_one_call_if_their_inputs_are_data():
+    waste = find("one-call-per-item")
+    assert waste.objection(shared(12)) is None and waste.objection(shared(12, of_data=False))
+    assert waste.applied(shared(12), "expected").latency_ns < shared(12).latency_ns / 2
+
+
+def test_a_joined_answer_that_the_host_reads_is_no_cache():
+    answer = (*ITEM, op("aten::cat", ns=3_000.0), copy(name="Memcpy DtoH (Device -> Pageable)"))
+    assert find("one-call-per-item").objection(run(*answer * 8)) is None
+
+
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 17
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 22
     assert all("Not to be confused with" in kind.what for kind in kinds().values())

@@ -157,6 +157,11 @@ class CUDAGraphs(Graphed):
         shapes = int(by_values(base.ops).sum())
         if shapes:
             return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
+        new = int((base.planning > 0).sum())
+        if new and not in_phase(base.ops, "decode").any():
+            return (
+                f"{new} ops of a step plan a kernel for a new shape, and a graph replays one shape: see planned-again."
+            )
         stops = waits_for_nothing(base)
         if stops:
             often = "Once" if stops == 1 else f"{stops} times"

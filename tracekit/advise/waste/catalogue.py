@@ -21,6 +21,13 @@ from tracekit.advise.waste.again import (
     weights_for_each_item,
 )
 from tracekit.advise.waste.finding import NOTABLE, Finding
+from tracekit.advise.waste.inputs import (
+    masked_attention,
+    odd_transforms,
+    padded_items,
+    planned_again,
+    sorted_gradients,
+)
 from tracekit.advise.waste.items import calls_for_items
 from tracekit.advise.waste.loops import loops_of_small_ops
 from tracekit.advise.waste.unasked import (
@@ -96,7 +103,7 @@ class Waste(Optimization):
         found = _found(self, base)
         if found is None:
             return ()
-        time = base.outside_ns((*found.sure, *found.likely))
+        time = base.outside_ns((*found.sure, *found.likely)) + found.host_ns
         values = [
             of_step("times", "launches", found.times),
             share_of(base, found.rows),
@@ -175,6 +182,11 @@ DETECTORS = {
     "unused-logits": logits_of_all_tokens,
     "training-mode": dropout_in_inference,
     "autograd-in-inference": graphs_without_backward,
+    "planned-again": planned_again,
+    "padding": padded_items,
+    "explicit-mask": masked_attention,
+    "sorted-gradients": sorted_gradients,
+    "odd-lengths": odd_transforms,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())

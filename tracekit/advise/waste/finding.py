@@ -36,6 +36,8 @@ class Finding(msgspec.Struct, frozen=True):
     tokens: float = 0.0
     """Number of tokens that are computed for each one that is needed; 0: it is not about tokens."""
     notes: tuple[str, ...] = ()
+    host_ns: float = 0.0
+    """Host time of the model's ops that is waste."""
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         """Return the host work outside the model that remains."""

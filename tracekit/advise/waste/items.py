@@ -110,6 +110,7 @@ _LONGEST = 200
 _OF_A_CELL = {"aten::sigmoid", "aten::tanh"}
 """Ops of a recurrent cell, whose calls need each other's results."""
 _ADDS = ("aten::add_", "aten::add")
+_OF_LAYER = re.compile(r"[Mm]mBackward")
 _SUMMED = re.compile(r"evaluate_function: (?:T|Transpose|Permute|CudnnRnn|Convolution)Backward")
 
 
@@ -121,9 +122,8 @@ def _shared_layers(base: Baseline) -> Finding | None:
     if not base.trains or added.sum() < _ALIKE * _ITEMS:
         return None
     stretches = list(_rounds(ops))
-    calls = max(stretches, key=len, default=[])
-    items = len(calls)
-    if items < _ITEMS or added.sum() < _ALIKE * items or not _of_data(ops, calls):
+    items = max(map(len, stretches), default=0)
+    if items < _ITEMS or added.sum() < _ALIKE * items or not _of_data(ops, items):
         return None
     rows = in_phase(ops, "backward") & _repeated(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
@@ -155,12 +155,11 @@ def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
     return 1, 1
 
 
-def _of_data(ops: OpList, calls: list[Ints]) -> bool:
+def _of_data(ops: OpList, items: int) -> bool:
     """Return whether one product of most calls has no gradient of its input, as a layer has that reads data."""
-    forward = ops.call[np.concatenate(calls)] == "aten::linear"
-    layers = forward & products(ops)[np.concatenate(calls)]
-    gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, lambda call: "mmBackward" in call)
-    return bool(2 * layers.sum() - gradients.sum() >= _ALIKE * len(calls))
+    layers = products(ops) & in_phase(ops, "forward") & (ops.call == "aten::linear")
+    gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, lambda call: bool(_OF_LAYER.search(call)))
+    return bool(2 * layers.sum() - gradients.sum() >= _ALIKE * items)
 
 
 def _repeated(ops: OpList, items: int) -> Rows:

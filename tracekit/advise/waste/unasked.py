@@ -173,20 +173,26 @@ _READ_ROWS = 4
 _VOCABULARY = 8_192
 
 
+_READERS = re.compile(r"softmax|max|topk|sort|multinomial|gather|index|sum|mean")
+
+
 def logits_of_all_tokens(base: Baseline) -> Finding | None:
     """Find the product with a vocabulary of which later ops read few rows."""
     ops = base.ops
     heads = np.flatnonzero(where(ops, _is_head))
     if base.trains or not len(heads):
         return None
-    head = ops.cost[heads[-1]].work
-    after = [cost for cost in ops.cost[heads[-1] + 1 :] if cost is not None and cost.row == head.n]
-    read = max((cost.read_bytes // (head.n * 2) for cost in after), default=0)
-    if not read or head.m < _READ_ROWS * read:
+    head = ops.cost[heads[-1]]
+    after = ops[heads[-1] + 1 :]
+    if not which(after.name, lambda name: bool(_READERS.search(name))).any():
         return None
+    read = max((cost.read_bytes for cost in after.cost if cost is not None), default=0)
+    if not read or head.write_bytes < _READ_ROWS * read:
+        return None
+    part = max(read / head.write_bytes, 1 / head.work.m)
     rows = np.zeros(len(ops), dtype=bool)
     rows[heads[-1]] = True
-    return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, read / head.m)), 1)
+    return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, part)), 1)
 
 
 def _is_head(cost: Cost | None) -> bool:
