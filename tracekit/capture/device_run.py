@@ -10,6 +10,7 @@ from tracekit.analyzers.core import InputError, counted
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.capture import emitted_ranges, models
+from tracekit.capture.backward_ranges import is_recorded_by_nsys
 from tracekit.capture.emitted_ranges import NoRanges, ProfilerRanges
 from tracekit.capture.latency import (
     WARM_UP_STEPS,
@@ -66,6 +67,8 @@ def write_run(model: "nn.Module", step: Step, settings: Settings, path: Path, sa
         say("warming up and timing without the profiler")
         measured = _measure(model, step, settings)
         say(f"profiling {settings.steps} steps")
+        if is_recorded_by_nsys():
+            say("Nsight Systems receives the GPU's records: analyze its report, not this trace")
         profiler = profiled(model, step, settings)
     say(f"writing {path}")
     export(profiler, path, capture_info(settings, model, measured))
