@@ -161,6 +161,24 @@ def test_each_launch_gives_the_same_product(monkeypatch, rows):
     torch.testing.assert_close(kernel.fused(*inputs), kernel.reference(*inputs), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("lora", [False, "lora"])
+def test_layers_of_one_input_are_joined_unless_they_have_adapters(lora):
+    from tracekit.fuse.kernels import packed_projections
+
+    mlp = torch.nn.ModuleDict({"gate_proj": torch.nn.Linear(64, 96), "up_proj": torch.nn.Linear(64, 96)}).eval()
+    x, quantized = torch.randn(3, 64), tracekit.quantize(mlp, "int4", trainable=lora)
+    expected = [layer(x) for layer in quantized.values()]
+    if lora:
+        with pytest.raises(ValueError, match="no linear layers"):
+            packed_projections.apply(quantized)
+        return
+    joined = packed_projections.apply(quantized)["gate_proj"]._joined[0]
+    assert joined.layer.packed.data_ptr() == mlp["gate_proj"].packed.data_ptr()
+    assert all(torch.equal(layer(x), each) for layer, each in zip(quantized.values(), expected, strict=True))
+    plain = packed_projections.remove(quantized)
+    assert all(torch.equal(layer(x), each) for layer, each in zip(plain.values(), expected, strict=True))
+
+
 def test_errors_say_what_to_do(tmp_path):
     with pytest.raises(InputError, match="is not a format"):
         tracekit.quantize(model(), "int3")
