@@ -117,7 +117,6 @@ def _product(
     for i in tl.static_range(min(DEEP * EACH, reads)):
         read += (_read(weight_ptr, scale_ptr, outputs[i % EACH], first + i // EACH * 8 * WARPS, K, GROUP, BITS),)
     if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     for start in tl.static_range(0, reads, EACH):
         run = tl.minimum(first + start // EACH * 8 * WARPS, runs - 1)
@@ -143,6 +142,8 @@ def _product(
             else:
                 added += (totals[at] + tl.sum(sums, 1) * scale.to(tl.float32),)
         totals = added
+    if EARLY:  # a kernel that needs none of these outputs may not wait: what came before has ended, and x is read
+        tl.extra.cuda.gdc_launch_dependents()
     total = totals[0]
     if EACH == 2:
         total = tl.join(total, totals[1])
@@ -212,8 +213,7 @@ def fused(x, packed, scale, bias=None, bits=4):
     group, bias = inputs // scale.shape[1], None if bias is None else bias.contiguous()
     if len(rows) > MOST_ROWS:
         return torch.nn.functional.linear(x, _unpacked(packed, scale, inputs, group, bits), bias)
-    out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
-    if out.numel():
+    if (out := torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)).numel():
         pairs = x.dtype == torch.float16 and not _is_interpreted()
         early, rows = _starts_early(x.device), _pairs_from(rows)
         launch = CONFIG or launch_for(columns, packed.shape[1] // 4, _multiprocessors(x.device))
@@ -244,10 +244,9 @@ def _multiprocessors(device):
 
 def _pairs_from(rows):
     """Return the rows as integers that hold two numbers each."""
-    pair = torch.int32 if rows.element_size() == 2 else torch.int64
     if rows.stride(-1) != 1 or rows.stride(0) % 8 or rows.storage_offset() % 8:
         rows = rows.clone(memory_format=torch.contiguous_format)
-    return rows.view(pair)
+    return rows.view(torch.int32 if rows.element_size() == 2 else torch.int64)
 
 
 @cache
