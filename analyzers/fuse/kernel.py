@@ -194,7 +194,7 @@ def narrow_product_tiles(gpu: GPU) -> Tiles:
 
     Each thread has DEEP reads of 16 bytes of every fourth row in flight.
     """
-    tried = ((16, 4, 4), (16, 2, 4), (8, 8, 4))
+    tried = ((16, 2, 4), (8, 8, 4))
     launches = ({}, *({"ROWS": each, "DEEP": deep, "num_warps": warps} for each, deep, warps in tried))
     units = "" if gpu.compute_capability >= (8, 0) else " Scales and inputs are fp16: there is no bf16."
     what = "The shape decides how many rows of weights a block has: the most with which enough warps run."

@@ -15,7 +15,6 @@ MOST_ROWS = 8
 """Largest number of rows for which the kernel does the multiplication."""
 CONFIGS = (
     {},
-    {"ROWS": 16, "DEEP": 4, "num_warps": 4},
     {"ROWS": 16, "DEEP": 2, "num_warps": 4},
     {"ROWS": 8, "DEEP": 8, "num_warps": 4},
 )
@@ -47,10 +46,9 @@ def _value(words, magic, i: tl.constexpr, BITS: tl.constexpr):
 @triton.jit
 def _halves(pairs, KIND: tl.constexpr):
     """Return the two numbers of type KIND that each integer holds."""
-    WIDTH: tl.constexpr = KIND.primitive_bitwidth
-    PLAIN: tl.constexpr = tl.int16 if WIDTH == 16 else tl.int32
+    PLAIN: tl.constexpr = tl.int16 if KIND.primitive_bitwidth == 16 else tl.int32
     low = pairs.to(PLAIN).to(KIND, bitcast=True)
-    high = (pairs >> WIDTH).to(PLAIN).to(KIND, bitcast=True)
+    high = (pairs >> KIND.primitive_bitwidth).to(PLAIN).to(KIND, bitcast=True)
     return low.to(tl.float32), high.to(tl.float32)
 
 
@@ -91,6 +89,21 @@ def _read(weight_ptr, scale_ptr, output, run, K: tl.constexpr, GROUP: tl.constex
 
 
 @triton.jit
+def _run_product(words, x, magic, BITS: tl.constexpr, PAIRS: tl.constexpr, KIND: tl.constexpr):
+    """Return the product of each thread's run and its inputs, which are 16 / BITS tensors of pairs of type KIND."""
+    sums = tl.zeros(words.shape, tl.int32 if PAIRS else tl.float32)
+    for i in tl.static_range(16 // BITS):
+        if PAIRS:
+            sums = _in_pairs(words, x[i], sums, magic, i, BITS)
+        else:
+            low, high = _halves(x[i], KIND)
+            sums += _value(words, magic, i, BITS) * low
+            sums += _value(words, magic, i + 16 // BITS, BITS) * high
+    low, high = _halves(tl.reduce(sums, 1, _added), tl.float16) if PAIRS else (tl.sum(sums, 1), 0.0)
+    return low + high
+
+
+@triton.jit
 def _product(
     x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, columns, x_stride, magic,
     K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, WHOLE: tl.constexpr,
@@ -104,7 +117,6 @@ def _product(
     releases of Triton distribute those alike.
     """
     runs: tl.constexpr = K * BITS // 128
-    pairs: tl.constexpr = 16 // BITS
     reads: tl.constexpr = (runs + 8 * WARPS - 1) // (8 * WARPS) * EACH
     thread, block = tl.arange(0, 32 * WARPS), tl.program_id(0).to(tl.int64) * (4 * EACH)
     first = thread // 32 * 8 + thread % 8
@@ -121,26 +133,15 @@ def _product(
     for start in tl.static_range(0, reads, EACH):
         run = tl.minimum(first + start // EACH * 8 * WARPS, runs - 1)
         x, added = (), ()
-        for i in tl.static_range(pairs):
+        for i in tl.static_range(16 // BITS):
             x += (tl.load(x_ptr + (run * (64 // BITS) + 4 * i)[:, None] + tl.arange(0, 4)[None, :]),)
         for at in tl.static_range(EACH):
             if start + at + DEEP * EACH < reads:
                 run = first + (start // EACH + DEEP) * 8 * WARPS
                 read += (_read(weight_ptr, scale_ptr, outputs[at], run, K, GROUP, BITS),)
             words, scale = read[start + at]
-            sums = tl.zeros([32 * WARPS, 4], tl.int32 if PAIRS else tl.float32)
-            for i in tl.static_range(pairs):
-                if PAIRS:
-                    sums = _in_pairs(words, x[i], sums, magic, i, BITS)
-                else:
-                    low, high = _halves(x[i], out_ptr.dtype.element_ty)
-                    sums += _value(words, magic, i, BITS) * low
-                    sums += _value(words, magic, i + pairs, BITS) * high
-            if PAIRS:
-                low, high = _halves(tl.reduce(sums, 1, _added), tl.float16)
-                added += (totals[at] + (low + high) * scale.to(tl.float32),)
-            else:
-                added += (totals[at] + tl.sum(sums, 1) * scale.to(tl.float32),)
+            part = _run_product(words, x, magic, BITS, PAIRS, out_ptr.dtype.element_ty)
+            added += (totals[at] + part * scale.to(tl.float32),)
         totals = added
     if EARLY:  # a kernel that needs none of these outputs may not wait: what came before has ended, and x is read
         tl.extra.cuda.gdc_launch_dependents()
