@@ -2,10 +2,10 @@
 
     python examples/studies/int4_decode.py --out FOLDER [--model llama-3.2-3b] [--seconds 95] [--layers]
 
-Both models are compiled, and project q, k and v, and gate and up, in one GEMM; compiled kernels start before those
-before them have ended (programmatic dependent launch) unless --no-pdl. Numbers are checked first. Layers are timed over
-copies of their weights that together exceed the L2. FOLDER/int4_decode.json holds all rows, and is written again after
-each; no part is begun whose end is not expected within --seconds.
+Both models are compiled, and project q, k and v, and gate and up, in one GEMM (fp16: unless --separate). Their kernels
+start before those before them have ended (programmatic dependent launch), unless --no-pdl. Numbers are checked first.
+Layers are timed over copies of their weights that together exceed the L2. FOLDER/int4_decode.json holds all rows, and is
+written again after each; no part is begun whose end is not expected within --seconds.
 """
 
 import argparse
@@ -55,12 +55,20 @@ def main() -> None:
     asked.add_argument("--model", default="llama-3.2-3b")
     asked.add_argument("--seconds", type=float, default=95)
     asked.add_argument("--no-pdl", action="store_true")
+    asked.add_argument("--separate", action="store_true", help="do not join the projections of the fp16 model")
     asked.add_argument("--layers", action="store_true", help="time no model")
     options = asked.parse_args()
     began = time.monotonic()
     torch._inductor.config.triton.enable_pdl = not options.no_pdl
-    result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "pdl": not options.no_pdl, "rows": []}
-    for row in rows("" if options.layers else options.model, began + options.seconds):
+    result = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "pdl": not options.no_pdl,
+        "separate": options.separate,
+        "rows": [],
+    }
+    about = {"model": "" if options.layers else options.model, "separate": options.separate}
+    for row in rows(**about, ends=began + options.seconds):
         row["at_s"] = round(time.monotonic() - began, 1)
         print(*(f"{name} {value}" for name, value in row.items()), sep="  ", flush=True)
         result["rows"].append(row)
@@ -69,10 +77,10 @@ def main() -> None:
 
 
 @torch.inference_mode()
-def rows(model: str, ends: float) -> Iterator[dict[str, Any]]:
+def rows(model: str, separate: bool, ends: float) -> Iterator[dict[str, Any]]:
     yield from errors()
     if model:
-        yield from decodes(model, ends)
+        yield from decodes(model, separate, ends)
     for name, shape in LAYERS.items():
         if time.monotonic() < ends - _LAYER_SECONDS:
             yield from layer(name, *shape)
@@ -140,22 +148,23 @@ def layer(name: str, outputs: int, inputs: int) -> Iterator[dict[str, Any]]:
     yield {"part": "tried", "name": name, "all": [[*config.values(), round(us, 2)] for us, config in times]}
 
 
-def decodes(name: str, ends: float) -> Iterator[dict[str, Any]]:
+def decodes(name: str, separate: bool, ends: float) -> Iterator[dict[str, Any]]:
     """Yield the time of a decode step in fp16 and in int4, and how far its logits are from those of single ops.
 
-    Then, if there is time, of single ops, and of compiled fp16 whose projections are separate.
+    Then, if there is time, of single ops in CUDA graphs.
     """
     settings = Settings(model=name, workload="decode", seq_len=256, dtype="fp16", device="cuda")
     wide = models.build_for(settings).eval()
     narrow = packed_projections.apply(quantize(deepcopy(wide), "int4"))
     ratio = read_bytes(wide) / read_bytes(narrow)
-    subject = Subject(model=packed_projections.apply(wide), settings=settings, static_cache=True, graphs=True)
+    wide = wide if separate else packed_projections.apply(wide)
+    subject = Subject(model=wide, settings=settings, static_cache=True, graphs=True)
     yield {"part": "model", "model": name, "fp16_bytes": read_bytes(wide), "bytes": round(ratio, 3)}
 
-    def step(model: Any, compiled: bool, joined: bool = True) -> dict[str, Any]:
+    def step(model: Any, compiled: bool) -> dict[str, Any]:
         torch._dynamo.reset()
         us, error = step_us(replace(subject, model=model, compile_mode="default" if compiled else ""))
-        of = {"format": "int4" if model is narrow else "fp16", "compiled": compiled, "joined": joined}
+        of = {"format": "int4" if model is narrow else "fp16", "compiled": compiled}
         return {"part": "step", **of, "us": round(us, 1), "error": error}
 
     for compiled, seconds in ((True, _STEP_SECONDS), (False, _LAYER_SECONDS)):
@@ -167,8 +176,6 @@ def decodes(name: str, ends: float) -> Iterator[dict[str, Any]]:
         yield {"part": "decode", "model": name, "compiled": compiled, "early": True, "fp16_us": before["us"],
                "us": after["us"], "gain": round(gain, 3), "bytes": round(ratio, 3),
                "of_bytes": round(gain / ratio, 3)}  # fmt: skip
-    if time.monotonic() < ends - _STEP_SECONDS:
-        yield step(packed_projections.remove(wide), True, False)
 
 
 def read_bytes(module: Any) -> int:

@@ -135,6 +135,8 @@ def _product(
         x, added = (), ()
         for i in tl.static_range(16 // BITS):
             x += (tl.load(x_ptr + (run * (64 // BITS) + 4 * i)[:, None] + tl.arange(0, 4)[None, :]),)
+        if EARLY and start + EACH == reads:  # a kernel that needs none of these outputs may not wait, and write into x
+            tl.extra.cuda.gdc_launch_dependents()
         for at in tl.static_range(EACH):
             if start + at + DEEP * EACH < reads:
                 run = first + (start // EACH + DEEP) * 8 * WARPS
@@ -143,8 +145,6 @@ def _product(
             part = _run_product(words, x, magic, BITS, PAIRS, out_ptr.dtype.element_ty)
             added += (totals[at] + part * scale.to(tl.float32),)
         totals = added
-    if EARLY:  # a kernel that needs none of these outputs may not wait: what came before has ended, and x is read
-        tl.extra.cuda.gdc_launch_dependents()
     total = totals[0]
     if EACH == 2:
         total = tl.join(total, totals[1])
