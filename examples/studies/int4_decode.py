@@ -4,8 +4,8 @@
 
 Both models are compiled, and project q, k and v, and gate and up, in one GEMM (fp16: unless --separate). Their kernels
 start before those before them have ended (programmatic dependent launch), unless --no-pdl. Numbers are checked first.
-Layers are timed over copies of their weights that together exceed the L2. FOLDER/int4_decode.json holds all rows, and is
-written again after each; no part is begun whose end is not expected within --seconds.
+Layers are timed over copies of their weights that together exceed the L2. FOLDER/int4_decode.json holds all rows, and
+is written again after each; no part is begun whose end is not expected within --seconds.
 """
 
 import argparse
