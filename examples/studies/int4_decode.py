@@ -59,11 +59,13 @@ def main() -> None:
     asked.add_argument("--layers", action="store_true", help="time no model")
     options = asked.parse_args()
     began = time.monotonic()
-    torch._inductor.config.triton.enable_pdl = not options.no_pdl
+    pdl = hasattr(torch._inductor.config.triton, "enable_pdl") and not options.no_pdl
+    if pdl:  # a setting of PyTorch that older releases do not have
+        torch._inductor.config.triton.enable_pdl = True
     result = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "pdl": not options.no_pdl,
+        "pdl": pdl,
         "separate": options.separate,
         "rows": [],
     }
