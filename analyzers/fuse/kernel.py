@@ -192,12 +192,12 @@ def element_tiles(element_bytes: int, gpu: GPU) -> Tiles:
 def narrow_product_tiles(gpu: GPU) -> Tiles:
     """Return blocks of weight rows for a GEMM of few rows; {}: the kernel chooses by the shape.
 
-    Each thread has DEEP reads of 16 bytes of each row in flight.
+    Each thread has DEEP reads of 16 bytes of every fourth row in flight.
     """
-    tried = ((2, 4, 4), (4, 4, 4), (8, 2, 4), (8, 2, 2))
+    tried = ((16, 2, 4), (8, 8, 4))
     launches = ({}, *({"ROWS": each, "DEEP": deep, "num_warps": warps} for each, deep, warps in tried))
     units = "" if gpu.compute_capability >= (8, 0) else " Scales and inputs are fp16: there is no bf16."
-    what = "The shape decides how many rows of weights a block has: the fewest with which all blocks run at once."
+    what = "The shape decides how many rows of weights a block has: the most with which enough warps run."
     return Tiles(launches, f"{_why_bytes(gpu)} {what}{units}")
 
 

@@ -1,17 +1,19 @@
-"""Times our int4 layers at one row beside cuBLAS in fp16, and the whole decode, in CUDA graphs on this GPU.
+"""Times the decode of our int4 layers beside fp16 in CUDA graphs, and each layer beside cuBLAS, on this GPU.
 
-    python examples/studies/int4_decode.py --out FOLDER [--model llama-3.2-3b] [--seconds 140]
+    python examples/studies/int4_decode.py --out FOLDER [--model llama-3.2-3b] [--seconds 95] [--layers]
 
-Each layer is timed over copies of its weights that together exceed the L2, in each launch configuration. Numbers are
-checked first. FOLDER/int4_decode.json holds all rows, and is written again after each part.
+Both models are compiled, and project q, k and v, and gate and up, in one GEMM (fp16: unless --separate). Their kernels
+start before those before them have ended (programmatic dependent launch), unless --no-pdl. Numbers are checked first.
+Layers are timed over copies of their weights that together exceed the L2. FOLDER/int4_decode.json holds all rows, and
+is written again after each; no part is begun whose end is not expected within --seconds.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,36 +22,56 @@ import torch
 
 from tracekit.apply import Subject, prepare
 from tracekit.capture import NoRanges, models
+from tracekit.fuse.kernels import packed_projections
 from tracekit.fuse.kernels import weight_only_product as kernel
 from tracekit.quantization import quantize
 from tracekit.run import Settings
 
 LAYERS = {
-    "k": (1024, 3072),
-    "q, o": (3072, 3072),
     "gate, up": (8192, 3072),
     "down": (3072, 8192),
-    "q, o of 8B": (4096, 4096),
+    "q, k, v": (5120, 3072),
+    "q, o": (3072, 3072),
+    "gate + up": (16384, 3072),
     "gate, up of 8B": (14336, 4096),
     "down of 8B": (4096, 14336),
+    "q, o of 8B": (4096, 4096),
+    "k": (1024, 3072),
 }
 """Outputs and inputs of the layers of Llama-3.2-3B and of Llama-3.1-8B."""
 _COLD_BYTES = 200e6
 _TRIES = [
-    {"ROWS": rows, "DEEP": deep, "num_warps": warps}
-    for (rows, deep), warps in product(((2, 4), (4, 2), (4, 4), (8, 1), (8, 2)), (2, 4, 8))
+    {"ROWS": 16, "DEEP": 2, "num_warps": 4},
+    {"ROWS": 8, "DEEP": 8, "num_warps": 8},
+    {"ROWS": 8, "DEEP": 4, "num_warps": 4},
 ]
+_STEP_SECONDS, _LAYER_SECONDS = 32, 6
+"""Time that a compiled step and a layer are expected to take, assumed."""
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--out", type=Path, required=True)
     asked.add_argument("--model", default="llama-3.2-3b")
-    asked.add_argument("--seconds", type=float, default=140, help="no part is begun after them")
+    asked.add_argument("--seconds", type=float, default=95)
+    asked.add_argument("--no-pdl", action="store_true")
+    asked.add_argument("--separate", action="store_true", help="do not join the projections of the fp16 model")
+    asked.add_argument("--layers", action="store_true", help="time no model")
     options = asked.parse_args()
-    ends = time.monotonic() + options.seconds
-    result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
-    for row in rows(options.model, ends):
+    began = time.monotonic()
+    pdl = hasattr(torch._inductor.config.triton, "enable_pdl") and not options.no_pdl
+    if pdl:  # a setting of PyTorch that older releases do not have
+        torch._inductor.config.triton.enable_pdl = True
+    result = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "pdl": pdl,
+        "separate": options.separate,
+        "rows": [],
+    }
+    about = {"model": "" if options.layers else options.model, "separate": options.separate}
+    for row in rows(**about, ends=began + options.seconds):
+        row["at_s"] = round(time.monotonic() - began, 1)
         print(*(f"{name} {value}" for name, value in row.items()), sep="  ", flush=True)
         result["rows"].append(row)
         options.out.mkdir(parents=True, exist_ok=True)
@@ -57,24 +79,30 @@ def main() -> None:
 
 
 @torch.inference_mode()
-def rows(model: str, ends: float) -> Iterator[dict[str, Any]]:
+def rows(model: str, separate: bool, ends: float) -> Iterator[dict[str, Any]]:
     yield from errors()
-    yield from decodes(model, False, ends)
+    if model:
+        yield from decodes(model, separate, ends)
     for name, shape in LAYERS.items():
-        if time.monotonic() < ends - 45:
-            yield from layer(name, *shape, ends - 45)
-    yield from decodes(model, True, ends)
-    yield from decodes(model, False, ends)
+        if time.monotonic() < ends - _LAYER_SECONDS:
+            yield from layer(name, *shape)
 
 
 def errors() -> Iterator[dict[str, Any]]:
     """Yield the error of each format relative to fp32 with the same weights; more than 1 % ends the program."""
-    for dtype, bits, group, early in product((torch.float16, torch.bfloat16), (4, 8), (64, 3072), (False, True)):
-        with Starting(early):
-            x, packed, scale, _, _ = kernel.example(dtype, "cuda", 1, 3072, 3072, bits, group)
-            exact = kernel.reference(x.float(), packed, scale.float(), None, bits)
-            error = float((kernel.fused(x, packed, scale, None, bits) - exact).norm() / exact.norm())
-        yield {"part": "error", "dtype": str(dtype), "bits": bits, "group": group, "early": early, "error": error}
+    half, brain = torch.float16, torch.bfloat16
+    tried = (
+        (half, 4, 64, 1, 3072),
+        (half, 4, 3072, 3, 3070),
+        (half, 8, 64, 1, 8),
+        (brain, 4, 64, 8, 8),
+        (brain, 8, 64, 1, 8),
+    )
+    for dtype, bits, group, many, columns in tried:
+        x, packed, scale, _, _ = kernel.example(dtype, "cuda", many, columns, 3072, bits, group)
+        exact = kernel.reference(x.float(), packed, scale.float(), None, bits)
+        error = float((kernel.fused(x, packed, scale, None, bits) - exact).norm() / exact.norm())
+        yield {"part": "error", "dtype": str(dtype), "bits": bits, "group": group, "inputs": many, "error": error}
         if not error < 0.01:
             raise SystemExit("The kernel is wrong.")
 
@@ -92,8 +120,8 @@ class Starting:
         kernel._starts_early = self._before
 
 
-def layer(name: str, outputs: int, inputs: int, ends: float) -> Iterator[dict[str, Any]]:
-    """Yield the time of a layer in fp16, and the fastest and all times in int4."""
+def layer(name: str, outputs: int, inputs: int) -> Iterator[dict[str, Any]]:
+    """Yield the time of a layer in fp16, and in int4 with the launch of its shape and with others."""
     x = torch.randn(1, inputs, dtype=torch.float16, device="cuda")
     bytes_16 = 2 * outputs * inputs
     wide = torch.randn(outputs, inputs, dtype=torch.float16, device="cuda") * inputs**-0.5
@@ -102,68 +130,70 @@ def layer(name: str, outputs: int, inputs: int, ends: float) -> Iterator[dict[st
     packed, scale = kernel.pack(wide, 4, 64)
     sets = [(packed.clone(), scale.clone()) for _ in range(max(2, int(_COLD_BYTES / packed.nbytes)))]
     ratio = bytes_16 / (packed.nbytes + scale.nbytes)
+    of_shape = kernel.launch_for(outputs, inputs // 32, kernel._multiprocessors(x.device))
 
-    def int4_us(config: dict[str, int], early: bool) -> float:
+    def int4_us(config: dict[str, int], early: bool = True) -> float:
         with Starting(early):
             kernel.CONFIG = config
-            return graph_us(lambda: [kernel.fused(x, *each) for each in sets]) / len(sets)
+            us = graph_us(lambda: [kernel.fused(x, *each) for each in sets]) / len(sets)
+            kernel.CONFIG = {}
+        return us
 
-    times = [(int4_us(config, True), config) for config in _TRIES if time.monotonic() < ends]
-    us, best = min(times, key=lambda each: each[0])
-    alone, chosen = int4_us(best, False), int4_us({}, True)
-    for early, taken in ((True, us), (False, alone)):
-        gain = half_us / taken
+    times = [(int4_us(config), config) for config in [of_shape, *(each for each in _TRIES if each != of_shape)]]
+    for early, us in ((True, times[0][0]), (False, int4_us(of_shape, False))):
+        gain = half_us / us
         yield {
-            "part": "layer",
-            "name": name,
-            "early": early,
-            **best,
-            "fp16_us": round(half_us, 2),
-            "us": round(taken, 2),
-            "gain": round(gain, 2),
-            "of_bytes": round(gain / ratio, 2),
-        }
-    yield {"part": "by the shape", "name": name, "us": round(chosen, 2)}
+            "part": "layer", "name": name, "early": early, **of_shape, "fp16_us": round(half_us, 2), "us": round(us, 2),
+            "gain": round(gain, 2), "of_bytes": round(gain / ratio, 2), "TB/s": round(bytes_16 / ratio / us / 1e6, 2),
+            "fp16_TB/s": round(bytes_16 / half_us / 1e6, 2),
+        }  # fmt: skip
     yield {"part": "tried", "name": name, "all": [[*config.values(), round(us, 2)] for us, config in times]}
 
 
-def decodes(model: str, compiled: bool, ends: float) -> Iterator[dict[str, Any]]:
-    """Yield the time of a decode step in fp16 and in int4."""
-    settings = Settings(model=model, workload="decode", seq_len=256, dtype="fp16", device="cuda")
-    module = models.build_for(settings).eval()
-    subject = Subject(
-        model=module, settings=settings, static_cache=True, graphs=True, compile_mode="default" if compiled else ""
-    )
-    before_us, before_bytes = step_us(subject), nbytes(module)
-    inner = sum(layer.weight.nbytes for layer in module.modules() if type(layer).__name__ == "Linear")
-    quantize(module, "int4")
-    ratio = (before_bytes - inner_embedding(module)) / (nbytes(module) - inner_embedding(module))
-    for early in (True, False)[: 1 if compiled else 2]:
-        if time.monotonic() > ends:
+def decodes(name: str, separate: bool, ends: float) -> Iterator[dict[str, Any]]:
+    """Yield the time of a decode step in fp16 and in int4, and how far its logits are from those of single ops.
+
+    Then, if there is time, of single ops in CUDA graphs.
+    """
+    settings = Settings(model=name, workload="decode", seq_len=256, dtype="fp16", device="cuda")
+    wide = models.build_for(settings).eval()
+    narrow = packed_projections.apply(quantize(deepcopy(wide), "int4"))
+    ratio = read_bytes(wide) / read_bytes(narrow)
+    wide = wide if separate else packed_projections.apply(wide)
+    subject = Subject(model=wide, settings=settings, static_cache=True, graphs=True)
+    yield {"part": "model", "model": name, "fp16_bytes": read_bytes(wide), "bytes": round(ratio, 3)}
+
+    def step(model: Any, compiled: bool) -> dict[str, Any]:
+        torch._dynamo.reset()
+        us, error = step_us(replace(subject, model=model, compile_mode="default" if compiled else ""))
+        of = {"format": "int4" if model is narrow else "fp16", "compiled": compiled}
+        return {"part": "step", **of, "us": round(us, 1), "error": error}
+
+    for compiled, seconds in ((True, _STEP_SECONDS), (False, _LAYER_SECONDS)):
+        if time.monotonic() > ends - 2 * seconds:
             return
-        with Starting(early):
-            torch._dynamo.reset()
-            us = step_us(replace(subject, model=module))
-        yield {"part": "decode", "model": model, "compiled": compiled, "early": early, "fp16_us": round(before_us, 1),
-               "us": round(us, 1), "gain": round(before_us / us, 3), "bytes": round(ratio, 3),
-               "of_bytes": round(before_us / us / ratio, 3), "linear_bytes": inner}  # fmt: skip
-    torch._dynamo.reset()
+        yield (before := step(wide, compiled))
+        yield (after := step(narrow, compiled))
+        gain = before["us"] / after["us"]
+        yield {"part": "decode", "model": name, "compiled": compiled, "early": True, "fp16_us": before["us"],
+               "us": after["us"], "gain": round(gain, 3), "bytes": round(ratio, 3),
+               "of_bytes": round(gain / ratio, 3)}  # fmt: skip
 
 
-def inner_embedding(module: Any) -> int:
-    """Return the bytes of an embedding that is not also the head: a step reads one row of it."""
+def read_bytes(module: Any) -> int:
+    """Return the bytes of weights that a step reads: of an embedding that is not also the head, one row."""
     embedding, head = module.get_input_embeddings().weight, module.get_output_embeddings().weight
-    return 0 if embedding is head else int(embedding.nbytes)
+    unread = 0 if embedding is head else embedding.nbytes
+    return sum(each.nbytes for each in (*module.parameters(), *module.buffers())) - unread
 
 
-def nbytes(module: Any) -> int:
-    return sum(each.nbytes for each in (*module.parameters(), *module.buffers()))
-
-
-def step_us(subject: Subject) -> float:
+def step_us(subject: Subject) -> tuple[float, float]:
+    """Return the time of a step, and the distance of its logits from those of uncompiled ops, relative to them."""
     with subject.numerics():
+        exact = prepare(replace(subject, compile_mode="", graphs=False))(NoRanges()).float()
         step = prepare(subject)
-        return timed_us(lambda: step(NoRanges()))
+        us = timed_us(lambda: step(NoRanges()))
+        return us, float((step(NoRanges()).float() - exact).norm() / exact.norm())
 
 
 def graph_us(calls: Callable[[], Any]) -> float:

@@ -178,17 +178,17 @@ class _Product(torch.autograd.Function):
 
 
 def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
-    if x.is_cuda and _kernel() is not None:
-        opaque = torch.compiler.is_compiling()  # a custom op takes more host time
-        return _compiled(x, packed, scale, bias, bits) if opaque else _launched(x, packed, scale, bias, bits)
-    return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
+    opaque = x.is_cuda and torch.compiler.is_compiling()  # a custom op takes more host time
+    return (_compiled if opaque else _launched)(x, packed, scale, bias, bits)
 
 
 def _launched(
     x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None, bits: int
 ) -> torch.Tensor:
-    out: torch.Tensor = _kernel().fused(x, packed, scale, bias, bits)  # type: ignore[union-attr]
-    return out
+    if x.is_cuda and (kernel := _kernel()) is not None:
+        out: torch.Tensor = kernel.fused(x, packed, scale, bias, bits)
+        return out
+    return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
 
 
 _compiled = torch.library.custom_op("tracekit::weight_only_product", _launched, mutates_args=())

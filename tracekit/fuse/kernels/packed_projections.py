@@ -2,9 +2,10 @@
 
 This is not a kernel of our own: one library GEMM with the joined weights reads the input once and has one launch. The
 layers' weights become views of the joined ones, so no memory is added. It is for inference, because gradients and
-optimizers need separate weights.
+optimizers need separate weights. Layers of `tracekit.quantize` with packed weights are joined, too.
 """
 
+from copy import copy
 from types import MethodType
 
 import torch
@@ -31,22 +32,32 @@ def example(dtype, device, rows=4, columns=2048, sizes=(2048, 512, 512)):
 
 
 class _Joined:
-    """The joined weights of some layers, and the projections of the last input."""
+    """A layer that joins some layers, and its projections of the last input."""
 
     def __init__(self, layers):
-        self.sizes = [len(layer.weight) for layer in layers]
-        self.weight = torch.cat([layer.weight.data for layer in layers])
-        biases = [layer.bias for layer in layers]
-        self.bias = None if biases[0] is None else torch.cat([bias.data for bias in biases])
-        self.input, self.parts = None, {}
-        for layer, part in zip(layers, self.weight.split(self.sizes), strict=True):
-            layer.weight.data = part
+        self.sizes = [len(_tensors(layer)[0]) for layer in layers]
+        self.layer, self.input, self.parts = copy(layers[0]), None, {}
+        for kind in ("_parameters", "_buffers"):
+            setattr(self.layer, kind, {name: self._together(name, layers) for name in getattr(layers[0], kind)})
+
+    def _together(self, name, layers):
+        """Return the joined tensor of this name, of which those of the layers become views."""
+        parts = [getattr(layer, name) for layer in layers]
+        if parts[0] is None:
+            return None
+        joined = torch.cat([part.data for part in parts])
+        for part, view in zip(parts, joined.split(self.sizes), strict=True):
+            part.data = view
+        return torch.nn.Parameter(joined, False) if isinstance(parts[0], torch.nn.Parameter) else joined
+
+    def projections(self, x):
+        return self.layer(x).split(self.sizes, dim=-1)
 
     def projection(self, index, x):
         if index == 0:
-            self.input, self.parts = x, dict(enumerate(fused(x, self.weight, self.bias, self.sizes)))
+            self.input, self.parts = x, dict(enumerate(self.projections(x)))
         elif x is not self.input or index not in self.parts:
-            return fused(x, self.weight, self.bias, self.sizes)[index]
+            return self.projections(x)[index]
         part = self.parts.pop(index)
         if not self.parts:
             self.input = None
@@ -70,15 +81,28 @@ def apply(model):
 
 
 def _can_be_joined(layers):
-    """Return whether these are linear layers of one input size, all or none with a bias."""
-    linear = all(type(layer) is torch.nn.Linear for layer in layers)
-    return linear and len({(layer.in_features, layer.bias is None) for layer in layers}) == 1
+    """Return whether these are linear layers of one kind and input size, all or none with a bias."""
+    if not all(map(_is_linear, layers)):
+        return False
+    kinds = {(type(each), getattr(each, "bits", 16), *(part.shape[1:] for part in _tensors(each))) for each in layers}
+    return len(kinds) == 1
+
+
+def _is_linear(layer):
+    """Return whether each tensor of the layer has a row for each output: those of adapters and factors do not."""
+    kind = type(layer) is torch.nn.Linear or (hasattr(layer, "packed") and layer.smooth is None)
+    return kind and {name for name, _ in layer.named_parameters()} <= {"weight", "bias"}
+
+
+def _tensors(layer):
+    return (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
 
 
 def remove(model):
     for module in model.modules():
         if getattr(module.__dict__.get("forward"), "__func__", None) is _project:
-            module.weight.data = module.weight.data.clone()
+            for part in _tensors(module):
+                part.data = part.data.clone()
             module.__dict__.pop("forward")
             module.__dict__.pop("_joined")
     return model

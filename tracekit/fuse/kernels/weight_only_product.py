@@ -1,7 +1,7 @@
 """GEMM with weights of 4 or 8 bits: one kernel reads the quantized weights, scales them, and multiplies.
 
-A GEMM of few rows takes the time to read its weights: a quarter (4 bits) or half (8 bits) of that with 16 bits.
-Unfused, they are first written in 16 bits and read again. With more than MOST_ROWS rows that cost is negligible.
+A GEMM of few rows takes the time to read its weights. Unfused, they are first written in 16 bits and read again. With
+more than MOST_ROWS rows that cost is negligible.
 """
 
 import os
@@ -15,29 +15,23 @@ MOST_ROWS = 8
 """Largest number of rows for which the kernel does the multiplication."""
 CONFIGS = (
     {},
-    {"ROWS": 2, "DEEP": 4, "num_warps": 4},
-    {"ROWS": 4, "DEEP": 4, "num_warps": 4},
-    {"ROWS": 8, "DEEP": 2, "num_warps": 4},
-    {"ROWS": 8, "DEEP": 2, "num_warps": 2},
+    {"ROWS": 16, "DEEP": 2, "num_warps": 4},
+    {"ROWS": 8, "DEEP": 8, "num_warps": 4},
 )
-"""Launch configurations to try; {}: that of `launch_for`. ROWS is the number of outputs per block. A thread has DEEP
-runs of each in flight, of 16 bytes."""
+"""Launch configurations to try; {}: that of `launch_for`. ROWS is the number of outputs per block, of whose inputs each
+warp has a part. A thread has DEEP steps in flight; a step is 16 bytes of every fourth output."""
 CONFIG = CONFIGS[0]
-BLOCKS = 8
-"""Blocks of four warps that a multiprocessor runs at once, from times of four layers on an H100."""
-_MAGIC = 0x4B000000
-"""The bits of the float 2 ** 23. The last bit of its mantissa has the value 1."""
-_MAGIC_PAIR = 0x64006400
-"""Twice the bits of 1,024 in fp16."""
+WARPS, READS = 8, 16
+"""Fewest warps per multiprocessor, and most reads of 16 bytes of a thread in flight: half of the registers then."""
+_MAGIC, _MAGIC_PAIR = 0x4B000000, 0x64006400
+"""The bits of the float 2 ** 23, the last of whose mantissa has the value 1, and twice those of 1,024 in fp16."""
 
 
 @triton.jit
 def _value(words, magic, i: tl.constexpr, BITS: tl.constexpr):
-    """Return value i of each word, in two or three instructions.
+    """Return value i of each word. Its bits become the mantissa of 2 ** 23 plus the value, shifted by its place.
 
-    Its bits become the mantissa of a float without a conversion: 2 ** 23 plus the value, shifted by its place. `magic`
-    is 2 ** 23 as an argument, not a constant, so that AND and OR are one instruction.
-    """
+    `magic`, the bits of 2 ** 23, is no constant, so that AND and OR are one instruction."""
     VALUES: tl.constexpr = 32 // BITS
     FIRST: tl.constexpr = 20 // BITS
     if i >= FIRST:
@@ -52,10 +46,9 @@ def _value(words, magic, i: tl.constexpr, BITS: tl.constexpr):
 @triton.jit
 def _halves(pairs, KIND: tl.constexpr):
     """Return the two numbers of type KIND that each integer holds."""
-    WIDTH: tl.constexpr = KIND.primitive_bitwidth
-    PLAIN: tl.constexpr = tl.int16 if WIDTH == 16 else tl.int32
+    PLAIN: tl.constexpr = tl.int16 if KIND.primitive_bitwidth == 16 else tl.int32
     low = pairs.to(PLAIN).to(KIND, bitcast=True)
-    high = (pairs >> WIDTH).to(PLAIN).to(KIND, bitcast=True)
+    high = (pairs >> KIND.primitive_bitwidth).to(PLAIN).to(KIND, bitcast=True)
     return low.to(tl.float32), high.to(tl.float32)
 
 
@@ -64,15 +57,15 @@ def _in_pairs(words, x, sums, magic, i: tl.constexpr, BITS: tl.constexpr):
     """Add two weights of each word, multiplied by a pair of inputs, to two sums in fp16, in three instructions.
 
     Their bits become the mantissas of 1,024 plus the weight, shifted by its place. The first FMA subtracts the offset
-    exactly and divides by twice the range, so that the sums of a run cannot overflow.
+    exactly and divides by 8 times the range, so that the 16 products of a run cannot overflow.
     """
     half: tl.constexpr = 1 << (BITS - 1)
     place: tl.constexpr = BITS * i if BITS * i < 8 else BITS * i - 8
     if BITS * i >= 8:
         words = words >> 8
     mask: tl.constexpr = (2 * half - 1) << place
-    by: tl.constexpr = 0x10001 * ((14 - BITS - place) << 10)
-    less: tl.constexpr = 0x10001 * (0x8000 | (24 - BITS - place) << 10 | half << place) - 0x100000000
+    by: tl.constexpr = 0x10001 * ((12 - BITS - place) << 10)
+    less: tl.constexpr = 0x10001 * (0x8000 | (22 - BITS - place) << 10 | half << place) - 0x100000000
     bits = (words & (0x10001 * mask)) | magic
     return tl.inline_asm_elementwise(
         "{.reg .b32 w; fma.rn.f16x2 w, $1, $4, $5; fma.rn.f16x2 $0, w, $2, $3;}",
@@ -81,70 +74,87 @@ def _in_pairs(words, x, sums, magic, i: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def _unpaired(total):
-    """Return the sum of two numbers in fp16, in fp32."""
-    return tl.inline_asm_elementwise(
-        """{.reg .b16 l, h; .reg .f32 a, b; mov.b32 {l, h}, $1;
-        cvt.f32.f16 a, l; cvt.f32.f16 b, h; add.f32 $0, a, b;}""",
-        "=f,r", [total], dtype=tl.float32, is_pure=True, pack=1,
-    )  # fmt: skip
+def _added(one, other):
+    """Return the sums of two pairs of numbers in fp16."""
+    return tl.inline_asm_elementwise("add.rn.f16x2 $0, $1, $2;", "=r,r,r", [one, other], tl.int32, True, 1)
+
+
+@triton.jit
+def _read(weight_ptr, scale_ptr, output, run, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr):
+    """Return the run of words of an output for each thread, and its scale: 0 for a run that is not there."""
+    there = tl.minimum(run, K * BITS // 128 - 1)
+    words = tl.load(weight_ptr + (output * (K * BITS // 32) + there * 4)[:, None] + tl.arange(0, 4)[None, :])
+    scale = tl.load(scale_ptr + output * (K // GROUP) + there * (128 // BITS) // GROUP)
+    return words, tl.where(run == there, scale, 0.0)
+
+
+@triton.jit
+def _run_product(words, x, magic, BITS: tl.constexpr, PAIRS: tl.constexpr, KIND: tl.constexpr):
+    """Return the product of each thread's run and its inputs, which are 16 / BITS tensors of pairs of type KIND."""
+    sums = tl.zeros(words.shape, tl.int32 if PAIRS else tl.float32)
+    for i in tl.static_range(16 // BITS):
+        if PAIRS:
+            sums = _in_pairs(words, x[i], sums, magic, i, BITS)
+        else:
+            low, high = _halves(x[i], KIND)
+            sums += _value(words, magic, i, BITS) * low
+            sums += _value(words, magic, i + 16 // BITS, BITS) * high
+    low, high = _halves(tl.reduce(sums, 1, _added), tl.float16) if PAIRS else (tl.sum(sums, 1), 0.0)
+    return low + high
 
 
 @triton.jit
 def _product(
     x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, columns, x_stride, magic,
-    K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr,
-    ROWS: tl.constexpr, RUNS: tl.constexpr, PAIRS: tl.constexpr, EARLY: tl.constexpr,
+    K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, WHOLE: tl.constexpr,
+    EACH: tl.constexpr, DEEP: tl.constexpr, WARPS: tl.constexpr, PAIRS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Multiply a row by the weights of ROWS outputs. A thread reads whole runs (the 4 words of `pack`) of each output.
+    """Multiply a row by the weights of 4 * EACH outputs. In a step, a warp reads 8 runs (of 4 words) of each.
 
-    x_ptr is of pairs of inputs. With PAIRS, two weights are multiplied by an instruction in fp16, and every 16 products
-    are added in fp32. With EARLY, weights are read before the kernels that came before have finished.
+    Of its threads, 8 read 128 bytes of an output, and 4 take the same inputs. x_ptr is of pairs of them. With PAIRS,
+    two weights are multiplied by an instruction in fp16, and the sums of runs are added in fp32. With EARLY, weights
+    are read before earlier kernels have finished. WHOLE: no block has fewer outputs. Tensors are (threads, 4), because
+    releases of Triton distribute those alike.
     """
-    run_length: tl.constexpr = 128 // BITS
-    runs: tl.constexpr = K // run_length
-    pairs: tl.constexpr = 16 // BITS
-    column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = column < columns
-    row = tl.program_id(1).to(tl.int64)
-    word = tl.arange(0, 4)[None, None, :]
-    weight_at = weight_ptr + column.to(tl.int64)[:, None, None] * (4 * runs) + word
-    scale_at = scale_ptr + column[:, None] * (K // GROUP)
-    x_at = x_ptr + row * x_stride + word
-    run = tl.arange(0, RUNS)
-    there = inside[:, None] & (run < runs)[None, :]
-    words = tl.load(weight_at + run[None, :, None] * 4, mask=there[:, :, None], other=0)
-    scale = tl.load(scale_at + run[None, :] * run_length // GROUP, mask=there, other=0.0).to(tl.float32)
+    runs: tl.constexpr = K * BITS // 128
+    reads: tl.constexpr = (runs + 8 * WARPS - 1) // (8 * WARPS) * EACH
+    thread, block = tl.arange(0, 32 * WARPS), tl.program_id(0).to(tl.int64) * (4 * EACH)
+    first = thread // 32 * 8 + thread % 8
+    x_ptr += tl.program_id(1).to(tl.int64) * x_stride
+    outputs, totals, read = (), (), ()
+    for i in tl.static_range(EACH):
+        output = block + 4 * i + thread // 8 % 4
+        outputs += (output if WHOLE else tl.minimum(output, columns - 1),)
+        totals += (tl.zeros([32 * WARPS], tl.float32),)
+    for i in tl.static_range(min(DEEP * EACH, reads)):
+        read += (_read(weight_ptr, scale_ptr, outputs[i % EACH], first + i // EACH * 8 * WARPS, K, GROUP, BITS),)
     if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    total = tl.zeros([ROWS, RUNS], tl.float32)
-    for start in tl.static_range(0, runs, RUNS):
-        run = start + tl.arange(0, RUNS)
-        if start:
-            there = inside[:, None] & (run < runs)[None, :]
-            words = tl.load(weight_at + run[None, :, None] * 4, mask=there[:, :, None], other=0)
-            scale = tl.load(scale_at + run[None, :] * run_length // GROUP, mask=there, other=0.0).to(tl.float32)
-        at = x_at + (run * (run_length // 2))[None, :, None]
-        fits = (run < runs)[None, :, None]
-        if PAIRS:
-            sums = tl.zeros([ROWS, RUNS, 4], tl.int32)
-            for i in tl.static_range(pairs):
-                x = tl.load(at + 4 * i, mask=fits, other=0)
-                sums = _in_pairs(words, x, sums, magic, i, BITS)
-            part = _unpaired(sums)
-        else:
-            part = tl.zeros([ROWS, RUNS, 4], tl.float32)
-            for i in tl.static_range(pairs):
-                low, high = _halves(tl.load(at + 4 * i, mask=fits, other=0), out_ptr.dtype.element_ty)
-                part += _value(words, magic, i, BITS) * low + _value(words, magic, i + pairs, BITS) * high
-        total += tl.sum(part, axis=2) * scale
-    out = tl.sum(total, axis=1)
-    if PAIRS:
-        out = out * (2 << BITS)
+    for start in tl.static_range(0, reads, EACH):
+        run = tl.minimum(first + start // EACH * 8 * WARPS, runs - 1)
+        x, added = (), ()
+        for i in tl.static_range(16 // BITS):
+            x += (tl.load(x_ptr + (run * (64 // BITS) + 4 * i)[:, None] + tl.arange(0, 4)[None, :]),)
+        if EARLY and start + EACH == reads:  # a kernel that needs none of these outputs may not wait, and write into x
+            tl.extra.cuda.gdc_launch_dependents()
+        for at in tl.static_range(EACH):
+            if start + at + DEEP * EACH < reads:
+                run = first + (start // EACH + DEEP) * 8 * WARPS
+                read += (_read(weight_ptr, scale_ptr, outputs[at], run, K, GROUP, BITS),)
+            words, scale = read[start + at]
+            part = _run_product(words, x, magic, BITS, PAIRS, out_ptr.dtype.element_ty)
+            added += (totals[at] + part * scale.to(tl.float32),)
+        totals = added
+    total = totals[0]
+    if EACH == 2:
+        total = tl.join(total, totals[1])
+    elif EACH == 4:
+        total = tl.join(tl.join(total, totals[2]), tl.join(totals[1], totals[3]))
+    out = tl.sum(tl.sum(total.reshape(WARPS, 4, 8, EACH), axis=2), axis=0) * (8 << BITS if PAIRS else 1)
+    output = block + tl.arange(0, 4)[:, None] + 4 * tl.arange(0, EACH)[None, :]
     if BIAS:
-        out += tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out_ptr + row * columns + column, out, mask=inside)
+        out += tl.load(bias_ptr + output, mask=output < columns).to(tl.float32)
+    tl.store(out_ptr + tl.program_id(1).to(tl.int64) * columns + output, out, mask=output < columns)
 
 
 @triton.jit
@@ -170,19 +180,16 @@ def pack(weight, bits=4, group=64):
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
     A run of 4 words holds 128 / bits inputs: word w has inputs 8 i + 2 w and 8 i + 2 w + 1 in the i-th bits of its
-    lower and its upper half, plus half of the range. The scale is the one of those tried with the least squared error;
-    it may be negative. Inputs must be a multiple of the group, and the group of 32.
+    lower and its upper half, plus half of the range. A scale is that of the group's largest magnitude, and may be
+    negative. Inputs must be a multiple of the group, and the group of 32.
     """
     rows, columns = weight.shape
     if group < 32 or group % 32 or columns % group:
         raise ValueError(f"{columns} inputs are no multiple of a group of {group}, or the group is none of 32.")
     half = 1 << (bits - 1)
     parts = weight.detach().float().reshape(rows, -1, group)
-    full = -parts.gather(-1, parts.abs().argmax(-1, keepdim=True)) / half
-    tried = torch.stack([full * share for share in ((1.0, 8 / 7, 0.92, 0.84) if bits < 8 else (1.0,))]).to(weight.dtype)
-    wide = (tried := torch.where(tried == 0, 1.0, tried)).float()
-    errors = ((parts / wide).round().clamp(-half, half - 1) * wide - parts).square().sum(-1, keepdim=True)
-    scale = tried.gather(0, errors.argmin(0, keepdim=True))[0]
+    scale = (-parts.gather(-1, parts.abs().argmax(-1, keepdim=True)) / half).to(weight.dtype)
+    scale = torch.where(scale == 0, 1.0, scale)
     values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
     runs = values.reshape(rows, -1, 16 // bits, 4, 2)
     words = torch.zeros_like(runs[:, :, 0, :, 0])
@@ -203,34 +210,32 @@ def unpack(packed, scale, bits=4):
 def fused(x, packed, scale, bias=None, bits=4):
     """Return x @ weight.T + bias, for weights that `pack` packed."""
     packed, scale = packed.contiguous(), scale.contiguous()
-    bias = None if bias is None else bias.contiguous()
     rows, columns, inputs = x.reshape(-1, x.shape[-1]), len(packed), x.shape[-1]
-    group = inputs // scale.shape[1]
+    group, bias = inputs // scale.shape[1], None if bias is None else bias.contiguous()
     if len(rows) > MOST_ROWS:
         return torch.nn.functional.linear(x, _unpacked(packed, scale, inputs, group, bits), bias)
-    out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
-    if out.numel():
+    if (out := torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)).numel():
         pairs = x.dtype == torch.float16 and not _is_interpreted()
-        runs, early = packed.shape[1] // 4, _starts_early(x.device)
-        launch = CONFIG or launch_for(columns, _multiprocessors(x.device))
-        warps = min(launch["num_warps"], triton.next_power_of_2(triton.cdiv(runs, 32)))
-        most = min(32 * warps * launch["DEEP"], triton.next_power_of_2(runs))
-        rows = _pairs_from(rows)
-        _product[(triton.cdiv(columns, launch["ROWS"]), len(rows))](
+        early, rows = _starts_early(x.device), _pairs_from(rows)
+        launch = CONFIG or launch_for(columns, packed.shape[1] // 4, _multiprocessors(x.device))
+        block, deep, warps = launch.values()
+        _product[(triton.cdiv(columns, block), len(rows))](
             rows, packed, scale, bias, out, columns, rows.stride(0), _MAGIC_PAIR if pairs else _MAGIC, inputs, group,
-            bits, bias is not None, launch["ROWS"], most, pairs, early, num_warps=warps,
+            bits, bias is not None, columns % block == 0, block // 4, deep, warps, pairs, early, num_warps=warps,
             **({"launch_pdl": True} if early else {}),
         )  # fmt: skip
     return out
 
 
-def launch_for(columns, multiprocessors):
-    """Return the launch configuration for a number of outputs: the fewest per block with which all blocks run at once.
+def launch_for(columns, runs, multiprocessors):
+    """Return the launch configuration, with which a thread has all its reads in flight, unless the inputs are many.
 
-    Fewer outputs per block are more bytes in flight; blocks that wait for others begin a second round of reads.
+    A block has the most outputs with which there are enough warps: a thread loads inputs once for all of them.
     """
-    rows = next((each for each in (2, 4) if triton.cdiv(columns, each) <= BLOCKS * multiprocessors), 8)
-    return {"ROWS": rows, "DEEP": min(4, 16 // rows), "num_warps": 4}
+    warps = min(8, triton.next_power_of_2(triton.cdiv(runs, 32)))
+    most = max(4, min(16, 4 * READS // triton.cdiv(runs, 8 * warps), columns * warps // (WARPS * multiprocessors)))
+    rows = 1 << (most.bit_length() - 1)
+    return {"ROWS": rows, "DEEP": 4 * READS // rows, "num_warps": warps}
 
 
 @cache
@@ -240,10 +245,9 @@ def _multiprocessors(device):
 
 def _pairs_from(rows):
     """Return the rows as integers that hold two numbers each."""
-    pair = torch.int32 if rows.element_size() == 2 else torch.int64
     if rows.stride(-1) != 1 or rows.stride(0) % 8 or rows.storage_offset() % 8:
         rows = rows.clone(memory_format=torch.contiguous_format)
-    return rows.view(pair)
+    return rows.view(torch.int32 if rows.element_size() == 2 else torch.int64)
 
 
 @cache
