@@ -138,17 +138,6 @@ def test_the_kernel_packs_alike():
             assert torch.equal(ours, its)
 
 
-@pytest.mark.parametrize("columns", [1024, 3072, 4096, 8192, 14336])
-@pytest.mark.parametrize("inputs", [2048, 3072, 4096, 8192, 14336, 28672])
-def test_the_shape_chooses_a_launch_with_all_reads_in_flight(columns, inputs):
-    """On an H100: at most 16 reads of 16 bytes per thread, and 8 warps per multiprocessor or the smallest blocks."""
-    kernel = pytest.importorskip("tracekit.fuse.kernels.weight_only_product")
-    rows, deep, warps = kernel.launch_for(columns, inputs // 32, 132).values()
-    steps = -(-inputs // 32 // (8 * warps))
-    assert deep >= steps and deep * rows // 4 <= kernel.READS
-    assert rows == 4 or columns // rows * warps >= kernel.WARPS * 132
-
-
 @pytest.mark.parametrize("rows", [4, 8, 16])
 def test_each_launch_gives_the_same_product(monkeypatch, rows):
     """Blocks of each number of outputs, some of them cut off, with fewer steps in flight than there are."""

@@ -35,8 +35,9 @@ class Arguments:
         return Tensor(_shape(self._call.shapes[index]), dtype, self._strides(index)) if dtype else None
 
     def _is_sparse(self, index: int) -> bool:
-        """Return whether the tensor has a shape and no strides, where strides are recorded."""
-        return index < len(self._call.strides) and self._call.strides[index] == () != self._call.shapes[index]
+        """Return whether the tensor has a shape and no strides, where another one has."""
+        strides = self._call.strides
+        return index < len(strides) and strides[index] == () != self._call.shapes[index] and any(strides)
 
     def _strides(self, index: int) -> Shape | None:
         """Return the recorded strides; None if there are none or they do not fit the shape."""
