@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.serving.metrics import PARTS, SERVE_PLAN, Measures, measures, over_time, row
     from tracekit.analyzers.serving.model import Model, bundled_models, model_of
     from tracekit.analyzers.serving.passes import Chunk, PassTimes
-    from tracekit.analyzers.serving.plan import Question, ServePlan, Setting, keeps, planned
+    from tracekit.analyzers.serving.plan import Question, ServePlan, Setting, counted_users, keeps, planned
     from tracekit.analyzers.serving.pools import simulate
     from tracekit.analyzers.serving.recorded import ComparedPass, Comparison, RecordedPass, recorded_passes
     from tracekit.analyzers.serving.request_stream import Request, Stream, stream

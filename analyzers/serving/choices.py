@@ -36,9 +36,13 @@ def settings(of: Deployment) -> Iterator[tuple[str, Deployment]]:
     formats = [each for each in DTYPES if runs(each, of.gpu)]
     for (tensor, expert, data), dtype, tokens, graphs in product(_divisions(of.model), formats, _TOKENS, (True, False)):
         engine = replace(of.engine, most_tokens=tokens, graphs=of.engine.graphs if graphs else ())
-        parts = f"tp {tensor}" + (f", ep {expert}" if expert > 1 else "") + (f", dp {data}" if data > 1 else "")
-        name = f"{parts}, {dtype}, {tokens:,} tokens a pass" + ("" if graphs else ", no graphs")
+        name = f"{divided(tensor, expert, data)}, {dtype}, {tokens:,} tokens a pass" + ("" if graphs else ", no graphs")
         yield name, with_format(replace(of, engine=engine, tensor=tensor, expert=expert, data=data), dtype)
+
+
+def divided(tensor: int, expert: int, data: int) -> str:
+    """Return how a layer is divided, in the words of the command's options."""
+    return f"tp {tensor}" + (f", ep {expert}" if expert > 1 else "") + (f", dp {data}" if data > 1 else "")
 
 
 def _divisions(model: Model) -> Iterator[tuple[int, int, int]]:

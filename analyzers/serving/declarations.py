@@ -81,6 +81,10 @@ class Engine:
 
     intervals: Mapping[str, Mapping[str, Width]]
     """Widths of results by kind of run, from points that the constants were not fitted on."""
+    ahead: bool = False
+    """Whether the next pass is scheduled when one starts, so that what arrives meanwhile joins one pass later."""
+    memory_of_rest: bool = False
+    """Whether that is a part of what the weights leave, and not of all."""
     polled: tuple[tuple[int, int], ...] = ((0, 1),)
     """Numbers of users, and the passes after which the engine looks for new requests from that many users on."""
 

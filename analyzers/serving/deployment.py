@@ -122,8 +122,9 @@ class Deployment:
     @property
     def cache_room(self) -> float:
         """Bytes of the cache on each GPU; negative if the weights do not fit."""
-        share, held = self.engine.memory, self.engine.number("workspace_gb") * 1e9
-        return visible_bytes(self.gpu) * share - self.weight_bytes - held
+        whole, share = visible_bytes(self.gpu), self.engine.memory
+        taken = self.weight_bytes + self.engine.number("workspace_gb") * 1e9
+        return share * (whole - taken) if self.engine.memory_of_rest else share * whole - taken
 
 
 def visible_bytes(gpu: GPU) -> float:

@@ -25,6 +25,8 @@ class Instance:
         self.extra, self.room, self.hit = of.tokens_of_a_request, of.tokens_that_fit, of.prefix_hit
         self.polled = 1
         """Passes between two looks for new requests."""
+        self.began = 0.0
+        """Start of the last pass, when an engine that schedules ahead has chosen the requests of the next."""
         self.only_prompts = False
         """Whether requests go elsewhere with their first token."""
         self.now, self.steps, self.passes, self.sent, self.drafts = 0.0, 0, 0, 0.0, 0.0
@@ -77,7 +79,8 @@ class Instance:
             self.now = max(self.now, self.taken[0].ready_s)
         if not busy or self.passes >= self.polled:
             self.passes = 0
-            while self.taken and self.taken[0].ready_s <= self.now:
+            seen = self.began if busy and self.engine.ahead else self.now
+            while self.taken and self.taken[0].ready_s <= seen:
                 self.waiting.append(self.taken.popleft())
 
     def _take(self) -> None:
@@ -178,7 +181,8 @@ class Instance:
         if self.coming or self.taken or until_s < INFINITE:
             once = self.times.seconds(count, context)
             known = self._next_s() if self.coming or self.taken else INFINITE
-            passes = min(max((known - self.now) / once + 1, self.polled - self.passes), (until_s - self.now) / once + 1)
+            seen = (known - self.now) / once + (2 if self.engine.ahead else 1)
+            passes = min(max(seen, self.polled - self.passes), (until_s - self.now) / once + 1)
             steps = int(min(steps, max(1.0, passes)))
         before = self.now
         self._spend(count, context, steps, [])
@@ -192,8 +196,9 @@ class Instance:
         for name, seconds in parts.items():
             self.run.parts[name] = self.run.parts.get(name, 0.0) + seconds * passes
         once = sum(parts.values())
+        self.began = self.now + once * (passes - 1)
         self.now += once * passes
-        self.passes += passes
+        self.passes = self.polled if chunks else self.passes + passes
         self.sent = self.front.send(self.now, passes, count * made)
         if count:
             self.steps += steps

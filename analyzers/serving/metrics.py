@@ -1,7 +1,7 @@
 """What a simulated run gives: times and rates as intervals, what the passes are spent on, cost and energy."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,7 @@ SERVE_PLAN = Table(
 )
 PARTS = {
     "products": "reading and multiplying weights",
-    "experts": "experts",
+    "experts": "reading and multiplying experts",
     "cache": "reading the KV cache",
     "prompts": "attention over prompts",
     "sums": "sums between GPUs",
@@ -110,9 +110,25 @@ def measures(run: Run, of: Deployment, stream: Stream, slo: Mapping[str, float])
         goodput_per_s=kept * len(served) / took,
         kept=kept,
         parts=_shares(run.parts),
-        joules_per_token=_joules(run.parts, of) / tokens,
+        joules_per_token=_joules(run.parts, of, took) / tokens,
         tokens=tokens,
         took_s=took,
+    )
+
+
+def between(slow: Measures, found: Measures, fast: Measures) -> Measures:
+    """Return results whose intervals reach from those of a slower run to those of a faster one."""
+
+    def reaching(name: str, first: Measures, last: Measures) -> Interval:
+        low, high = getattr(first, name).low, getattr(last, name).high
+        expected = getattr(found, name).expected
+        return Interval(min(low, expected), expected, max(high, expected))
+
+    return replace(
+        found,
+        ttft_ms=reaching("ttft_ms", fast, slow),
+        tpot_ms=reaching("tpot_ms", fast, slow),
+        tokens_per_s=reaching("tokens_per_s", slow, fast),
     )
 
 
@@ -153,10 +169,11 @@ def _shares(parts: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(((name, seconds / whole) for name, seconds in parts.items()), key=lambda pair: -pair[1]))
 
 
-def _joules(parts: Mapping[str, float], of: Deployment) -> float:
-    """Return the energy of all GPUs: a part of the power limit for each part of the passes."""
+def _joules(parts: Mapping[str, float], of: Deployment, took_s: float) -> float:
+    """Return the energy of all GPUs: a part of the power limit for each part of the passes, and for waiting."""
+    waiting_s = took_s * of.gpus / of.tensor - sum(parts.values())
     seconds = sum(_WATTS.get(name, _OTHER_WATTS) * each for name, each in parts.items())
-    return seconds * of.gpu.tdp_w * of.tensor
+    return (seconds + _WATTS["host"] * max(0.0, waiting_s)) * of.gpu.tdp_w * of.tensor
 
 
 def row(setting: str, of: Deployment, run: Run, found: Measures, price: float | None) -> dict[str, object]:

@@ -135,11 +135,13 @@ class _Config:
 def model_of(values: Mapping[str, Any], name: str) -> Model:
     """Return the model of a config.json. Raises InputError if it lacks a number or is of no decoder."""
     config = _Config(values)
+    if not _decodes(values):
+        raise _no_decoder(name)
     hidden = config.number("hidden_size", "n_embd", "d_model")
     depth = config.number("num_hidden_layers", "n_layer", "num_layers")
     heads = config.number("num_attention_heads", "n_head")
-    if min(hidden, depth, heads) < 1 or depth > 1000 or config.values.get("is_encoder_decoder"):
-        raise InputError(f"{name} is not served token by token.", "It is no decoder.", "Give a causal language model.")
+    if min(hidden, depth, heads) < 1 or depth > 1000:
+        raise _no_decoder(name)
     kinds = [(_attention(config, hidden, layer), _feed_forward(config, hidden, layer)) for layer in range(depth)]
     return Model(
         name=name,
@@ -152,6 +154,17 @@ def model_of(values: Mapping[str, Any], name: str) -> Model:
     )
 
 
+def _decodes(values: Mapping[str, Any]) -> bool:
+    """Return whether a class that a config names, if it names some, makes one token after another."""
+    named, ends = values.get("architectures"), ("CausalLM", "LMHeadModel", "ConditionalGeneration")
+    makes = not isinstance(named, list) or not named or any(str(each).endswith(ends) for each in named)
+    return makes and not values.get("is_encoder_decoder")
+
+
+def _no_decoder(name: str) -> InputError:
+    return InputError(f"{name} is not served token by token.", "It is no decoder.", "Give a causal language model.")
+
+
 def _attention(config: _Config, hidden: int, layer: int) -> Attention:
     kinds = config.words("layer_types")
     every = config.number("full_attention_interval", default=0)
@@ -161,7 +174,8 @@ def _attention(config: _Config, hidden: int, layer: int) -> Attention:
     if config.number("kv_lora_rank", default=0):
         return _latent(config, hidden)
     heads = config.number("num_attention_heads", "n_head")
-    kv_heads = config.number("num_key_value_heads", "num_kv_heads", default=heads) or heads
+    one = config.values.get("multi_query") and not config.values.get("new_decoder_architecture")
+    kv_heads = 1 if one else config.number("num_key_value_heads", "num_kv_heads", default=heads) or heads
     size = config.number("head_dim", default=hidden // heads) or hidden // heads
     gate = heads * size if every or config.values.get("attn_output_gate") else 0
     matrices = (Matrix(heads * size + gate + 2 * kv_heads * size, hidden, "n"), Matrix(hidden, heads * size, "k"))

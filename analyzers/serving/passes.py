@@ -57,9 +57,7 @@ class PassTimes:
         parts["cache"] = self._decode_attention(decoding, context)
         parts["prompts"] = self._prompt_attention(chunks)
         device = sum(parts.values())
-        launches = self.of.model.depth * engine.number("launches") * 1e-6
-        gaps = launches * engine.number("gap_us")
-        parts["host"] = 0.0 if graph else max(gaps, launches * self.of.gpu.host_op_us.expected - device)
+        parts["host"] = 0.0 if graph else self._launching(device)
         parts["host"] += 1e-6 * (engine.number("pass_us") + engine.number("request_us") * decoding)
         parts["host"] += 1e-6 * engine.number("prompt_us") * len(chunks)
         if self.of.fitted:
@@ -70,6 +68,19 @@ class PassTimes:
             made = self.of.tokens_of_a_pass if not chunks else 1.0
             parts = {name: seconds / made for name, seconds in parts.items()}
         return parts
+
+    def _launching(self, device_s: float) -> float:
+        """Return the seconds of a pass outside of CUDA graphs in which the GPU waits for launches."""
+        launches = 1e-6 * sum(each.copies * self._launches(each) for each in self.of.model.layers)
+        gaps = launches * self.of.engine.number("gap_us")
+        return max(gaps, launches * self.of.gpu.host_op_us.expected - device_s)
+
+    def _launches(self, layers: Layers) -> float:
+        """Return what a pass launches in a layer: more where tokens are routed, and for a latent or a recurrence."""
+        number, attention = self.of.engine.number, layers.attention
+        routed = number("routed_launches") if layers.feed_forward.experts else 0.0
+        unfused = number("unfused_launches") if attention.latent or attention.state else 0.0
+        return number("launches") + routed + unfused
 
     def _at(self, tokens: int) -> dict[str, float]:
         """Return the seconds of what depends on the tokens of a pass alone."""

@@ -8,10 +8,10 @@ import pandas as pd
 from tracekit.analyzers.attribute import Batch
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.serving.choices import changes_of, ladder, pareto, settings, with_format
+from tracekit.analyzers.serving.choices import changes_of, divided, ladder, pareto, settings, with_format
 from tracekit.analyzers.serving.declarations import Format, all_engines
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, measures, not_served, over_time, row
+from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, between, measures, not_served, over_time, row
 from tracekit.analyzers.serving.model import Model
 from tracekit.analyzers.serving.passes import PassTimes
 from tracekit.analyzers.serving.pools import simulate
@@ -134,7 +134,7 @@ def _fewer(of: Deployment, question: Question) -> Iterator[Setting]:
         most = float(number) / 2**halvings
         if kind == "closed" and (most := int(most)) < 1:
             return
-        name = f"{most:,} users" if kind == "closed" else f"{most:.3g} requests a second"
+        name = counted_users(int(most)) if kind == "closed" else f"{most:.3g} requests a second"
         setting, _ = _simulated(name, of, stream(f"{kind}:{most!r},{lengths}", question.seed), question)
         if keeps(setting):
             yield setting
@@ -217,8 +217,17 @@ def _simulated(name: str, of: Deployment, requests: Stream, question: Question) 
     if not run.served:
         return Setting(name, of, None, not_served(name, of.gpus, "The KV cache holds none of the requests.")), run
     found = measures(run, of, requests, question.slo)
+    if of.drafted and question.acceptance:
+        ends = (replace(of, acceptance=each) for each in question.acceptance)
+        few, many = (measures(simulate(PassTimes(each), requests), of, requests, question.slo) for each in ends)
+        found = between(few, found, many)
     return Setting(name, of, found, row(name, of, run, found, question.price)), run
 
 
+def counted_users(users: int) -> str:
+    return "one user" if users == 1 else f"{users:,} users"
+
+
 def _name(of: Deployment) -> str:
-    return f"{of.engine.title}, {of.format.dtype}, tp {of.tensor}"
+    copies = f", {of.pools[0]} + {of.pools[1]} copies" if of.pools else ""
+    return f"{of.engine.title}, {of.format.dtype}, {divided(of.tensor, of.expert, of.data)}{copies}"

@@ -75,6 +75,8 @@ def stream(text: str, seed: int = 0) -> Stream:
         return _closed(text, rest, random.Random(seed))
     if kind == "poisson":
         return Stream(_drawn(text, rest, random.Random(seed)))
+    if not text.strip():
+        raise InputError("There are no requests.", "Their stream is empty.", _HINT)
     made = _read(Path(rest if kind == "batch" and rest else text), kind == "batch")
     return Stream(tuple(sorted(made, key=lambda each: each.arrival_s)), at_once=kind == "batch")
 
@@ -97,11 +99,18 @@ def _length(text: str, low: float, high: float) -> _Length:
     """Return the lengths of 1024, 100-900 or 1024~0.5. Raises ValueError for anything else."""
     mean, spread, relative = text.partition("~")
     first, dash, last = mean.partition("-")
-    ends = (float(first), float(last)) if dash else (low * float(mean), high * float(mean))
-    wide = float(relative) if spread else 0.0
-    if not (float(first) >= 1 and ends[0] <= ends[1] < _LONGEST and 0 <= wide <= _WIDEST) or (dash and spread):
+    ends = (_number(first), _number(last)) if dash else (low * _number(mean), high * _number(mean))
+    wide = _number(relative) if spread else 0.0
+    if not (_number(first) >= 1 and ends[0] <= ends[1] < _LONGEST and 0 <= wide <= _WIDEST) or (dash and spread):
         raise ValueError(f"{text} is no length, or none from 1 to a million tokens")
-    return _Length(round(float(mean)), round(float(mean)), wide) if spread else _Length(*map(_whole, ends))
+    return _Length(round(_number(mean)), round(_number(mean)), wide) if spread else _Length(*map(_whole, ends))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no number" if text else "A number is missing") from error
 
 
 def _whole(tokens: float) -> int:
@@ -116,7 +125,7 @@ def _first(text: str, rest: str, low: float, high: float, draw: random.Random) -
     `high` of it."""
     number, _, lengths = rest.partition(",")
     try:
-        rate, drawn = float(number), _lengths(lengths, low, high, draw)
+        rate, drawn = _number(number), _lengths(lengths, low, high, draw)
     except ValueError as error:
         raise InputError(f"{text} cannot be read.", f"{error}.", _HINT) from error
     if not 0 < rate < math.inf:
@@ -133,6 +142,8 @@ def _lengths(text: str, low: float, high: float, draw: random.Random) -> _Draw:
             return request.prompt_tokens, request.output_tokens
 
         return one
+    if text.count(",") != 1:
+        raise ValueError("After the first number come the lengths of a prompt and of an output, or a file")
     prompt, output = (_length(each, low, high) for each in text.split(","))
     return lambda: (prompt.drawn(draw), output.drawn(draw))
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting, keeps
+from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting, counted_users, keeps
 from tracekit.reports.serving import passes
 from tracekit.reports.serving.figures import panel, pareto, rounded
 from tracekit.reports.words import (
@@ -96,7 +96,7 @@ def answer(plan: ServePlan) -> str:
 def _sentences(plan: ServePlan, found: Measures) -> Iterator[str]:
     of, asked = plan.asked.deployment, plan.question
     gpus = f"one {of.gpu.name}" if of.gpus == 1 else f"{of.gpus} {of.gpu.name}"
-    users = f" at {plan.requests.users:,} users" if plan.requests.users else ""
+    users = f" at {counted_users(plan.requests.users)}" if plan.requests.users else ""
     rate = _with_ends(found.tokens_per_s)
     head = f"{printable(of.model.name)} in {of.format.dtype} on {gpus}, {of.engine.title}: {rate} tokens/s{users}"
     yield f"{head}, first token after {_ms(found.ttft_ms.expected)}, {_ms(found.tpot_ms.expected)} between tokens."

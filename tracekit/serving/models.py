@@ -19,10 +19,11 @@ from tracekit.analyzers.serving import (
     recorded_passes,
 )
 from tracekit.analyzers.trace import load
-from tracekit.capture import bundled
+from tracekit.capture import bundled, load_config
 
 _FORMATS = ("-nvfp4", "-fp8", "-fp4", "-awq", "-gptq-int4", "-int4", "-mxfp4", "-instruct", "-it", "-hf", "-chat")
 """Ends of names that do not change the architecture."""
+_STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings")
 _LARGEST = 4 << 20
 _HINT = "Give a folder with a config.json, as save_pretrained writes it."
 
@@ -51,7 +52,7 @@ def served_model(name: str) -> Model:
     for candidate in _spellings(name):
         if candidate in known:
             shown, values = known[candidate]
-            return model_of(values, shown)
+            return model_of(_complete(shown, values), shown)
     near = get_close_matches(_spellings(name)[-1], known, n=3, cutoff=0.5)
     hint = f"Nearest: {', '.join(near)}. " if near else ""
     raise UnknownNameError(
@@ -65,6 +66,15 @@ def _known() -> dict[str, tuple[str, dict[str, Any]]]:
         if spec.hyper_parameters:
             found |= {name: (spec.name, spec.hyper_parameters) for name in spec.names if name not in found}
     return found | {name.split("/")[-1]: value for name, value in found.items() if name.split("/")[-1] not in found}
+
+
+def _complete(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a bundled model with those that its class in transformers sets, if it lacks some."""
+    if all(number in values for number in _STATED):
+        return values
+    spec = next((each for each in bundled() if each.name == name), None)
+    config = load_config(spec) if spec else None
+    return dict(config.to_dict()) if config is not None and hasattr(config, "to_dict") else values
 
 
 def _spellings(name: str) -> list[str]:
