@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from handmade import Handmade
 from kineto_files import TRACES, shared_trace
@@ -137,6 +138,20 @@ def test_recording_python_and_nodes_of_graphs_takes_time() -> None:
     assert stacks.low > plain.low and stacks.expected == pytest.approx(plain.expected + 0.4)
     assert nodes.expected == pytest.approx(0.52)
     assert profiler_share(10e6, {"op": 100, "python_calls": 10**6}, "kineto").high < 1.0
+
+
+def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> None:
+    made, at = Handmade(), 0.0
+    for step, pace in enumerate((100, 300, 110)):
+        made.host("range", f"ProfilerStep#{step}", at, 40 * pace)
+        for begin in np.arange(at, at + 40 * pace, pace):
+            made.host("op", "aten::add", begin, pace - 1).launched("k", begin + pace - 10, begin + pace - 3, 2)
+        at += 40 * pace
+    trace = made.trace()
+    run = baseline(trace, analyze(trace, None))
+    assert run is not None and run.as_traced is not None
+    assert run.as_traced.stated_us > 1.5 * run.as_traced.simulated_us
+    assert run.rest_ns < 0.01 * run.latency_ns
 
 
 def test_a_check_says_how_far_off_it_is() -> None:
