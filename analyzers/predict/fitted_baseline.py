@@ -178,12 +178,15 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     host-bound steps. If the remaining time exceeds typical launch times on such machines, both are estimates, and their
     geometric mean is used.
     """
-    raw = _fitting(raw)
+    raw = _fitting(raw, 1 - share.expected)
     floor = raw.simulate(raw.ops, 0.0)
     if floor > raw.stated_ns:
         raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
     most = _largest_host_factor(raw)
-    least = _largest_host_factor(raw, 1 - _AS_LONG)
+    reached = min(
+        1.0, raw.latency_ns / raw.stated_ns
+    )  # the device may set the pace of a step that is told to be longer
+    least = _largest_host_factor(raw, (1 - _AS_LONG) * reached)
     open_to_less = least < _TOLD * most
     usual = (1 - share.expected) * min(1.0, _of_machine(raw) / (1 - share.expected)) ** 0.5
     expected = min(max(usual, least), most) if open_to_less else most
@@ -193,8 +196,11 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     return replace(_scaled(raw, expected), host_range=open_range, host_speed=speed)
 
 
-def _fitting(raw: Baseline) -> Baseline:
-    """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's."""
+def _fitting(raw: Baseline, usual: float) -> Baseline:
+    """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's. What nothing
+    explains in the trace is limited to what fits beside the `usual` host time."""
+    needed = raw.simulate(raw.ops, usual) - raw.rest_ns
+    raw = replace(raw, rest_ns=float(np.clip(raw.stated_ns - needed, 0.0, raw.rest_ns)))
     bare = replace(raw, outside=Outside())
     least, floor = bare.simulate(bare.ops, 0.0), raw.simulate(raw.ops, 0.0)
     if floor <= max(raw.stated_ns, least):

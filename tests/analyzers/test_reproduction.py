@@ -13,7 +13,7 @@ from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import Baseline, Reproduction, baseline
 from tracekit.analyzers.predict.outside import profiler_share
 from tracekit.analyzers.results import PredictedBaseline
-from tracekit.analyzers.trace import load
+from tracekit.analyzers.trace import load, single
 
 SAMPLES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))
 NSYS = ("a100_saxpy-mpi.sqlite", "h100x2_emit-nvtx.sqlite")
@@ -152,6 +152,28 @@ def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> 
     assert run is not None and run.as_traced is not None
     assert run.as_traced.stated_us > 1.5 * run.as_traced.simulated_us
     assert run.rest_ns < 0.01 * run.latency_ns
+
+
+def _timed(factor: float) -> Baseline:
+    """Return a run that waits for its kernels, told to take this factor of the recorded time."""
+    made = Handmade()
+    for step, at in enumerate((0, 4_000, 8_000)):
+        made.host("range", f"ProfilerStep#{step}", at, 4_000)
+        for i in range(40):
+            made.host("op", "aten::add", at + 50 * i, 45)
+            made.launched("k", at + 50 * i + 40, at + 60 + 98 * i, 97)
+    trace = made.trace()
+    analysis = analyze(trace, None)
+    told = trace.timed(single(factor * analysis.latency.profiled_us / 1e3))
+    run = baseline(told, analyze(told, None))
+    assert run is not None
+    return run
+
+
+def test_a_told_latency_above_that_of_the_kernels_says_nothing_about_the_host() -> None:
+    exact, longer = _timed(1.0), _timed(1.045)
+    assert longer.ops.host_ns.sum() == pytest.approx(exact.ops.host_ns.sum(), rel=0.05)
+    assert longer.host_range.high > 1.1
 
 
 def test_a_check_says_how_far_off_it_is() -> None:
