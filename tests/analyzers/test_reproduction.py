@@ -154,6 +154,18 @@ def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> 
     assert run.rest_ns < 0.01 * run.latency_ns
 
 
+def test_staging_after_a_copy_to_pageable_memory_is_time_of_the_copy() -> None:
+    made = Handmade().host("range", "ProfilerStep#0", 0, 3_000)
+    for at in (0, 1_000, 2_000):
+        made.host("op", "aten::copy_", at, 950).host("runtime", "cudaMemcpyAsync", at + 10, 900, correlation=at + 1)
+        made.device("Memcpy DtoH (Device -> Pageable)", at + 50, 600, category="memcpy", correlation=at + 1)
+    trace = made.trace()
+    run = baseline(trace, analyze(trace, None))
+    assert run is not None
+    assert run.ops.kernel_ns.tolist() == pytest.approx([860e3 - 5e3] * 3)
+    assert run.rest_ns == 0
+
+
 def _timed(factor: float) -> Baseline:
     """Return a run that waits for its kernels, told to take this factor of the recorded time."""
     made = Handmade()
