@@ -26,7 +26,7 @@ _KINDS = {
     "gathers": re.compile(r"gather|scatter|index|embedding", re.IGNORECASE),
     "layout changes": re.compile(r"nchwTo|nhwcTo|transpose|permut", re.IGNORECASE),
     "copies": re.compile(r"memcpy|memset", re.IGNORECASE),
-    "elementwise kernels": re.compile(r"elementwise|triton_poi|pointwise|CatArray", re.IGNORECASE),
+    "elementwise kernels": re.compile(r"elementwise|triton_poi|pointwise|CatArray|roll_cuda", re.IGNORECASE),
 }
 """Kinds of kernels by their names; the first that matches applies."""
 _NVJET = re.compile(r"nvjet(?:_sm\d+)?_([a-z])[a-z]{2}_")

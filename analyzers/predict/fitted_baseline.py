@@ -23,7 +23,7 @@ from tracekit.analyzers.predict.simulation import Reproduction, side_by_side
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.predict.traced_step import overlap, traced_step
 from tracekit.analyzers.predict.waiting import launch_latency_ns, queued_gap_ns
-from tracekit.analyzers.results import OUTSIDE_MODEL, Analysis
+from tracekit.analyzers.results import LAUNCHING, OUTSIDE_MODEL, Analysis
 from tracekit.analyzers.trace import Trace
 
 STAND_IN = "a100"
@@ -102,7 +102,8 @@ def explained(raw: Baseline, wall_ns: float, causes: "pd.Series[float]") -> Base
     """Return the baseline whose simulation takes this time, and the check before that.
 
     What is missing is host work outside the model that idle time shows (`causes`, by cause) and the op list lacks. If
-    the simulated device would hide it, it consists of stalls. The rest stays as it is.
+    the simulated device would hide it, it consists of stalls. Then come launches that take longer in other steps than
+    in the typical one: they are host time of the same ops. The rest stays as it is.
     """
     check = Reproduction(raw.latency_ns / 1e3, wall_ns / 1e3)
     raw = raw if raw.as_traced else replace(raw, as_traced=check)
@@ -119,7 +120,17 @@ def explained(raw: Baseline, wall_ns: float, causes: "pd.Series[float]") -> Base
     hidden = replace(raw, outside=raw.outside.joined(ahead))
     hides = hidden.latency_ns < raw.latency_ns + (1 - _SAME) * ns.sum()
     raw = replace(raw, outside=raw.outside.joined(stalls)) if hides else hidden
+    raw = _slower(raw, causes, wall_ns - raw.latency_ns)
     return replace(raw, rest_ns=max(0.0, wall_ns - raw.latency_ns))
+
+
+def _slower(raw: Baseline, causes: "pd.Series[float]", most_ns: float) -> Baseline:
+    """Return the baseline whose launches take as much longer, up to `most_ns`, as the device waits for them in other
+    steps."""
+    typical = raw.host_causes.groupby("cause")["idle_ns"].sum()
+    longer = sum(max(0.0, causes.get(cause, 0.0) - typical.get(cause, 0.0)) for cause in LAUNCHING)
+    launches = float(raw.ops.host_ns.sum())
+    return _scaled(raw, 1 + min(longer, max(most_ns, 0.0)) / launches) if launches else raw
 
 
 def mean_causes(analysis: Analysis) -> "pd.Series[float]":
@@ -167,12 +178,15 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     host-bound steps. If the remaining time exceeds typical launch times on such machines, both are estimates, and their
     geometric mean is used.
     """
-    raw = _fitting(raw)
+    raw = _fitting(raw, 1 - share.expected)
     floor = raw.simulate(raw.ops, 0.0)
     if floor > raw.stated_ns:
         raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
     most = _largest_host_factor(raw)
-    least = _largest_host_factor(raw, 1 - _AS_LONG)
+    reached = min(
+        1.0, raw.latency_ns / raw.stated_ns
+    )  # the device may set the pace of a step that is told to be longer
+    least = _largest_host_factor(raw, (1 - _AS_LONG) * reached)
     open_to_less = least < _TOLD * most
     usual = (1 - share.expected) * min(1.0, _of_machine(raw) / (1 - share.expected)) ** 0.5
     expected = min(max(usual, least), most) if open_to_less else most
@@ -182,8 +196,11 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     return replace(_scaled(raw, expected), host_range=open_range, host_speed=speed)
 
 
-def _fitting(raw: Baseline) -> Baseline:
-    """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's."""
+def _fitting(raw: Baseline, usual: float) -> Baseline:
+    """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's. What nothing
+    explains in the trace is limited to what fits beside the `usual` host time."""
+    needed = raw.simulate(raw.ops, usual) - raw.rest_ns
+    raw = replace(raw, rest_ns=float(np.clip(raw.stated_ns - needed, 0.0, raw.rest_ns)))
     bare = replace(raw, outside=Outside())
     least, floor = bare.simulate(bare.ops, 0.0), raw.simulate(raw.ops, 0.0)
     if floor <= max(raw.stated_ns, least):

@@ -42,6 +42,7 @@ from tracekit.analyzers.predict.waiting import (
     idle_before,
     launched_ns,
     queued_ns,
+    staged_ns,
     waited_ns,
     waiting_calls,
 )
@@ -114,7 +115,7 @@ def _grouped(
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
         "host_ns": np.maximum(host_ns - before.outside, 0.0),
-        "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy(), first),
+        "kernel_ns": np.add.reduceat(work.busy_ns.to_numpy() + staged_ns(trace.host, work, blocks), first),
         "launches": last - first + 1,
         "sync": waits,
     }

@@ -76,6 +76,14 @@ def waited_ns(calls: pd.DataFrame, work: pd.DataFrame, launched: npt.NDArray[np.
     return np.where(np.isnan(began), waited, np.maximum(waited, np.nan_to_num(beside))).astype(np.int64)
 
 
+def staged_ns(host: pd.DataFrame, work: pd.DataFrame, blocks: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return for how long the call of each of these copies goes on after it: the driver moves the last part from its
+    own memory to pageable memory, whose pages may be new."""
+    end = take((host.start_ns + host.duration_ns).to_numpy(), work.launch.to_numpy())
+    after = end - (work.start_ns + work.duration_ns).to_numpy() - SYNC_RETURN_NS
+    return np.where(blocks & ~work.duplicated("launch", keep="last"), np.maximum(after, 0), 0).astype(np.float64)
+
+
 def idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.int64]:
     """Return the idle time in nanoseconds of the device before each item of work, including work of earlier steps."""
     device = everything[everything.device == work.device.iloc[0]].sort_values("start_ns", kind="stable")

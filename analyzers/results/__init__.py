@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         HOST_CAUSES,
         HOST_SPANS,
         IDLE_CAUSES,
+        LAUNCHING,
         LAYER_OPS,
         LAYER_PARTS,
         LAYER_TYPES,

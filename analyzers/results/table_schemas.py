@@ -50,6 +50,8 @@ OUTSIDE_MODEL = (
     "unexplained",
 )
 """Causes whose host time does not change with the model's ops and their launches."""
+LAUNCHING = ("dispatch", "launch")
+"""Causes whose host time is that of launches."""
 
 _CAUSE = "one of " + ", ".join(CAUSES)
 _CAUSE_OR_UNKNOWN = Column("cause", "object", "", f"{_CAUSE}; or unknown")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from handmade import Handmade
 from kineto_files import TRACES, shared_trace
@@ -12,7 +13,7 @@ from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import Baseline, Reproduction, baseline
 from tracekit.analyzers.predict.outside import profiler_share
 from tracekit.analyzers.results import PredictedBaseline
-from tracekit.analyzers.trace import load
+from tracekit.analyzers.trace import load, single
 
 SAMPLES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))
 NSYS = ("a100_saxpy-mpi.sqlite", "h100x2_emit-nvtx.sqlite")
@@ -137,6 +138,54 @@ def test_recording_python_and_nodes_of_graphs_takes_time() -> None:
     assert stacks.low > plain.low and stacks.expected == pytest.approx(plain.expected + 0.4)
     assert nodes.expected == pytest.approx(0.52)
     assert profiler_share(10e6, {"op": 100, "python_calls": 10**6}, "kineto").high < 1.0
+
+
+def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> None:
+    made, at = Handmade(), 0.0
+    for step, pace in enumerate((100, 300, 110)):
+        made.host("range", f"ProfilerStep#{step}", at, 40 * pace)
+        for begin in np.arange(at, at + 40 * pace, pace):
+            made.host("op", "aten::add", begin, pace - 1).launched("k", begin + pace - 10, begin + pace - 3, 2)
+        at += 40 * pace
+    trace = made.trace()
+    run = baseline(trace, analyze(trace, None))
+    assert run is not None and run.as_traced is not None
+    assert run.as_traced.stated_us > 1.5 * run.as_traced.simulated_us
+    assert run.rest_ns < 0.01 * run.latency_ns
+
+
+def test_staging_after_a_copy_to_pageable_memory_is_time_of_the_copy() -> None:
+    made = Handmade().host("range", "ProfilerStep#0", 0, 3_000)
+    for at in (0, 1_000, 2_000):
+        made.host("op", "aten::copy_", at, 950).host("runtime", "cudaMemcpyAsync", at + 10, 900, correlation=at + 1)
+        made.device("Memcpy DtoH (Device -> Pageable)", at + 50, 600, category="memcpy", correlation=at + 1)
+    trace = made.trace()
+    run = baseline(trace, analyze(trace, None))
+    assert run is not None
+    assert run.ops.kernel_ns.tolist() == pytest.approx([860e3 - 5e3] * 3)
+    assert run.rest_ns == 0
+
+
+def _timed(factor: float) -> Baseline:
+    """Return a run that waits for its kernels, told to take this factor of the recorded time."""
+    made = Handmade()
+    for step, at in enumerate((0, 4_000, 8_000)):
+        made.host("range", f"ProfilerStep#{step}", at, 4_000)
+        for i in range(40):
+            made.host("op", "aten::add", at + 50 * i, 45)
+            made.launched("k", at + 50 * i + 40, at + 60 + 98 * i, 97)
+    trace = made.trace()
+    analysis = analyze(trace, None)
+    told = trace.timed(single(factor * analysis.latency.profiled_us / 1e3))
+    run = baseline(told, analyze(told, None))
+    assert run is not None
+    return run
+
+
+def test_a_told_latency_above_that_of_the_kernels_says_nothing_about_the_host() -> None:
+    exact, longer = _timed(1.0), _timed(1.045)
+    assert longer.ops.host_ns.sum() == pytest.approx(exact.ops.host_ns.sum(), rel=0.05)
+    assert longer.host_range.high > 1.1
 
 
 def test_a_check_says_how_far_off_it_is() -> None:

@@ -64,6 +64,13 @@ def test_a_backward_pass_is_found_and_becomes_one_op():
     assert after.host_ns[0] == pytest.approx(0.45 * 70_000)
 
 
+def test_under_autocast_the_softmax_of_a_backward_pass_is_wider_than_its_products():
+    wide = elementwise(HEADS * TOKENS * TOKENS, "fp32", "softmax")
+    narrow = [row for row in BACKWARD if row[0] != "aten::_softmax_backward_data"]
+    (pattern,) = written_out(with_ops(base(), [*narrow[:3], ("aten::_softmax_backward_data", wide), *narrow[3:]]))
+    assert (pattern.first, pattern.last, pattern.cost.precision) == (0, 6, "fp16")
+
+
 HEADS_OF_ALL = elementwise(HEADS * TOKENS * HEAD, "fp16", "copy")
 MASK = elementwise(TOKENS * TOKENS, "fp16")
 SMALL = elementwise(TOKENS, "fp16")
@@ -107,6 +114,12 @@ def test_attention_without_a_mask_is_of_all_to_all():
     (pattern,) = written_out(baseline)
     assert not pattern.cost.work.causal
     assert pattern.cost.flops == 4 * HEADS * TOKENS * TOKENS * HEAD
+
+
+def test_a_backward_pass_is_masked_as_its_forward_pass_is():
+    for forward in (FORWARD, [row for row in FORWARD if row[0] != "aten::add"]):
+        one, gradient = written_out(with_ops(base(), [*forward, *BACKWARD]))
+        assert one.cost.work.causal == gradient.cost.work.causal == (forward is FORWARD)
 
 
 def test_a_mask_for_attention_written_out_is_not_built_for_fused():
@@ -188,6 +201,13 @@ def test_without_shapes_attention_is_found_by_names_and_its_products_remain_in_p
     assert sdpa.obstacle(unsized) is None
     for outcome, part in (("worst", 1.0), ("expected", 0.4), ("best", 0.1)):
         assert sdpa.applied(unsized, outcome).ops.kernel_ns.sum() == pytest.approx(others + part * products)
+
+
+def test_without_shapes_the_backward_pass_is_found_too():
+    unsized = with_ops(base(), [(name, None) for name, _ in BACKWARD])
+    (pattern,) = written_out(unsized)
+    assert (pattern.first, pattern.last, pattern.products) == (0, 6, (0, 1, 5, 6))
+    assert find("sdpa").transform(unsized, "expected").kernel_ns[0] == pytest.approx(0.4 * 4 * 50_000)
 
 
 def test_a_softmax_of_a_router_is_no_attention():

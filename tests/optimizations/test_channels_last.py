@@ -3,13 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from op_lists import base
 
 from tracekit.advise import find
 from tracekit.analyzers.attribute import changes_layout
-from tracekit.analyzers.cost import Cost, Product
+from tracekit.analyzers.cost import Cost, Norm, Product
 from tracekit.analyzers.predict import Baseline, start
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.trace import cache
@@ -69,6 +70,19 @@ def test_modelled_convolutions_lose_the_modelled_copies() -> None:
     rows = run.ops.call == "aten::conv2d"
     assert (after.kernel_ns[rows] < run.ops.kernel_ns[rows]).all()
     assert {cost.access for cost in after.cost[rows]} == {"linear"}
+
+
+def test_norms_over_channels_in_bf16_use_the_faster_kernels_of_this_layout() -> None:
+    run = _with_copies(_convolutions("aten::conv2d"), 0.4)
+    size = 2 * 8 * 64 * 256 * 256
+    norm = Cost(0, size, size, "norm", "bf16", work=Norm(channels=64, backward=True))
+    costs, others = run.ops.cost.copy(), np.flatnonzero(run.ops.call != "aten::conv2d")[:2]
+    costs[others] = norm, replace(norm, work=Norm(channels=64, grouped=True))
+    ops = run.ops.assign(cost=costs)
+    for kind in ("imported", "modelled"):
+        one = replace(run, ops=ops, source=replace(run.source, kind=kind))
+        after = (CHANNELS_LAST.transform(one, "expected").kernel_ns / ops.kernel_ns)[others]
+        assert after[0] < 0.6 and after[1] == 1.0
 
 
 def test_what_copies_nothing_and_what_has_no_such_layout_is_refused() -> None:

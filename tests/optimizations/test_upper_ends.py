@@ -15,7 +15,7 @@ from tracekit.analyzers.predict import Outside
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.simulation import side_by_side
-from tracekit.analyzers.predict.transforms.fusion import fused_cost
+from tracekit.analyzers.predict.transforms.fused_bytes import fused_cost
 
 MEGABYTE = 1 << 20
 
@@ -35,6 +35,23 @@ def test_a_fused_kernel_reads_an_input_again_only_if_it_is_another_tensor():
     assert fused_cost([once, twice], "best").read_bytes == MEGABYTE
     assert fused_cost([once, twice], "expected").read_bytes > 1.9 * MEGABYTE
     assert fused_cost([once, smaller], "best").read_bytes == MEGABYTE + 4_096
+
+
+def test_a_long_chain_reads_its_inputs_again_unless_a_forward_pass_saved_them():
+    ops = [Cost(1, 2 * MEGABYTE, MEGABYTE, "pointwise", "fp32")] * 300
+    worst, expected, best = (fused_cost(ops, outcome) for outcome in ("worst", "expected", "best"))
+    assert (expected.write_bytes, best.write_bytes) == (10 * MEGABYTE, MEGABYTE)
+    assert (expected.read_bytes, best.read_bytes) == (80 * MEGABYTE, 40 * MEGABYTE)
+    assert worst.bytes > 0.8 * 900 * MEGABYTE
+    assert fused_cost(ops, "expected", saved_inputs=True).read_bytes > 300 * MEGABYTE
+    moves = [replace(ops[0], family="gather")] * 300
+    assert fused_cost(moves, "expected").read_bytes > 300 * MEGABYTE
+
+
+def test_an_input_of_unknown_size_may_have_been_read_before():
+    once = Cost(1, 6_000, 4_000, "pointwise", "fp32", estimated=True)
+    assert fused_cost([once, replace(once, read_bytes=9_000)], "best").read_bytes == 6_000
+    assert fused_cost([once, replace(once, read_bytes=19_000)], "best").read_bytes == 21_000
 
 
 def test_kernels_tried_while_compiling_go_with_it():

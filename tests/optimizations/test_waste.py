@@ -254,6 +254,19 @@ def test_a_tied_table_is_swept_by_the_output_layer_too():
     assert find("dense-table").objection(trained(*table(rows, 4096), head))
 
 
+def test_without_shapes_the_passes_over_a_table_are_told_by_their_time():
+    fill, adds, _ = table(1_000_000, 4096)
+    passes = [op(f"aten::_foreach_{name}", ns=ns, phase="optimizer") for name, ns in (("mul", 1.6e6), ("addcdiv", 2e6))]
+    small = op("aten::_fused_adamw_", ns=50_000.0, phase="optimizer")
+    rows = [fill | {"cost": None, "ns": 600_000.0}, adds | {"cost": None, "ns": 90_000.0}, *passes, small]
+    baseline = trained(*rows)
+    worst, expected = (
+        find("dense-table").transform(baseline, outcome).kernel_ns[3:6] for outcome in ("worst", "expected")
+    )
+    assert expected.tolist() == [0.0, 0.0, 50_000.0]
+    assert 0.0 < worst[0] < 0.1 * 1.6e6
+
+
 def test_decoding_that_appends_to_a_cache_is_no_call_per_item():
     assert find("one-call-per-item").objection(run(*(*ITEM, op("aten::cat", WHOLE)) * 8))
 

@@ -1,6 +1,7 @@
 """Unfused attention: its rows in an op list, and its cost as one op."""
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,8 @@ from tracekit.analyzers.predict.transforms.by_cost import Rows
 
 REACH = 8
 """Most ops between the softmax and each of its GEMMs (scale, mask, cast, dropout)."""
-_SOFTMAX = "aten::_softmax"
+_SOFTMAXES = {"aten::_softmax": 1, "aten::_softmax_backward_data": 2}
+"""Names of softmaxes -> the number of GEMMs on either side."""
 _LINEAR = {"aten::mm", "aten::addmm", "aten::linear"}
 _BATCHED = ("aten::bmm", "aten::baddbmm")
 _COPIES = ("aten::copy_", "aten::clone")
@@ -35,27 +37,34 @@ class Written:
     end: int
     """The last of the copies after it, which put the heads of a token side by side. Fused attention writes this
     layout."""
+    products: tuple[int, ...] = ()
+    """Its GEMMs, if the trace records no shapes."""
 
 
 def written_out(base: Baseline) -> list[Written]:
     """Return every group of batched GEMM, softmax and batched GEMM of matching shapes; in the backward pass, with
-    two GEMMs on either side. Without shapes, only those of the forward pass are found, by names."""
+    two GEMMs on either side. Without shapes, they are found by names."""
     costs, names = base.ops.cost.tolist(), base.ops.name.tolist()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
-    attentions = [(_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes]
-    unsized = [_by_names(costs, names, i) for i, name in enumerate(names) if name == _SOFTMAX and costs[i] is None]
-    return [attention for attention in (*attentions, *unsized) if attention]
+    forward = [_forward(costs, names, i) for i in softmaxes if "backward" not in names[i]]
+    unmasked = {one.cost.work for one in forward if one and one.cost and not _is_causal(one.cost)}
+    backward = [_backward(costs, names, i, unmasked) for i in softmaxes if "backward" in names[i]]
+    unsized = [_by_names(costs, names, i) for i, name in enumerate(names) if name in _SOFTMAXES and costs[i] is None]
+    return [attention for attention in (*forward, *backward, *unsized) if attention]
 
 
 def _by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
-    """Return the attention of a softmax without a cost, from the nearest batched GEMM before it to that after it."""
+    """Return the attention of a softmax without a cost, from the nearest batched GEMMs before it to those after it."""
     near = range(max(softmax - REACH, 0), min(softmax + REACH, len(names)))
     products = [i for i in near if names[i] in _BATCHED and costs[i] is None]
-    first = max((i for i in products if i < softmax), default=-1)
-    last = min((i for i in products if i > softmax), default=-1)
-    if min(first, last) < 0 or not _LINEAR.isdisjoint(names[first:last]) or routes(names[first:last]):
+    before, after = [i for i in products if i < softmax], [i for i in products if i > softmax]
+    count = _SOFTMAXES[names[softmax]]
+    if min(len(before), len(after)) < count:
         return None
-    return Written(first, last, None, first, last)
+    first, last = before[-count], after[count - 1]
+    if not _LINEAR.isdisjoint(names[first:last]) or routes(names[first:last]):
+        return None
+    return Written(first, last, None, first, last, (*before[-count:], *after[:count]))
 
 
 def covered(base: Baseline) -> Rows:
@@ -84,16 +93,23 @@ def routes(names: list[str]) -> bool:
     return any(map(_ROUTING.search, names))
 
 
-def _backward(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
+def _is_causal(cost: Cost) -> bool:
+    return isinstance(cost.work, Attention) and cost.work.causal
+
+
+def _backward(costs: list[Cost | None], names: list[str], softmax: int, unmasked: Container[object]) -> Written | None:
     """Return the attention to which a softmax backward belongs: the gradients of scores and values come before it,
-    those of queries and keys after it."""
+    those of queries and keys after it. Its softmax may be wider than its GEMMs, as under autocast. It is causal unless
+    attention of this shape in the forward pass is `unmasked`."""
     before, after = _products_before(costs, softmax)[:2], _products_after(costs, softmax)[:2]
     for row in before:
         scores, grad = costs[row], costs[softmax]
         assert scores and grad and isinstance(scores.work, Product)
         elements = scores.work.groups * scores.work.m * scores.work.n
-        if len(before) == len(after) == 2 and elements * ELEMENT_BYTES[scores.precision] == grad.write_bytes:
-            cost = attention_cost(scores.work, scores, causal=scores.work.m == scores.work.n)
+        if len(before) == len(after) == 2 and elements * ELEMENT_BYTES[grad.precision] == grad.write_bytes:
+            cost = attention_cost(scores.work, scores, causal=False)
+            if scores.work.m == scores.work.n and cost.work not in unmasked:
+                cost = attention_cost(scores.work, scores, causal=True)
             first, last = before[1], after[1]
             return Written(first, last, _backward_cost(cost), *_with_copies(costs, names, first, last, scores))
     return None

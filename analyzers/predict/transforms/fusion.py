@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +11,12 @@ from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Norm, Reduce, estimate_ns
 from tracekit.analyzers.fuse import SPELLED, Pass, Place
 from tracekit.analyzers.predict.op_columns import OpList, joined
-from tracekit.analyzers.predict.transforms.by_cost import Outcome, Rows, each, pick, retimed, where
+from tracekit.analyzers.predict.transforms.by_cost import Outcome, Rows, each, in_phase, pick, retimed, where
+from tracekit.analyzers.predict.transforms.fused_bytes import fused_cost
 
 _POINTWISE = ("pointwise", "copy", "gather", "embedding")
 _REDUCING = ("norm", "softmax", "reduction", "loss")
 _REDUCES = 2
-INTERMEDIATES_SAVED = Outcomes(0.3, 0.95, 1.0)
-"""Fraction of the traffic between neighbouring ops that fusion removes; some intermediates are needed later. Compiling
-GPT-2's prefill (512 tokens, H200) removed nearly all of it; published results of older versions, a third."""
-READ_AGAIN = Outcomes(0.0, 0.0, 1.0)
-"""Fraction of a chain's other inputs that its one kernel has read before, as in `x * sigmoid(x)`. Op lists do not
-identify tensors: either none of these inputs was read before, or all that are as large as an earlier input or result.
-"""
 FUSED_KERNEL = Outcomes(1.3, 1.0, 0.9)
 """Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
 
@@ -69,14 +62,15 @@ def fused(
     chain = chains(ops, within_layer=within_layer, among=among)
     first = np.flatnonzero(np.diff(chain, prepend=-1))
     length = np.diff(first, append=len(ops))
-    cost = ops.cost
+    cost, backward = ops.cost, np.logical_or.reduceat(in_phase(ops, "backward"), first)
     after, ratio = cost[first], np.ones(len(first))
     fused_costs: dict[tuple[int, ...], tuple[Cost, float]] = {}
     for i in np.flatnonzero(length > 1).tolist():
         members = cost[first[i] : first[i] + length[i]].tolist()
-        same = tuple(map(id, members))
+        same = (backward[i], *map(id, members))
         if same not in fused_costs:
-            fused_costs[same] = _one_kernel(members, gpu, outcome)
+            one = fused_cost(members, outcome, saved_inputs=bool(backward[i]))
+            fused_costs[same] = one, _relative_ns(one, members, gpu, outcome)
         after[i], ratio[i] = fused_costs[same]
     host = np.add.reduceat(ops.host_ns, first)
     return ops[first].assign(
@@ -88,53 +82,10 @@ def fused(
     )
 
 
-def _one_kernel(costs: list[Cost], gpu: GPU, outcome: Outcome) -> tuple[Cost, float]:
-    """Return the cost of a chain as one kernel, and its time relative to that of the chain."""
-    one = fused_cost(costs, outcome)
+def _relative_ns(one: Cost, costs: list[Cost], gpu: GPU, outcome: Outcome) -> float:
+    """Return the time of a chain as one kernel, relative to that of the chain."""
     error = pick(FUSED_KERNEL, outcome)
-    return one, min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in costs))
-
-
-def fused_cost(costs: list[Cost], outcome: Outcome) -> Cost:
-    saved = pick(INTERMEDIATES_SAVED, outcome)
-    between = sum(min(a.write_bytes, b.read_bytes) for a, b in pairwise(costs))
-    again = pick(READ_AGAIN, outcome) * _perhaps_again(costs)
-    reads = sum(cost.read_bytes for cost in costs) - saved * between - again
-    writes = sum(cost.write_bytes for cost in costs) - saved * between
-    return Cost(
-        flops=sum(cost.flops for cost in costs),
-        read_bytes=round(max(reads, 0)),
-        write_bytes=round(max(writes, costs[-1].write_bytes)),
-        family="pointwise",
-        precision=costs[-1].precision,
-    )
-
-
-def _perhaps_again(costs: list[Cost]) -> int:
-    """Return the bytes of other inputs that may be a tensor which the chain has read or written before."""
-    known, again = {costs[0].read_bytes, costs[0].write_bytes}, 0
-    for before, cost in pairwise(costs):
-        further = cost.read_bytes - min(before.write_bytes, cost.read_bytes)
-        again += further if further in known else 0
-        known |= {cost.write_bytes, further}
-    return again
-
-
-_READS = 0.6
-"""Part of the bytes of an elementwise kernel that it reads: between one input (a half) and two (two thirds)."""
-
-
-def costed_by_time(ops: OpList, elementwise: Rows, gpu: GPU) -> OpList:
-    """Return the op list in which these kernels without recorded shapes move what the GPU can move in their time."""
-    if not elementwise.any():
-        return ops
-    nothing = Cost(0, 0, 0, "pointwise", "fp32", estimated=True)
-    moved = np.maximum(ops.kernel_ns - estimate_ns(nothing, gpu), 0.0) * 1e-9 * gpu.bandwidth / ops.launches
-    cost = ops.cost.copy()
-    for at in np.flatnonzero(elementwise).tolist():
-        reads = round(_READS * moved[at])
-        cost[at] = replace(nothing, read_bytes=reads, write_bytes=round(moved[at]) - reads)
-    return ops.assign(cost=cost)
+    return min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in costs))
 
 
 STATISTICS = "statistics of channels"

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.analyzers.core import Outcomes
-from tracekit.analyzers.cost import Cost, Product, is_unaligned, multiple_of, padded, rounded_up, vectors
+from tracekit.analyzers.cost import Cost, Norm, Product, is_unaligned, multiple_of, padded, rounded_up, vectors
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, products, retimed, where, which
 from tracekit.analyzers.results import Costs, Evidence, Statements
 from tracekit.apply import ScriptChanges, Subject, twin
@@ -27,7 +28,8 @@ class ChannelsLast(Optimization):
 
     cuDNN's kernels on tensor cores read channels last. If the tensors have their channels first, it copies the input,
     the weights and the result to the other layout and back, around each convolution. The prediction removes these
-    copies: in a measured trace the kernels with their names, in a modelled one their modelled time.
+    copies: in a measured trace the kernels with their names, in a modelled one their modelled time. Norms over channels
+    take the modelled time of their kernels for this layout: PyTorch's own, in bf16, are 2 to 4 times as fast with it.
 
     Measured on an H100, 32 images: ResNet-50 1.09 times as fast in bf16 (predicted 0.97 to 1.14) and 1.05 in fp32 (0.97
     to 1.12), RegNet-Y 4GF 1.08 in fp16 (0.97 to 1.03). All three wait for their host, which then launches less.
@@ -52,7 +54,8 @@ class ChannelsLast(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         if base.source.kind == "modelled":
             return retimed(base.ops, _channels_last, base.gpu, outcome)
-        return base.ops.assign(kernel_ns=base.ops.kernel_ns - pick(_LEFT_OUT, outcome) * _copies_ns(base))
+        ops = base.ops.assign(kernel_ns=base.ops.kernel_ns - pick(_LEFT_OUT, outcome) * _copies_ns(base))
+        return retimed(ops, _norm_channels_last, base.gpu, outcome)
 
     def reason(self, base: Baseline) -> Statements:
         convolutions = share_of(base, _copying(base), "convolutions")
@@ -96,7 +99,13 @@ def _is_copied(cost: Cost | None) -> bool:
 
 
 def _channels_last(cost: Cost) -> Cost:
-    return replace(cost, access="linear") if _is_copied(cost) else cost
+    return replace(cost, access="linear") if _is_copied(cost) else _norm_channels_last(cost)
+
+
+def _norm_channels_last(cost: Cost) -> Cost:
+    if not isinstance(cost.work, Norm) or not cost.work.channels or cost.work.grouped:
+        return cost
+    return replace(cost, work=msgspec.structs.replace(cost.work, channels_last=True))
 
 
 _NOTABLE = 0.01

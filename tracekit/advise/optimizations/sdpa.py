@@ -45,7 +45,7 @@ with and without it on hosts of H200s. From the time that such runs saved withou
 0.5 for GPT-2-large as published by transformers."""
 KERNEL_ERROR = Outcomes(1.3, 1.0, 0.8)
 OF_PRODUCTS = Outcomes(1.0, 0.4, 0.1)
-"""Time of fused attention of unknown shape, relative to that of the two GEMMs, which also move the scores."""
+"""Time of fused attention of unknown shape, relative to that of its GEMMs, which also move the scores."""
 _FUSED = "aten::scaled_dot_product_attention"
 
 
@@ -201,7 +201,7 @@ def _time(base: Baseline, each: Written, cost: Cost | None, outcome: Outcome) ->
     """Return the kernel time of the fused op with this cost; without shapes, by that of the GEMMs."""
     if cost is not None:
         return estimate_ns(cost, base.gpu) * pick(KERNEL_ERROR, outcome)
-    return float(base.ops.kernel_ns[[each.first, each.last]].sum()) * pick(OF_PRODUCTS, outcome)
+    return float(base.ops.kernel_ns[list(each.products)].sum()) * pick(OF_PRODUCTS, outcome)
 
 
 def _unmasked(base: Baseline, outcome: Outcome) -> OpList:

@@ -95,8 +95,9 @@ _SWEPT = 20
 _TABLE = re.compile(r"^aten::_?embedding(?:_bag)?_dense_backward$")
 _BACKWARD = re.compile(r"Embedding(?:Bag)?Backward")
 _PASSES = re.compile(r"_foreach_|_fused_|AccumulateGrad")
-_UPDATE_COPIES = 7
-"""Copies of the parameters that a fused update reads and writes, relative to the one that a fill writes."""
+_UPDATE_COPIES, _PASS_COPIES = 7, 3
+"""Copies of the parameters that a fused update, and a pass of unknown cost, read and write, relative to the one that a
+fill writes."""
 
 
 def swept_tables(base: Baseline) -> Finding | None:
@@ -116,6 +117,8 @@ def swept_tables(base: Baseline) -> Finding | None:
     if not known and filled < ops.kernel_ns[adds].sum():
         return None
     passes = _passes_over_all(base) & ~of_table
+    if not known:  # what is shorter than one access to each element of the table is about other weights
+        passes &= ops.kernel_ns >= filled
     left = _of_other_weights(base, passes, swept if known else 0, filled)
     sweep, update = lessened(fills, GONE), lessened(passes, left)
     return Finding(
@@ -138,16 +141,27 @@ def _passes_over_all(base: Baseline) -> Rows:
 
 
 def _of_other_weights(base: Baseline, passes: Rows, table: float, filled_ns: float) -> Outcomes:
-    """Return the fraction of these passes that is about other parameters: by bytes, else by the time of a fill."""
+    """Return the fraction of these passes that is about other parameters: by bytes, else by the time of a fill of the
+    table, at worst as far as there was time to write the gradients of others."""
     written = [cost.write_bytes for cost in base.ops.cost[passes & base.ops.costed]]
     if table and written:
         fused = any("_fused_" in name for name in base.ops.name[passes])
         parameters = max(written) / (3 if fused else 1)
         left = max(0.0, 1 - table / max(parameters, table))
         return Outcomes(left, left, left)
-    total = float(base.ops.kernel_ns[passes].sum())
-    left = max(0.0, 1 - _UPDATE_COPIES * filled_ns / max(total, 1.0))
-    return Outcomes(1.0, left, 0.0)
+    whole = which(base.ops.name, lambda name: "_fused_" in name)
+    copies = np.where(whole, _UPDATE_COPIES, _PASS_COPIES)[passes].sum()
+    left = max(0.0, 1 - copies * filled_ns / max(float(base.ops.kernel_ns[passes].sum()), 1.0))
+    others = _other_gradients_ns(base)
+    return Outcomes(max(left, others / (others + filled_ns)), left, 0.0)
+
+
+def _other_gradients_ns(base: Baseline) -> float:
+    """Return the kernel time of the backward pass without gradients of embeddings: within it, all other gradients are
+    written, so that a fill as large as all of them takes no longer."""
+    ops = base.ops
+    rows = in_phase(ops, "backward") & ~which(ops.call, lambda call: bool(_BACKWARD.search(call)))
+    return float(ops.kernel_ns[rows].sum())
 
 
 _ZEROED = ("aten::zero_", "aten::_foreach_zero_")
