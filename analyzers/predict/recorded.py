@@ -235,8 +235,8 @@ _MASK = 3
 
 def masks(host: pd.DataFrame, calls: Ints) -> npt.NDArray[np.object_]:
     """Return the dimensions of the mask of each call of attention, by its recorded shapes; None for other calls."""
-    given = np.full(len(calls), None, dtype=object)
-    for at in np.flatnonzero((calls >= 0) & (take(host.name.to_numpy(), np.maximum(calls, -1), "") == _ATTENTION)).tolist():
+    given, names = np.full(len(calls), None, dtype=object), take(host.name.to_numpy(), np.maximum(calls, -1), "")
+    for at in np.flatnonzero(names == _ATTENTION).tolist():
         given[at] = recorded_dims(host.shapes.iloc[calls[at]], _MASK) or None
     return given
 
