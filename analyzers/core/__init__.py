@@ -9,6 +9,7 @@ from tracekit.analyzers.core.faces import lazily
 if TYPE_CHECKING:
     from tracekit.analyzers.core import limits
     from tracekit.analyzers.core.arrays import Bools, Floats, Ints
+    from tracekit.analyzers.core.constants import intervals, numbers, outcomes
     from tracekit.analyzers.core.errors import (
         InputError,
         MissingPackageError,

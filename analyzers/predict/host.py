@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, numbers
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict.simulation import Floats, Nanoseconds
 from tracekit.analyzers.results import HostSpeed
@@ -114,9 +114,10 @@ def beyond_launching(host_ns: Floats, launches: Floats | Nanoseconds) -> Floats:
     return np.maximum(host_ns - np.maximum(MOST_TO_LAUNCH_NS, launches * MOST_A_LAUNCH_NS), 0.0)
 
 
-LAUNCH_CALL_NS = 4_200.0
+_NUMBERS = numbers(__file__)
+LAUNCH_CALL_NS = _NUMBERS["launch_call_ns"]
 """Duration of a launch call under torch.profiler, the 25th percentile of a step, on a machine on which an average
-launch of GPT-2 takes `reference_us`. Hosts of H200s and H100s took 3.1 to 8.9 µs: 0.7 to 2.1 times as long."""
+launch of GPT-2 takes `reference_us`."""
 _CALL = 0.25
 """Quantile of the calls' durations that counts: longer calls waited for a full queue or loaded a kernel."""
 _CALLS = 20

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, intervals
 from tracekit.analyzers.cost import GPU, Cost, Message, collective_ns, estimate_ns
 from tracekit.analyzers.predict.memory import workspace_bytes
 from tracekit.analyzers.predict.op_columns import Floats, present
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.results import Projection
 
-KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
+_INTERVALS = intervals(__file__)
+KERNEL_ERROR = _INTERVALS["kernel_error"]
 """Ratio of modelled to measured kernel time on a GPU that was held out of the fit."""
 
 

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tracekit.analyzers.core import numbers
 from tracekit.analyzers.predict.simulation import SYNC_RETURN_NS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-KERNEL_BESIDE, COLLECTIVE_BESIDE = 1.5, 2.5
-"""Slowdown of concurrent kernels and collectives: medians of GEMMs and of DDP's buckets of 28 MB on two and four
-H200."""
+_NUMBERS = numbers(__file__)
+KERNEL_BESIDE = _NUMBERS["kernel_beside"]
+"""Slowdown of a kernel beside a collective."""
+COLLECTIVE_BESIDE = _NUMBERS["collective_beside"]
+"""Slowdown of a collective beside a kernel."""
 Beside = tuple[float, float]
 """Factors on the duration of kernels and of collectives while both run."""
 

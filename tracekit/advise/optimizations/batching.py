@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import idle, of_step, say, share_of
 from tracekit.analyzers.attribute import is_communication
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, Outcomes, outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import (
     MOST_TO_LAUNCH_NS,
@@ -38,12 +38,12 @@ FACTOR = 8
 """Growth of the batch that is predicted, unless a batch is given."""
 _NOTABLE = 0.05
 """Smallest share that the reason names."""
-UNKNOWN = Outcomes(1.0, 0.5, 0.0)
+_KNOWN = outcomes(__file__)
+UNKNOWN = _KNOWN["unknown"]
 """Exponent of the growth of kernels without a known cost, relative to that of their grids."""
-NARROW = Outcomes(0.5, 0.0, 0.0)
-"""The same exponent for GEMMs of few rows. They read their weights once for more rows, too, unless both operands
-belong to a sequence, as in attention. Five graphs of such GEMMs took 1.10 to 1.15 times as long for 8 times the
-batch."""
+NARROW = _KNOWN["narrow"]
+"""The same exponent for GEMMs of few rows. They read their weights once for more rows, too, unless both operands belong
+to a sequence, as in attention."""
 _FEW_ROWS = 16
 """Shorter side of a tile up to which a GEMM has few rows: libraries choose wider tiles for more."""
 

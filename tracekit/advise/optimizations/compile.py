@@ -13,7 +13,7 @@ from tracekit.advise.optimizations.cuda_graphs import ENTERED, guards_ns
 from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.static_cache import WRITTEN, appended
 from tracekit.advise.reasons import idle, launches, of_step, say
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import GPU, Cost, Product
 from tracekit.analyzers.predict import (
     GENERATED,
@@ -48,26 +48,24 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Statements
 from tracekit.apply import ScriptChanges, Subject
 
-LAUNCH = Outcomes(3.3, 2.65, 2.1)
-"""Host time of a launch in generated code, in plain launches of the run's host, independent of the host's eager code.
-Of 36 compiled rows of blind rounds 02 to 05, with the host's speed measured at their time, as many are too fast at 2.65
-as are too slow; their errors are 11 % on average."""
-BREAK = Outcomes(200.0, 90.0, 45.0)
-"""Host time of a graph that breaks where Python branches on a tensor in the host's memory, in plain launches. Training
-UniSpeech-SAT (twelve breaks, an H100): 199; BART-large (24, an H200): 46."""
-APPENDED = Outcomes(1.0, 0.5, 0.25)
-"""Host time of putting a grown tensor back into its cache, in plain launches: Mistral-7B's 64 take 0.26 ms."""
-PRODUCTS = Outcomes(1.02, 1.0, 0.9)
-"""Time of GEMMs relative to eager code. Without their bias, which is fused into what follows, they use other kernels
-(GPT-2's prefill on an H200 gained more than fusing alone gives)."""
-FEW_WAVES = Outcomes(1.0, 0.83, 0.75)
-"""The same ratio for fp32 GEMMs on Hopper: GPT-2, BERT and ViT (batch 1, H200) took 0.93, 0.86 and 0.78."""
-TRANSPOSED = Outcomes(2.2, 1.4, 0.8)
-"""Ratio of real to modelled time of a generated kernel that widens int8 weights, which it reads along a row and
-writes along a column: 2.1 (Llama-1B, TinyLlama) and 1.2 (Mistral-7B) on an H200."""
-UNWRAPPED = Outcomes(8.0, 4.5, 2.5)
-"""Host time to unwrap a weight that is a tensor subclass at each call of compiled code, in plain launches: layers of
-Llama-1B and 3B in fp8 and int8 (prefill, host of an H200) take 20 to 39 us."""
+_KNOWN = outcomes(__file__)
+LAUNCH = _KNOWN["launch"]
+"""Host time of a launch in generated code, in plain launches of the run's host, independent of the host's eager
+code."""
+BREAK = _KNOWN["break"]
+"""Host time of a graph that breaks where Python branches on a tensor in the host's memory, in plain launches."""
+APPENDED = _KNOWN["appended"]
+"""Host time of putting a grown tensor back into its cache, in plain launches."""
+PRODUCTS = _KNOWN["products"]
+"""Time of GEMMs relative to eager code. Without their bias, which is fused into what follows, they use other
+kernels."""
+FEW_WAVES = _KNOWN["few_waves"]
+"""The same ratio for fp32 GEMMs on Hopper."""
+TRANSPOSED = _KNOWN["transposed"]
+"""Ratio of real to modelled time of a generated kernel that widens int8 weights, which it reads along a row and writes
+along a column."""
+UNWRAPPED = _KNOWN["unwrapped"]
+"""Host time to unwrap a weight that is a tensor subclass at each call of compiled code, in plain launches."""
 _NARROW = ("fp8", "int8")
 _APART = (WIDENING, REPEATED, WRITTEN, STATISTICS)
 """Names of ops whose tensors their neighbours do not read: each is a separate kernel."""

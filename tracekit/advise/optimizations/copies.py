@@ -10,13 +10,14 @@ from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.host_work import NOTABLE
 from tracekit.advise.reasons import share_of
 from tracekit.analyzers.attribute import UNRECORDED_WORK
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import copy_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
 from tracekit.analyzers.results import Costs, Statements, of_step, say
 from tracekit.apply import ScriptChanges, Subject
 
-HIDDEN_WHEN_PINNED = Outcomes(0.0, 0.0, 1.0)
+_KNOWN = outcomes(__file__)
+HIDDEN_WHEN_PINNED = _KNOWN["hidden_when_pinned"]
 """Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
 _MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
@@ -87,7 +88,7 @@ def _pageable(base: Baseline) -> Rows:
     return copies(base, "Pageable")
 
 
-HIDDEN = Outcomes(0.3, 0.9, 1.0)
+HIDDEN = _KNOWN["hidden"]
 """Fraction of the kernels' time during which copies proceed."""
 LAYERS = 4
 """Number of copies to the device between kernels above which a model counts as offloaded layer by layer."""
@@ -168,14 +169,12 @@ def _weights(base: Baseline) -> Rows:
     return coming & (places < kernels.max(initial=-1)) & (between.sum() >= LAYERS)
 
 
-SLOWER = Outcomes(4.0, 1.1, 1.0)
-"""Time of a pinned copy relative to its modelled time. On hosts of an H100, scripts copied at 50 GB/s on most days, at
-13 GB/s on another day, and once at 9 GB/s, as fast as from pageable memory."""
+SLOWER = _KNOWN["slower"]
+"""Time of a pinned copy relative to its modelled time."""
 
-UNKNOWN = Outcomes(0.64, 0.16, 0.04)
-"""Ratio of pinned to pageable time of a long copy of unknown size: 0.03 to 0.39, median 0.16, in 19 scripts on hosts of
-an H100, with four times the median as the upper end, for a slow link."""
-UNKNOWN_SHORT = Outcomes(0.8, 0.5, 0.2)
+UNKNOWN = _KNOWN["unknown"]
+"""Ratio of pinned to pageable time of a long copy of unknown size."""
+UNKNOWN_SHORT = _KNOWN["unknown_short"]
 """The same ratio for shorter copies, which take much of their time to start."""
 LONG_NS = 100_000
 """Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""

@@ -10,7 +10,7 @@ from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.optimizations.static_cache import on_static_cache
 from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     FIXED_IN,
@@ -33,11 +33,11 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Statements
 from tracekit.apply import ScriptChanges, Subject
 
-ENTERED = Outcomes(20.0, 10.0, 5.0)
+_KNOWN = outcomes(__file__)
+ENTERED = _KNOWN["entered"]
 """Host time of entering the compiled code, per call, in plain launches."""
-GUARDED = Outcomes(0.8, 0.55, 0.35)
-"""Host time of the guards of a layer with weights, per call, in plain launches: the cache lookup of GPT-2 takes 4.5 µs
-a GEMM, that of Mistral-7B 2.9."""
+GUARDED = _KNOWN["guarded"]
+"""Host time of the guards of a layer with weights, per call, in plain launches."""
 
 
 def guards_ns(base: Baseline, outcome: Outcome) -> float:
@@ -73,21 +73,18 @@ def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
     )
 
 
-REPLAY_NS = Outcomes(80_000, 30_000, 12_000)
+REPLAY_NS = _KNOWN["replay_ns"]
 """Host time to replay a graph and to copy its static inputs."""
-KEPT_GUARDS = Outcomes(0.9, 0.45, 0.0)
-"""Fraction of the host time of entering compiled code that remains before the replay: its guards, in mode
-"reduce-overhead", without the checks in the code. In 11 of 12 small rows of blind rounds 02 to 06, the unexplained host
-time was 0.3 to 0.9 of it (median 0.46); nothing remains if the step is recorded by hand (`torch.cuda.graph`)."""
-NODE_NS = Outcomes(1_300, 350, 100)
-"""Idle time between two dependent kernels of a graph: 0.3 us between 736 and 810 profiled kernels (BERT-large,
-ViT-large on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
+KEPT_GUARDS = _KNOWN["kept_guards"]
+"""Fraction of the host time of entering compiled code that remains before the replay: its guards, in mode "reduce-
+overhead", without the checks in the code."""
+NODE_NS = _KNOWN["node_ns"]
+"""Idle time between two dependent kernels of a graph."""
 DIVIDED = (2, 9)
 """The first version of PyTorch whose compiled code divides a graph around work of the host (inductor's
 graph_partition)."""
-BESIDE = Outcomes(0.0, 0.5, 1.0)
-"""Overlap of kernels in several streams that no longer wait for launches, in the logarithm: none at the low end, half
-as expected, and at the high end as much as the streams and the GPU's rates allow."""
+BESIDE = _KNOWN["beside"]
+"""Overlap of kernels in several streams that no longer wait for launches, in the logarithm."""
 
 
 class Graphed(Optimization):

@@ -5,13 +5,15 @@ from dataclasses import replace
 from tracekit.advise.optimization import FLAG
 from tracekit.advise.optimizations.copies import PinnedCopies
 from tracekit.advise.optimizations.host_work import LessHostWork
-from tracekit.analyzers.predict import Baseline, OpList, Outcome
+from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, pick
 from tracekit.analyzers.results import Costs
 from tracekit.apply import ScriptChanges
 
-WORKERS = {"worst": 2, "expected": 8, "best": 1_000_000}
-"""Number of workers that share the loading: at least two; at best enough that no time remains."""
-MORE_WORKERS = {"worst": 1.25, "expected": 2.0, "best": 1_000_000}
+_KNOWN = outcomes(__file__)
+WORKERS = _KNOWN["workers"]
+"""Number of workers that share the loading."""
+MORE_WORKERS = _KNOWN["more_workers"]
 """Factor by which a loader that already has workers becomes faster."""
 _PINNED = PinnedCopies()
 _IN_PROCESS = "_SingleProcess"
@@ -41,7 +43,7 @@ class DataLoading(LessHostWork):
         loading = base.outside.total(self.causes)
         without = replace(base, outside=base.outside.scaled(0.0, self.causes))
         faster = MORE_WORKERS if _loader(base, _WITH_WORKERS) else WORKERS
-        return max(0.0, loading / faster[outcome] - without.simulate(self.transform(base, outcome))) / loading
+        return max(0.0, loading / pick(faster, outcome) - without.simulate(self.transform(base, outcome))) / loading
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Pin the batches that the loader makes."""

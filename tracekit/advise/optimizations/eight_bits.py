@@ -6,7 +6,7 @@ from typing import Self
 from tracekit.advise.optimization import refused
 from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.advise.optimizations.weight_only import from_pretrained, other_formats
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.predict import (
     TORCHAO,
     Baseline,
@@ -21,10 +21,11 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs
 from tracekit.apply import Subject, quantized
 
-ROW_STREAM = Outcomes(0.6, 0.75, 1.0)
-TENSOR_STREAM = Outcomes(0.35, 0.5, 0.8)
-"""Rate of the GEMM relative to its model. With one scale per row it uses CUTLASS's kernel; with one scale per tensor
-it uses cuBLASLt's, whose tiles are inefficient for few rows. From a published decode of Llama-3.1-8B on an H100."""
+_KNOWN = outcomes(__file__)
+ROW_STREAM = _KNOWN["row_stream"]
+TENSOR_STREAM = _KNOWN["tensor_stream"]
+"""Rate of the GEMM relative to its model. With one scale per row it uses CUTLASS's kernel; with one scale per tensor it
+uses cuBLASLt's, whose tiles are inefficient for few rows."""
 
 _CONFIG = "Float8DynamicActivationFloat8WeightConfig"
 _FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or use fp8-dynamic:per-tensor."
@@ -54,7 +55,7 @@ class FP8Dynamic(DynamicQuantization):
     }
     precision = "fp8"
     needs = "float8-dynamic"
-    dispatch = Outcomes(55.0, 45.0, 25.0)
+    dispatch = _KNOWN["fp8_dynamic_dispatch"]
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",
@@ -97,9 +98,8 @@ FEWEST_ROWS = 17
 """torch._int_mm needs more than 16 rows. With fewer, weights are widened, and the GEMM is computed in int32
 without tensor cores."""
 
-INT_MM = Outcomes(110.0, 75.0, 30.0)
-"""Host time around torch._int_mm in eager code, in plain launches: layers of Llama-1B and Mistral-7B take 440 and
-580 us more for 512 rows than for one, on the host of an H200."""
+INT_MM = _KNOWN["int_mm"]
+"""Host time around torch._int_mm in eager code, in plain launches."""
 _FALLBACK_BYTES = 16
 """Bytes written and read per weight in that case: widened to int32 (4), times the input (4 read, 4 written), summed
 (4 read)."""
@@ -121,8 +121,8 @@ class Int8Dynamic(DynamicQuantization):
     costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     precision = "int8"
     needs = "int8-tensor"
-    dispatch = Outcomes(170.0, 130.0, 80.0)
-    stream = Outcomes(0.6, 0.8, 1.0)
+    dispatch = _KNOWN["int8_dynamic_dispatch"]
+    stream = _KNOWN["int8_dynamic_stream"]
     excludes: Mapping[str, str] = other_formats("int8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, and scales in two.",

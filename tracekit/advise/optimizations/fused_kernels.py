@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.fuse import LIBRARY, Pass, Placed
 from tracekit.analyzers.predict import (
     Baseline,
@@ -28,21 +28,17 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import WRITTEN_OUT, Subject, with_fused_kernels
 
-LIGER_LAUNCH = Outcomes(25.0, 20.0, 15.0)
-"""Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches: 90 to 100
-us on the host of an H200, where a plain launch took 5 us (Llama-1B, Mistral-7B and Qwen2). It applies to each
-norm, and to each half of a gated activation that it replaces."""
-WRITTEN_LAUNCH = Outcomes(13.0, 9.5, 7.0)
-"""Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch and the Python around it. Eight
-steps that waited for the host of an H100 or an H200 (GPT-2, Llama-1B, Qwen3, a hand-written decoder) gave 7 to 12 for
-each; in a loop with only one kernel, it took 5 to 9."""
-TRAINED_LAUNCH = Outcomes(20.0, 13.0, 8.0)
-"""The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python: four host-bound
-training steps gave 8 and 10 (GPT-2), 16 and 22 (Qwen3) for each."""
-LIBRARY_LAUNCH = Outcomes(6.0, 4.5, 3.0)
-"""The same for a group that calls the library's GEMM: 21 to 28 us in a loop with only one kernel, in which a plain
-launch took 5 to 7 us (hosts of an H200 and an H100)."""
-CALLED = Outcomes(1.0, 0.5, 0.0)
+_KNOWN = outcomes(__file__)
+LIGER_LAUNCH = _KNOWN["liger_launch"]
+"""Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches. It applies to
+each norm, and to each half of a gated activation that it replaces."""
+WRITTEN_LAUNCH = _KNOWN["written_launch"]
+"""Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch and the Python around it."""
+TRAINED_LAUNCH = _KNOWN["trained_launch"]
+"""The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python."""
+LIBRARY_LAUNCH = _KNOWN["library_launch"]
+"""The same for a group that calls the library's GEMM."""
+CALLED = _KNOWN["called"]
 """Fraction of the host time of a chain's first op beyond a plain launch that remains, because the module is still
 called."""
 

@@ -9,18 +9,19 @@ import pandas as pd
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.reasons import largest, launches, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, joined, pick, where, which
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.apply import ScriptChanges, Subject
 
-HOST_KEPT = Outcomes(0.9, 0.6, 0.4)
+_KNOWN = outcomes(__file__)
+HOST_KEPT = _KNOWN["host_kept"]
 """Fraction of the host time of passes over lists that remains, because the lists are still built in Python."""
-HOST_PER_PARAMETER_NS = Outcomes(4_000, 2_000, 1_000)
-"""Host time that a fused call adds per parameter if the optimizer launched each operation for each parameter: its
-four tensors become elements of lists."""
-KERNEL_ERROR = Outcomes(1.25, 1.0, 0.9)
+HOST_PER_PARAMETER_NS = _KNOWN["host_per_parameter_ns"]
+"""Host time that a fused call adds per parameter if the optimizer launched each operation for each parameter: its four
+tensors become elements of lists."""
+KERNEL_ERROR = _KNOWN["kernel_error"]
 _LISTS = re.compile("_foreach_(?!copy_)")
 """Passes over lists, except those that copy gradients of another type."""
 _ARITHMETIC = re.compile(r"^aten::(?:mul|add|sub|div|neg|lerp|sqrt|rsqrt|reciprocal|addcmul|addcdiv|maximum|copy)_?$")

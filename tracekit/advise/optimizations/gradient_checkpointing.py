@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import (
     Baseline,
     OpList,
@@ -22,12 +22,12 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.apply import Subject
 
-WRAPPING = Outcomes(8.0, 4.0, 2.0)
-"""Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in
-plain launches."""
-HOOKS = Outcomes(6.9, 4.7, 3.2)
-"""Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python.
-Fitted to ten host-bound training runs (three H200, 0.45 to 0.72 times as fast)."""
+_KNOWN = outcomes(__file__)
+WRAPPING = _KNOWN["wrapping"]
+"""Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in plain
+launches."""
+HOOKS = _KNOWN["hooks"]
+"""Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python."""
 SHORT = 0.85
 """Fraction of the GPU's memory above which a step leaves no room for a longer sequence or a larger batch."""
 _MOST = 0.5

@@ -12,7 +12,7 @@ from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.attention_backends import preferred
 from tracekit.advise.optimizations.fused_attention_fallback import fused_in_half
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost
 from tracekit.analyzers.predict import (
     WIDE,
@@ -41,13 +41,12 @@ from tracekit.analyzers.trace import CaptureInfo
 from tracekit.apply import ScriptChanges, Subject
 from tracekit.capture import TORCH_NAMES
 
-HOST_FACTOR = Outcomes(1.05, 1.0, 0.95)
-"""Host time relative to fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast in
-host-bound steps."""
-CUDNN_ATTENTION = Outcomes(10.0, 8.0, 0.0)
-"""Host time of a call of cuDNN's attention beyond that of another backend while decoding, in plain launches: it
-looks up its graph by sizes, and the number of keys grows. GPT-2 on an H200: 37 us per layer; prefills and
-training: none."""
+_KNOWN = outcomes(__file__)
+HOST_FACTOR = _KNOWN["host_factor"]
+"""Host time relative to fp32: other backends are chosen, with other checks."""
+CUDNN_ATTENTION = _KNOWN["cudnn_attention"]
+"""Host time of a call of cuDNN's attention beyond that of another backend while decoding, in plain launches: it looks
+up its graph by sizes, and the number of keys grows."""
 HalfType = Literal["fp16", "bf16"]
 _TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}
 _PADS = ("aten::copy_", "aten::constant_pad_nd")

@@ -7,7 +7,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 from tracekit.advise.optimization import Optimization, refused
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
+from tracekit.analyzers.core import numbers, outcomes
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements, of_step, say
 from tracekit.apply import Subject
 
@@ -90,12 +91,12 @@ def _named(name: str, location: str, caller: str, ns: float) -> Statement:
     return say(kind, *values)
 
 
-MOVED = {"worst": 0.9, "expected": 0.97, "best": 1.0}
-"""Fraction of a function's time that disappears once it runs on the GPU: 0.95, 0.96, 0.97 and all of it in four scripts
-on an H100."""
-UNNAMED = 0.25
-"""Fraction of a step above which time in which the host recorded nothing counts as code outside the model. The
-recording itself and unnamed pauses took up to 0.08 of a step in sixty traces."""
+_KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
+MOVED = _KNOWN["moved"]
+"""Fraction of a function's time that disappears once it runs on the GPU."""
+UNNAMED = _NUMBERS["unnamed"]
+"""Fraction of a step above which time in which the host recorded nothing counts as code outside the model."""
 _PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
 _UNNAMED_CAUSE = ("unexplained",)
 _RESIZES = r"zoom|resize|interpolat|PIL|Image\."
@@ -131,7 +132,7 @@ class Preprocessing(LessHostWork):
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of the work that remains; at worst, only the largest function is moved."""
-        return 1 - MOVED[outcome] * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
+        return 1 - pick(MOVED, outcome) * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
 
     def reason(self, base: Baseline) -> Statements:
         return (*super().reason(base), *((say("host-work-unnamed"),) if _unnamed(base) else ()))

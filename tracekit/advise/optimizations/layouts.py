@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Product, is_unaligned, multiple_of, padded, rounded_up, vectors
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, products, retimed, where, which
 from tracekit.analyzers.results import Costs, Evidence, Statements
@@ -18,8 +18,9 @@ from tracekit.apply import ScriptChanges, Subject, twin
 from tracekit.run import require
 
 _OVER_IMAGES = re.compile(r"conv(?:_transpose)?[23]d|convolution")
-_LEFT_OUT = Outcomes(0.5, 0.9, 1.0)
-"""Fraction of the layout copies that disappears. Weights that autocast converts in every step may be copied still."""
+_KNOWN = outcomes(__file__)
+_LEFT_OUT = _KNOWN["left_out"]
+"""Fraction of the layout copies that disappears."""
 
 
 class ChannelsLast(Optimization):

@@ -11,7 +11,7 @@ from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, Graphed
 from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.host_work import LessHostWork
 from tracekit.advise.reasons import say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import (
     MOST_TO_LAUNCH_NS,
     Baseline,
@@ -26,7 +26,8 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Statements
 from tracekit.apply import ScriptChanges, Subject
 
-PRODUCT = Outcomes(1.0, 0.97, 0.88)
+_KNOWN = outcomes(__file__)
+PRODUCT = _KNOWN["product"]
 """Time of the best Triton GEMM, including fused epilogues, relative to the library's, which is seldom slower."""
 COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
@@ -94,7 +95,7 @@ def _products(ops: OpList) -> Rows:
     return where(ops, lambda cost: cost is not None and cost.family in ("gemm", "convolution"))
 
 
-LEFT = Outcomes(0.3, 0.0, 0.0)
+LEFT = _KNOWN["left"]
 """Fraction of the compilation time that remains, because a few variants are still compiled with dynamic shapes."""
 _WARM = 2.0
 """Host time of a launch in code that has run before, in plain launches."""

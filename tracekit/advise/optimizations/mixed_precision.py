@@ -6,7 +6,7 @@ from dataclasses import replace
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.half_precision import half_type
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -32,15 +32,16 @@ _PRODUCTS = ("gemm", "convolution", "attention")
 _FOLLOW = ("pointwise", "copy", "gather")
 """Families that compute in the dtype of their inputs, which GEMMs then produce in 16 bits."""
 _WIDE = ("fp32", "tf32")
-_CAST_HOST = Outcomes(1.5, 1.0, 0.7)
+_KNOWN = outcomes(__file__)
+_CAST_HOST = _KNOWN["cast_host"]
 """Host time of a cast that autocast adds, in plain launches."""
-_FURTHER = Outcomes(2.0, 1.5, 1.0)
+_FURTHER = _KNOWN["further"]
 """Additional casts for each GEMM with weights: of the bias, and of half of the other operands, which a norm or a sum
-computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such GEMMs."""
+computed in 32 bits."""
 _BIAS = 16_384
 """Bytes of a bias of usual width, whose cast takes as long as its launch."""
 _UNSCALED = "Gradients were not scaled: the gain is measured, and the loss may underflow without a GradScaler."
-_KEPT = Outcomes(0.8, 0.65, 0.5)
+_KEPT = _KNOWN["kept"]
 """Activations kept, relative to training in 32 bits: inputs of GEMMs are halved, those of norms and losses are not."""
 
 

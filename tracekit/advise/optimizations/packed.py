@@ -7,7 +7,7 @@ from typing import Self
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
 from tracekit.advise.optimizations.weight_only import WEIGHT_FORMATS, WeightOnly, replaced
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -32,14 +32,13 @@ GROUP = "64"
 """Weights that share a scale of two bytes."""
 FEW_ROWS = 8
 """Largest number of rows for which one kernel reads the packed weights and multiplies."""
-STREAM = Outcomes(0.43, 0.55, 0.68)
-"""Bandwidth of that kernel at one row, relative to the library's: four layers of Llama-3.2-3B in int4 on an H100
-(2026-11-24, `int4 decode` of benchmarks/data/fused_kernels.json.gz), by the launch that the shape chooses: all layers
-together, and the best. The lowest is that of a whole step. int8 has not been measured with this kernel."""
-ROW = Outcomes(1.0, 0.7, 0.3)
-"""Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold. Assumed."""
-LAUNCH = Outcomes(10.0, 7.0, 4.0)
-"""Host time that the layer and Triton's launcher, both in Python, add in eager mode, in plain launches. Assumed."""
+_KNOWN = outcomes(__file__)
+STREAM = _KNOWN["stream"]
+"""Bandwidth of that kernel at one row, relative to the library's."""
+ROW = _KNOWN["row"]
+"""Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold."""
+LAUNCH = _KNOWN["launch"]
+"""Host time that the layer and Triton's launcher, both in Python, add in eager mode, in plain launches."""
 
 
 _GROUPS = ("32", "64", "128", CHANNEL)
@@ -167,8 +166,8 @@ class SmoothQuant(DynamicQuantization):
     precision = "int8"
     needs = "int8-tensor"
     conv1d = True
-    dispatch = Outcomes(4.0, 2.0, 0.0)
-    stream = Outcomes(0.6, 0.8, 1.0)
+    dispatch = _KNOWN["smooth_quant_dispatch"]
+    stream = _KNOWN["smooth_quant_stream"]
     caveats = ("Compile with it: eager code quantizes each input in eight kernels.",)
 
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:

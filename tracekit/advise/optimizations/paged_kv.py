@@ -4,22 +4,22 @@ import numpy as np
 
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where
 from tracekit.analyzers.results import Costs, Statements
 from tracekit.apply import Subject
 from tracekit.reports.words import shell_word
 
-OCCUPANCY = Outcomes(0.8, 0.6, 0.4)
-"""Mean fraction of a static batch's slots in use; each waits for the longest answer (a half for evenly spread
-lengths)."""
+_KNOWN = outcomes(__file__)
+OCCUPANCY = _KNOWN["occupancy"]
+"""Mean fraction of a static batch's slots in use; each waits for the longest answer."""
 IN_FLIGHT = 0.95
 """Mean fraction of slots in use if the slot of a finished sequence is given to the next request."""
-ATTENTION = Outcomes(1.26, 1.2, 1.0)
-"""Time of attention through a page table, relative to contiguous keys (Kwon et al., 2023: 20 to 26 % longer)."""
-RESERVED_USED = Outcomes(0.6, 0.38, 0.2)
-"""Fraction of a contiguous KV cache, reserved for the longest answer, that holds tokens (Kwon et al.: 20 to 38 %)."""
+ATTENTION = _KNOWN["attention"]
+"""Time of attention through a page table, relative to contiguous keys."""
+RESERVED_USED = _KNOWN["reserved_used"]
+"""Fraction of a contiguous KV cache, reserved for the longest answer, that holds tokens."""
 PAGED_USED = 0.96
 """Fraction of pages of 16 tokens that holds tokens."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.static_cache import MASK_OPS, PREPARING
 from tracekit.advise.reasons import of_step, say
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, Outcomes, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Product
 from tracekit.analyzers.predict import (
     Baseline,
@@ -35,9 +35,10 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.apply import Subject
 
-ACCEPTANCE = Outcomes(0.5, 0.7, 0.85)
+_KNOWN = outcomes(__file__)
+ACCEPTANCE = _KNOWN["acceptance"]
 """Fraction of drafted tokens that the large model accepts, if nothing is known about draft model and text."""
-DRAFT_LAYERS = Outcomes(0.6, 0.4, 0.25)
+DRAFT_LAYERS = _KNOWN["draft_layers"]
 """Host time of a draft's pass relative to the large model's: its layers, and the loop around it."""
 DRAFT_BYTES = 0.1
 """Kernel time of a draft's pass relative to the large model's. The draft has a tenth of the large model's weights."""

@@ -7,7 +7,7 @@ import numpy as np
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Append, Attention, Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -33,17 +33,16 @@ from tracekit.analyzers.predict import (
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.apply import Subject
 
-LENGTH = Outcomes(1.5, 1.0, 1.0)
+_KNOWN = outcomes(__file__)
+LENGTH = _KNOWN["length"]
 """Positions of the cache relative to those in use, because attention reads and masks all of them. At best it is just
 long enough."""
-INDEXING = Outcomes(1.8, 1.0, 0.5)
-"""Host time of each op that finds the place to write, in plain launches. With unfused attention, which has a mask
-anyway, layers of four models on hosts of H200s take 0 to 54 µs more than with a growing cache."""
-PREPARING = Outcomes(5.0, 3.5, 2.2)
+INDEXING = _KNOWN["indexing"]
+"""Host time of each op that finds the place to write, in plain launches."""
+PREPARING = _KNOWN["preparing"]
 """Host time of each op that prepares a mask, keys or values, in plain launches."""
-MASKED_CALL = Outcomes(17.0, 12.5, 8.0)
-"""Host time that a call of fused attention with a mask adds, in plain launches: on the host of an H200, a layer takes
-24 (GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
+MASKED_CALL = _KNOWN["masked_call"]
+"""Host time that a call of fused attention with a mask adds, in plain launches."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
 """Ops of transformers' StaticLayer.update that compute the position, without the two writes."""
 WRITTEN = "aten::index_copy_"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import (
     SUBCLASS,
@@ -132,12 +132,14 @@ def from_pretrained(configuration: str, *, also: str = "", compiled: bool = Fals
 
 GROUP = 128
 """Number of weights that share a scale and a zero point, of two bytes each."""
-KERNEL_ERROR = Outcomes(1.4, 1.1, 0.9)
-"""Time relative to the kernel model, which was fitted to kernels that ran repeatedly with parts of their weights in
-the L2 cache."""
-WIDENING_TILES = 1.06
+_KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
+KERNEL_ERROR = _KNOWN["kernel_error"]
+"""Time relative to the kernel model, which was fitted to kernels that ran repeatedly with parts of their weights in the
+L2 cache."""
+WIDENING_TILES = _NUMBERS["widening_tiles"]
 """Time of a GEMM whose tiles widen weights in shared memory (such as Marlin), relative to the plain GEMM, with many
-rows: 0.94 times as fast at 256 rows on an A100, as published."""
+rows."""
 
 
 class Int4WeightOnly(WeightOnly):
