@@ -36,26 +36,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
     from tracekit.analyzers.core.processes import answer_messages, cores, program_of, receive, send, started_process
     from tracekit.analyzers.core.progress import counted, progressed, watching
-    from tracekit.analyzers.core.schema import (
-        BOUND,
-        BUSY,
-        COST,
-        COSTED,
-        DEPTH,
-        DURATION,
-        FAMILY,
-        NAME,
-        PARENT,
-        PLACED,
-        ROOF,
-        SHARE,
-        START,
-        STEP,
-        TABLES,
-        TIMES,
-        Column,
-        Table,
-    )
+    from tracekit.analyzers.core.schema import TABLES, Column, Table, tables
     from tracekit.analyzers.core.values import (
         Bundle,
         Displayed,

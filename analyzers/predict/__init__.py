@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.predict.host import CLASSES, MOST_TO_LAUNCH_NS, HostCosts, assumed, calibrated
     from tracekit.analyzers.predict.math_fallback import Cause
     from tracekit.analyzers.predict.memory import workspace_bytes
-    from tracekit.analyzers.predict.op_columns import OpList, changed, joined, present
+    from tracekit.analyzers.predict.op_columns import SWEEP, OpList, changed, joined, present
     from tracekit.analyzers.predict.outside import Outside
     from tracekit.analyzers.predict.projection import (
         KERNEL_ERROR,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         MODELLED,
         NONE,
         NUMBERS,
-        SWEEP,
         Crossover,
         crossovers,
     )

@@ -24,37 +24,35 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.results.evidence import Evidence, Statement, Statements, of_step, say
     from tracekit.analyzers.results.measured import DeviceReading, Difference, Quality, Verification, Verified
-    from tracekit.analyzers.results.table_schemas import (
+    from tracekit.analyzers.results.tables import (
         CAUSE_MEANINGS,
         CAUSES,
         COUNTER_MEANINGS,
+        COUNTERS_COMPARISON,
         COUNTS,
         EARLIER_WORK,
         FAMILY_COUNTER,
+        FUSION_PLAN,
         GAPS,
         HOST_CAUSES,
         HOST_SPANS,
         IDLE_CAUSES,
+        KERNELS,
         LAYER_OPS,
         LAYER_PARTS,
         LAYER_TYPES,
         LAYERS,
         NOT_RECORDED,
+        OPS,
         OUTSIDE_MODEL,
         PAUSE,
-        PLACES,
-        SET_APART,
-        START_UP,
-    )
-    from tracekit.analyzers.results.tables import (
-        COUNTERS_COMPARISON,
-        FUSION_PLAN,
-        KERNELS,
-        OPS,
         PHASES,
+        PLACES,
         PREDICTED_WORK,
         PROJECTIONS,
         RANGES,
+        SET_APART,
+        START_UP,
         STEPS,
         WORK,
     )

@@ -2,31 +2,8 @@
 
 import msgspec
 
-from tracekit.analyzers.core import TABLES, Column, Table
-
-STEP = Table(
-    "step",
-    "One row: the step that predictions start from, without the profiler. Recommendations quote its values.",
-    Column("latency_ns", "float64", "ns", "latency without the profiler: measured, modelled or estimated"),
-    Column("busy_ns", "float64", "ns", "time in which the GPU is busy; overlapping work counts once"),
-    Column("idle_share", "float64", "", "part of the latency in which the GPU is idle, 0 to 1"),
-    Column("launches", "int64", "", "pieces of device work"),
-    Column("launch_host_ns", "float64", "ns", "mean host time of a launch"),
-    Column("kernel_ns", "float64", "ns", "duration of kernels, summed"),
-    Column("share", "float64", "", "part of the duration of all kernels, 0 to 1"),
-    Column("bytes", "float64", "B", "bytes moved or held"),
-    Column("link_bytes", "float64", "B/s", "rate of a link"),
-    Column("outside_ns", "float64", "ns", "host time outside the model"),
-    Column("outside_share", "float64", "", "part of the latency that is host time outside the model, 0 to 1"),
-    Column("rows", "int64", "", "rows of a GEMM's output: sequences times tokens"),
-    Column("weights", "float64", "", "weights of a layer"),
-    Column("bytes_per_weight", "float64", "B", "bytes of a weight"),
-    Column("batch", "int64", "", "sequences in a step"),
-    Column("tokens", "float64", "", "tokens"),
-    Column("ratio", "float64", "", "factor between two values"),
-    Column("precision", "object", "", "type of the arithmetic"),
-    Column("name", "object", "", "name of a kernel, an optimization, or a GPU"),
-)
+from tracekit.analyzers.core import TABLES
+from tracekit.analyzers.results.tables import STEP
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -45,7 +22,8 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def unit(self) -> str:
         """Unit of the column."""
-        return next(column.unit for column in TABLES[self.table].columns if column.name == self.column)
+        table = STEP if self.table == STEP.name else TABLES[self.table]
+        return next(column.unit for column in table.columns if column.name == self.column)
 
 
 class Statement(msgspec.Struct, frozen=True):

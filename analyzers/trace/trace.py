@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pandas as pd
 
-from tracekit.analyzers.core import DURATION, NAME, START, Amount, Column, Count, InputError, PositiveAmount, Table
+from tracekit.analyzers.core import Amount, Count, InputError, PositiveAmount, tables
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -92,67 +92,10 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("The range of the host time per op does not contain it")
 
 
-HOST = Table(
-    "host",
-    "What ran on host threads, ordered by thread, start, and descending duration (so a parent precedes its children).",
-    START,
-    DURATION,
-    Column("thread", "int32", "", "index into Metadata.threads"),
-    Column(
-        "category",
-        "category",
-        "",
-        "op, range, runtime, module, overhead, or python (a function call of 100 µs or more)",
-    ),
-    NAME,
-    Column("correlation", "int64", "", "links a runtime call to the device work that it launched; -1: none"),
-    Column("external_id", "int64", "", "the profiler's id of an op; -1: none"),
-    Column("sequence", "int64", "", "autograd sequence number, shared by a forward op and its backward; -1: none"),
-    Column(
-        "forward_thread", "int64", "", "on a backward op, the profiler's id of the thread of its forward op; -1: none"
-    ),
-    Column("shapes", "category", "", 'input shapes, as JSON text: "[[8,768],[768,2304],[]]"'),
-    Column("dtypes", "category", "", 'input types, as JSON text: "[\\"float\\",\\"Scalar\\"]"'),
-    Column(
-        "values",
-        "category",
-        "",
-        "concrete scalar inputs, as JSON text of strings; of record_param_comms the collective's name, elements sent and "
-        "received, their type, the number of ranks, the group's name, the sequence number in it, and source and target",
-    ),
-    Column("strides", "category", "", "input strides in elements, as JSON text"),
-)
-
-DEVICE = Table(
-    "device",
-    "Work on a device: kernels, copies and sets, ordered by start.",
-    START,
-    Column("duration_ns", "int64", "ns", "duration, as recorded or capped (which is reported as a problem)"),
-    Column("device", "int32", "", "device index; -1: not recorded"),
-    Column("stream", "int64", "", "stream id, 0 is a stream; -1: not recorded"),
-    Column("category", "category", "", "kernel, memcpy, or memset"),
-    NAME,
-    Column("correlation", "int64", "", "links to the launching runtime call; -1: none"),
-    Column("external_id", "int64", "", "the profiler's id of the launching op; -1: none"),
-    Column("bytes", "int64", "B", "bytes moved by a copy or set; -1: not recorded"),
-    Column("blocks", "int64", "", "thread blocks in the grid; -1: not recorded"),
-    Column("threads_per_block", "int32", "", "threads in a block; -1: not recorded"),
-    Column("registers", "int32", "", "registers per thread; -1: not recorded"),
-    Column("shared_memory_bytes", "int64", "B", "shared memory per block; -1: not recorded"),
-    Column("occupancy", "float64", "", "estimated achieved occupancy, 0 to 1; NaN: not recorded"),
-    Column("graph", "int64", "", "id of the CUDA graph that launched it, as recorded; -1: none, or not recorded"),
-    Column("graph_node", "int64", "", "id of its node in that graph, as recorded; -1: none, or not recorded"),
-)
-
-PROBLEMS = Table(
-    "problems",
-    "What went wrong, or was left out, while reading and analyzing.",
-    Column("code", "object", "", "stable identifier, kebab-case"),
-    Column("severity", "object", "", "info, warning, or error"),
-    Column("count", "int64", "", "how many times"),
-    Column("message", "object", "", "what happened"),
-    Column("advice", "object", "", "what to do about it"),
-)
+_TABLES = tables(__file__)
+HOST = _TABLES["host"]
+DEVICE = _TABLES["device"]
+PROBLEMS = _TABLES["problems"]
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):
