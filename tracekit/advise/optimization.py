@@ -1,9 +1,13 @@
 """The interface of an optimization: whether it applies to a run, and what it changes."""
 
 import re
+import sys
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -29,7 +33,11 @@ _BY_HAND = "Change the script, record it again, and measure with: tracekit compa
 
 
 class Optimization(ABC):
-    """An optimization. Its prediction is the simulation of the op list that `transform` returns."""
+    """An optimization. Its prediction is the simulation of the op list that `transform` returns.
+
+    A subclass may say its title, aliases, costs, condition, caveats and switches in the section of its id of an
+    `optimizations.toml` beside its file.
+    """
 
     id: str
     argument: str = ""
@@ -75,6 +83,13 @@ class Optimization(ABC):
     """Ids of fixes of mistakes that come before it in a plan, independent of their gain."""
     excludes: Mapping[str, str] = {}
     """Ids of optimizations that it cannot be combined with -> the reason. One of the two has to name the other."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "id" in vars(cls):
+            said = _said(Path(sys.modules[cls.__module__].__file__ or "")).get(cls.id, {})
+            for name, value in said.items():
+                setattr(cls, name, Costs(*value) if name == "costs" else tuple(value) if type(value) is list else value)
 
     @property
     def description(self) -> str:
@@ -212,6 +227,13 @@ class Optimization(ABC):
         Raises InputError for an invalid argument.
         """
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
+
+
+@cache
+def _said(file: Path) -> dict[str, dict[str, Any]]:
+    """Return what optimizations say of themselves, by id; empty without a file."""
+    beside = file.with_name("optimizations.toml")
+    return tomllib.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
 
 
 def runs_torch(base: Baseline) -> bool:

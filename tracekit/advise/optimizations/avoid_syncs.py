@@ -9,7 +9,7 @@ from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.copies import is_long
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.analyzers.predict import FIXED, Baseline, HostTail, OpList, Outcome, Rows, by_values, changed, which
-from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import Subject
 
 _WORK_BESIDE = 0.05
@@ -38,10 +38,7 @@ class AvoidSyncs(Optimization):
     id = "avoid-syncs"
     needs_gpu = False
     needs_torch = False
-    title = "No waiting for the GPU within a step"
     fixes_mistake = True
-    costs = Costs("about the same", "unchanged", "the lines that read values back")
-    caveats = ("Values that decide what is done next have to be read; check them every so many steps.",)
 
     def objection(self, base: Baseline) -> str | None:
         waits = _avoidable(base).any() or _ends_in_wait(base)

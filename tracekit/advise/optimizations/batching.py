@@ -1,6 +1,5 @@
 """Increases the batch, so that the weights are read once for more sequences."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Self
@@ -29,7 +28,7 @@ from tracekit.analyzers.predict import (
     streams_weights,
     where,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.apply import Subject
 from tracekit.reports.words import shell_word
@@ -61,13 +60,7 @@ class Batching(Optimization):
 
     id = "batching"
     needs_torch = False
-    costs = Costs("activations and KV cache grow with the batch", "unchanged", "code that collects requests")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL --max-num-seqs 256",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --max-running-requests 256",
-    }
     throughput = True
-    caveats = ("Throughput, not latency: each step takes longer, and a request waits for its batch.",)
 
     def __init__(self, batch: int = 0) -> None:
         self.batch = batch

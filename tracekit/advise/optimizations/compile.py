@@ -1,6 +1,5 @@
 """torch.compile: chains of pointwise ops become one Triton kernel each, and Python overhead disappears."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from operator import eq
 
@@ -45,7 +44,7 @@ from tracekit.analyzers.predict import (
     where,
     which,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
@@ -111,17 +110,7 @@ class Compile(Optimization):
 
     id = "compile"
     effort = FLAG
-    title = "torch.compile"
-    costs = Costs("about the same", "rounding of the last digits", "one line, and a wait for the first call")
     after = ("avoid-syncs",)  # a value that is read back breaks the graph
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL -O3  # without --enforce-eager",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
-    }
-    caveats = (
-        "The first call compiles for a minute or so, and each new shape again, unless marked dynamic.",
-        "Graph breaks (data-dependent Python) reduce the gain.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("compile"):

@@ -13,7 +13,7 @@ from tracekit.analyzers.attribute import UNRECORDED_WORK
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import copy_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
-from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
@@ -42,11 +42,8 @@ class PinnedCopies(Optimization):
     id = "pinned-copies"
     effort = FLAG
     needs_torch = False
-    title = "Pinned host memory"
     excludes: Mapping[str, str] = _OFFLOADED
     fixes_mistake = True
-    costs = Costs("page-locked host memory", "unchanged", "one argument")
-    caveats = ("Pinning takes time: pin once, or let the DataLoader do it in its own thread.",)
 
     def objection(self, base: Baseline) -> str | None:
         rows = _pageable(base)
@@ -111,10 +108,7 @@ class OffloadOverlap(Optimization):
     """
 
     id = "offload-overlap"
-    title = "Copies while the GPU computes"
     fixes_mistake = True
-    costs = Costs("two buffers for copies on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
-    caveats = ("The link remains the bound: weights that fit on the GPU, quantized if necessary, need no copies.",)
 
     def objection(self, base: Baseline) -> str | None:
         if base.ops.kernel_ns[_waited_for(base)].sum() < NOTABLE_WAIT * base.busy_ns:

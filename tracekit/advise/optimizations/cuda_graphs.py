@@ -1,6 +1,5 @@
 """Replays one CUDA graph instead of launching each kernel. Compiled code checks its guards before each call."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +29,7 @@ from tracekit.analyzers.predict import (
     where,
     with_fixed_transformers,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
@@ -123,17 +122,6 @@ class CUDAGraphs(Graphed):
     effort = FLAG
     needs_gpu = False
     needs_torch = False
-    title = "CUDA graphs"
-    aliases: tuple[str, ...] = ("graphs",)
-    costs = Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL  # without --enforce-eager",
-        "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
-    }
-    caveats: tuple[str, ...] = (
-        "Shapes and addresses must stay the same: decoding needs a static KV cache.",
-        "The graph's memory is not available to other work.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("cuda-graphs"):

@@ -7,7 +7,6 @@ from tracekit.advise.optimizations.copies import PinnedCopies
 from tracekit.advise.optimizations.host_work import LessHostWork
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, pick
-from tracekit.analyzers.results import Costs
 from tracekit.apply import ScriptChanges
 
 _KNOWN = outcomes(__file__)
@@ -32,11 +31,8 @@ class DataLoading(LessHostWork):
 
     id = "data-loading"
     effort = FLAG
-    title = "Data loading beside the GPU"
-    costs = Costs("host memory for prefetched batches", "unchanged", "arguments of the DataLoader")
     causes = ("data-loading",)
     nothing = "The host does not wait for data."
-    caveats = ("The gain needs a CPU core a worker, and storage that keeps up.",)
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of loading that workers do not finish while the rest of the step runs."""

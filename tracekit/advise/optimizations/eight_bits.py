@@ -18,7 +18,6 @@ from tracekit.analyzers.predict import (
     pick,
     which,
 )
-from tracekit.analyzers.results import Costs
 from tracekit.apply import Subject, quantized
 
 _KNOWN = outcomes(__file__)
@@ -46,22 +45,10 @@ class FP8Dynamic(DynamicQuantization):
     """
 
     id = "fp8-dynamic"
-    title = "fp8 GEMMs, dynamic scales"
-    aliases = ("fp8",)
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL --quantization fp8",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --quantization fp8",
-    }
     precision = "fp8"
     needs = "float8-dynamic"
     dispatch = _KNOWN["fp8_dynamic_dispatch"]
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
-    caveats = (
-        "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",
-        "Few rows lose: the GEMM waits for a quantising kernel that takes as long as it saves.",
-        "Outputs change in the second digit; check quality.",
-    )
 
     def __init__(self, per_tensor: bool = False) -> None:
         self.per_tensor, self.granularity = per_tensor, "PerTensor" if per_tensor else "PerRow"
@@ -117,8 +104,6 @@ class Int8Dynamic(DynamicQuantization):
     """
 
     id = "int8-dynamic"
-    title = "int8 GEMMs, dynamic scales"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     precision = "int8"
     needs = "int8-tensor"
     dispatch = _KNOWN["int8_dynamic_dispatch"]

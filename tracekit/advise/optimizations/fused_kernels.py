@@ -25,7 +25,7 @@ from tracekit.analyzers.predict import (
     which,
     with_kernels,
 )
-from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
+from tracekit.analyzers.results import Evidence, Statement, Statements
 from tracekit.apply import WRITTEN_OUT, Subject, with_fused_kernels
 
 _KNOWN = outcomes(__file__)
@@ -69,19 +69,12 @@ class FusedKernels(Optimization):
 
     id = "fused-kernels"
     reads_costs = True
-    aliases = ("fused",)
-    costs: Costs = Costs(
-        "less: no intermediate results", "rounding of the last digits", "a patch for each family of models"
-    )
-    caveats: tuple[str, ...] = (
-        "A run that waits for its host becomes slower: a kernel of liger-kernel is launched through Python.",
-        "Each family of models needs its own patch; check the outputs once.",
-    )
 
     def __init__(self, groups: str = "") -> None:
         self.groups = groups
         self.title = _TITLES.get(groups, f"Fused kernel of group {groups} of the run's plan")
         if groups:
+            assert self.costs
             self.caveats, self.costs = _WRITTEN_CAVEATS, replace(self.costs, effort="apply(model) of each written file")
 
     def with_argument(self, argument: str) -> Self:

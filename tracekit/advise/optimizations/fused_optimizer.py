@@ -12,7 +12,7 @@ from tracekit.advise.reasons import largest, launches, of_step, say, share_of
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, joined, pick, where, which
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
@@ -50,9 +50,6 @@ class FusedOptimizer(Optimization):
 
     id = "fused-optimizer"
     effort = FLAG
-    title = "Fused optimizer"
-    costs = Costs("about the same", "rounding of the last digits", "one argument")
-    caveats = ("Adam, AdamW, SGD and Adagrad have fused kernels; others do not.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.trains:

@@ -19,7 +19,7 @@ from tracekit.analyzers.predict import (
     saved_bytes,
     saved_counts,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
@@ -48,10 +48,6 @@ class GradientCheckpointing(Optimization):
     """
 
     id = "gradient-checkpointing"
-    title = "Gradient checkpointing"
-    aliases = ("checkpointing",)
-    costs = Costs("activations of one block, not of all", "unchanged", "one line")
-    caveats = ("It costs time and saves memory: use it for a batch or a length that does not fit otherwise.",)
 
     def objection(self, base: Baseline) -> str | None:
         if base.blocks.empty:

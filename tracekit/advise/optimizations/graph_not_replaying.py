@@ -36,12 +36,8 @@ class GraphNotReplaying(CUDAGraphs):
     id = "graph-not-replaying"
     needs_gpu = False
     needs_torch = False
-    title = "CUDA graphs that replay"
     fixes_mistake = True
-    aliases = ()
-    switches: Mapping[str, str] = {}
     excludes: Mapping[str, str] = {"cuda-graphs": "it is the same graph.", "max-autotune": "it records graphs, too."}
-    caveats = ("Whatever a graph reads or writes must keep its address and shape from step to step.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.graph_use.falls_back:

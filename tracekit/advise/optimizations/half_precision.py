@@ -1,6 +1,5 @@
 """Weights, activations and arithmetic in 16 bits: bfloat16 if the GPU supports it, else float16."""
 
-from collections.abc import Mapping
 from dataclasses import astuple, replace
 from typing import Literal, Self
 
@@ -36,7 +35,7 @@ from tracekit.analyzers.predict import (
     which,
     with_wide_parts,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.apply import ScriptChanges, Subject
 from tracekit.capture import TORCH_NAMES
@@ -73,17 +72,7 @@ class HalfPrecision(Optimization):
     """
 
     id = "half-precision"
-    title = "Half precision"
     reads_costs = True
-    costs = Costs("a half", "2 to 3 decimal digits a value", "one line")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL --dtype bfloat16",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --dtype bfloat16",
-    }
-    caveats = (
-        "Outputs change in the third digit; compare them before you ship.",
-        "A run that waits for its host gains nothing: fewer bytes do not launch kernels sooner.",
-    )
 
     def __init__(self, dtype: HalfType | None = None) -> None:
         self.dtype = dtype

@@ -4,12 +4,11 @@ A simulated step without that work is the bound.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
-from tracekit.analyzers.results import Costs, Evidence, Statement, Statements, of_step, say
+from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
 from tracekit.apply import Subject
 
 NOTABLE = 0.01
@@ -117,15 +116,8 @@ class Preprocessing(LessHostWork):
     """
 
     id = "preprocessing"
-    title = "Host code off the critical path"
-    costs = Costs("the raw inputs", "rounding, if other code resizes", "the code around the model")
-    switches: Mapping[str, str] = {
-        "vllm": """vllm serve MODEL --compilation-config '{"cudagraph_mode": "FULL_DECODE_ONLY"}'""",
-        "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-overlap-schedule",
-    }
     causes = ("preprocessing", "python")
     nothing = "No function of the host outside the model's ops takes a notable part of the step."
-    caveats = ("Resizing on the GPU may round otherwise than on the CPU: compare the model's answers.",)
 
     def reduced(self, base: Baseline) -> tuple[str, ...]:
         return (*self.causes, *_UNNAMED_CAUSE) if _unnamed(base) else self.causes

@@ -25,7 +25,7 @@ from tracekit.analyzers.predict import (
     which,
     with_extras,
 )
-from tracekit.analyzers.results import Costs, Memory
+from tracekit.analyzers.results import Memory
 from tracekit.apply import Subject, quantized
 
 _KNOWN = outcomes(__file__)
@@ -62,20 +62,10 @@ class Int8WeightOnly(WeightOnly):
     """
 
     id = "int8-weight-only"
-    title = "Weights in int8"
-    aliases = ("int8",)
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
-    switches: Mapping[str, str] = {
-        "sglang": "python -m sglang.launch_server --model-path MODEL --torchao-config int8wo",
-    }
     excludes: Mapping[str, str] = other_formats("int8-weight-only")
     bits = 8
     scales_bytes = 0.0
     needs = "compile"
-    caveats = (
-        "It saves memory, not time: PyTorch from 2.7 on widens the weights in a separate kernel, compiled or not.",
-        "Compilers before that widened them inside the GEMM (predicted as int8-weight-only:fused).",
-    )
 
     def __init__(self, fused: bool = False) -> None:
         self.fused = fused

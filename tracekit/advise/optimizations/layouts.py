@@ -13,7 +13,7 @@ from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Product, is_unaligned, multiple_of, padded, rounded_up, vectors
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, products, retimed, where, which
-from tracekit.analyzers.results import Costs, Evidence, Statements
+from tracekit.analyzers.results import Evidence, Statements
 from tracekit.apply import ScriptChanges, Subject, twin
 from tracekit.run import require
 
@@ -38,10 +38,7 @@ class ChannelsLast(Optimization):
     """
 
     id = "channels-last"
-    title = "Channels last"
-    costs = Costs("unchanged", "unchanged but for the order of sums", "one line")
     excludes: Mapping[str, str] = dict.fromkeys(("compile", "max-autotune"), "compiled code chooses the layout itself.")
-    caveats = ("Ops without a kernel for this layout copy their inputs back: look for `contiguous` in the next trace.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not which(base.ops.call, lambda call: bool(_OVER_IMAGES.search(call))).any():
@@ -119,10 +116,7 @@ class PadShapes(Optimization):
 
     id = "pad-shapes"
     reads_costs = True
-    title = "Padded shapes"
     fixes_mistake = True
-    costs = Costs("a few rows more", "unchanged, with the padding masked", "one argument")
-    caveats = ("Padding must not take part: mask padded tokens, and cut padded logits.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not _unaligned(base).any():

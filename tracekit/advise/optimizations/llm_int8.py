@@ -31,7 +31,7 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_weights,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject, quantized
 
 _HALF = 2
@@ -90,8 +90,6 @@ class LLMInt8(BitsAndBytes):
 
     id = "llm-int8"
     reads_costs = True
-    title = "LLM.int8 (bitsandbytes)"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     bytes_a_weight = 1
     excludes: Mapping[str, str] = {**other_formats("llm-int8"), "cuda-graphs": _WAITS, "max-autotune": _WAITS}
     caveats = (

@@ -23,7 +23,7 @@ from tracekit.analyzers.predict import (
     plain_launch_ns,
     where,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
@@ -44,16 +44,9 @@ class MaxAutotune(Graphed):
 
     id = "max-autotune"
     effort = REWRITE
-    title = "torch.compile, max-autotune"
-    aliases = ("autotune",)
-    costs = Costs("about the same", "rounding of the last digits", "one line, and minutes for the first call")
     keeps_streams = False
     contains = ("compile", "cuda-graphs")
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
-    caveats = (
-        "The first call tunes for several minutes, and each new shape again.",
-        "It replays CUDA graphs: shapes and addresses stay the same, and decoding needs a static KV cache.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("max-autotune-gemm"):
@@ -113,12 +106,9 @@ class Recompiling(LessHostWork):
     """
 
     id = "recompiling"
-    title = "No compiling in the loop"
-    costs = Costs("about the same", "unchanged", "one argument, or padded shapes")
     causes = ("compilation",)
     names_function = False
     nothing = "Nothing is compiled in the step."
-    caveats = ("Code for any shape may be a few percent slower than code for one.",)
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         return pick(LEFT, outcome)

@@ -24,7 +24,7 @@ from tracekit.analyzers.predict import (
     where,
     with_extras,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import ScriptChanges, Subject
 from tracekit.capture import TORCH_NAMES
 
@@ -61,11 +61,8 @@ class MixedPrecision(Optimization):
     """
 
     id = "mixed-precision"
-    title = "Mixed precision (autocast)"
     reads_costs = True
-    costs = Costs("activations about two thirds, a 16-bit copy of weights", "as in 32 bits, usually", "two lines")
     excludes: Mapping[str, str] = {"half-precision": "its weights are in 16 bits, these stay in 32."}
-    caveats = ("Compare the loss curves of a few hundred steps before you rely on it.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.trains:
@@ -146,10 +143,7 @@ class TF32(Optimization):
 
     id = "tf32"
     effort = FLAG
-    title = "TF32 GEMMs"
     reads_costs = True
-    costs = Costs("unchanged", "3 decimal digits in GEMMs", "one line")
-    caveats = ("GEMMs keep 10 bits of mantissa; sums stay in fp32.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("tf32"):

@@ -27,7 +27,7 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_weights,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import Subject, quantized
 from tracekit.capture import TORCH_NAMES
 
@@ -54,9 +54,6 @@ class NF4(BitsAndBytes):
 
     id = "nf4"
     reads_costs = True
-    title = "NF4 (bitsandbytes)"
-    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
-    switches: Mapping[str, str] = {"vllm": "vllm serve MODEL --quantization bitsandbytes"}
     bytes_a_weight = BYTES_A_WEIGHT
     excludes: Mapping[str, str] = other_formats("nf4")
     caveats = (

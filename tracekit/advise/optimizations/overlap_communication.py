@@ -7,7 +7,7 @@ from tracekit.advise.optimizations.copies import together
 from tracekit.analyzers.attribute import is_communication
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, present
-from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
@@ -30,13 +30,7 @@ class OverlapCommunication(Optimization):
 
     id = "overlap-communication"
     effort = REWRITE
-    title = "Collectives behind computation"
     fixes_mistake = True
-    costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")
-    caveats = (
-        "Collectives take SMs and bandwidth from kernels that run at the same time.",
-        "A collective that waits for a slower rank is fixed on that rank: compare the ranks' traces.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         rows = _collectives(base)

@@ -23,7 +23,6 @@ from tracekit.analyzers.predict import (
     products_of,
     with_extras,
 )
-from tracekit.analyzers.results import Costs
 from tracekit.apply import Subject, quantized
 from tracekit.quantization import CHANNEL, Group
 
@@ -112,11 +111,8 @@ class PackedInt4(Packed):
     """
 
     id = "packed-int4"
-    title = "Weights in int4 (tracekit)"
-    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "one call")
     excludes = _excluded("packed-int4")
     bits = 4
-    caveats = ("Quality drops measurably: check perplexity, or calibrate (awq).",)
 
 
 class PackedInt8(Packed):
@@ -127,11 +123,8 @@ class PackedInt8(Packed):
     """
 
     id = "packed-int8"
-    title = "Weights in int8 (tracekit)"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "one call")
     excludes = _excluded("packed-int8")
     bits = 8
-    caveats = ("Few rows gain: with more than 8, a kernel widens the weights before each GEMM.",)
 
 
 class AWQ(PackedInt4):
@@ -142,12 +135,9 @@ class AWQ(PackedInt4):
     """
 
     id = "awq"
-    title = "Calibrated weights in int4 (tracekit, AWQ)"
-    costs = Costs("weights a quarter of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
     excludes = _excluded("awq")
     smooths = True
     with_argument = Optimization.with_argument
-    caveats = ("Calibrate on text like the one it will serve: random inputs say nothing.",)
 
 
 class SmoothQuant(DynamicQuantization):
@@ -160,15 +150,12 @@ class SmoothQuant(DynamicQuantization):
     """
 
     id = "smoothquant"
-    title = "int8 GEMMs, calibrated (tracekit, SmoothQuant)"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
     excludes = _excluded("smoothquant")
     precision = "int8"
     needs = "int8-tensor"
     conv1d = True
     dispatch = _KNOWN["smooth_quant_dispatch"]
     stream = _KNOWN["smooth_quant_stream"]
-    caveats = ("Compile with it: eager code quantizes each input in eight kernels.",)
 
     def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         return [*_smoothing(product), *super()._before(product, outcome)]

@@ -7,7 +7,7 @@ from tracekit.advise.reasons import of_step, say, share_of
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import Subject
 from tracekit.reports.words import shell_word
 
@@ -38,16 +38,9 @@ class PagedKV(Optimization):
 
     id = "paged-kv"
     effort = REWRITE
-    title = "Paged KV cache, in-flight batching"
-    costs = Costs("a cache no longer than its tokens", "unchanged", "a serving engine")
-    condition = "a serving engine, and requests that always wait"
     for_training = False
     of_a_pass = True
     throughput = True
-    caveats = (
-        "Throughput of a server with many requests, not the latency of one: it assumes that requests always wait.",
-        "The gain depends on how much the lengths of answers differ; it is given for evenly spread lengths.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not (base.ops.phase == "decode").any():

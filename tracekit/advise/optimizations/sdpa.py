@@ -34,7 +34,7 @@ from tracekit.analyzers.predict import (
     where,
     written_out,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import Subject
 from tracekit.capture import EFFICIENT, beginning
 
@@ -72,13 +72,7 @@ class SDPA(Optimization):
 
     id = "sdpa"
     effort = FLAG
-    title = "Scaled dot-product attention"
     reads_costs = True
-    costs = Costs("no matrix of scores", "rounding of the last digits", "one argument")
-    caveats = (
-        "A decode of one sequence can lose: kernels that do not split the keys leave most of the GPU idle.",
-        "A mask rules flash attention out, and grouped heads the memory-efficient one.",
-    )
 
     def __init__(self, backend: str | None = None) -> None:
         self.backend = backend

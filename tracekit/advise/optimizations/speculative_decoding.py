@@ -3,7 +3,6 @@
 Tokens per pass, for an acceptance rate a and k drafted tokens: (1 - a^(k+1)) / (1 - a) (Leviathan et al., 2023).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -32,7 +31,7 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_masks,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
@@ -69,20 +68,8 @@ class SpeculativeDecoding(Optimization):
 
     id = "speculative-decoding"
     effort = REWRITE
-    title = "Speculative decoding"
-    costs = Costs("a draft model and its cache", "unchanged", "a draft model with a high acceptance rate")
-    condition = "a draft model with the same tokenizer"
     for_training = False
-    switches: Mapping[str, str] = {
-        "vllm": 'vllm serve MODEL --speculative-config \'{"model": "DRAFT", "num_speculative_tokens": 4}\'',
-        "sglang": "python -m sglang.launch_server --model-path MODEL --speculative-algorithm STANDALONE "
-        "--speculative-draft-model-path DRAFT",
-    }
     of_a_pass = True
-    caveats = (
-        "It needs a draft model with the same tokenizer, and text that it guesses well.",
-        "A large batch loses: checking is no longer free when GEMMs are compute-bound.",
-    )
 
     def __init__(self, acceptance: Outcomes = ACCEPTANCE) -> None:
         self.acceptance = acceptance

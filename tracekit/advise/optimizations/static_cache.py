@@ -30,7 +30,7 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_masks,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
@@ -66,13 +66,7 @@ class StaticCache(Optimization):
     """
 
     id = "static-cache"
-    title = "Static KV cache"
-    costs = Costs("the cache at its full length", "unchanged", "one argument")
     for_training = False
-    caveats = (
-        "Alone it may lose: attention reads the whole cache, and five more ops per layer compute where to write.",
-        "It is what CUDA graphs and torch.compile need while decoding: predict it with them.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not appended(base).any():

@@ -23,7 +23,7 @@ from tracekit.analyzers.predict import (
     where,
     with_weights,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject, quantized
 
 
@@ -153,22 +153,11 @@ class Int4WeightOnly(WeightOnly):
     """
 
     id = "int4-weight-only"
-    title = "Weights in int4"
-    aliases = ("int4",)
-    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL-AWQ --quantization awq_marlin  # a checkpoint in int4, such as AWQ or GPTQ",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --torchao-config int4wo-128",
-    }
     excludes: Mapping[str, str] = other_formats("int4-weight-only")
     eager = True
     bits = 4
     scales_bytes = 4 / GROUP
     needs = "bf16"
-    caveats = (
-        "Quality drops measurably: check perplexity, and use calibrated weights (AWQ, GPTQ) if it matters.",
-        "Steps with many rows (from 16 to 64 on) become slower: unpacking costs more than fewer bytes save.",
-    )
 
     def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
         """Return the time by the model of tinygemm's kernels, which widen weights again for every 16 rows.
