@@ -6,9 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.compare.comparison import COMPARED_KERNELS, COMPARED_OPS, DIFFERENCE, Comparison, Side
+from tracekit.analyzers.compare.comparison import (
+    COMPARED_KERNELS,
+    COMPARED_OPS,
+    DIFFERENCE,
+    EDGES,
+    Comparison,
+    Side,
+    StepSummary,
+    summarize,
+)
 from tracekit.analyzers.compare.layer_pairs import compared_layers, layer_pairs
-from tracekit.analyzers.compare.mean_step import EDGES, StepSummary, summarize
 from tracekit.analyzers.compare.name_pairs import longest, main_precision, name_pairs, numbered, summed
 from tracekit.analyzers.core import Table
 from tracekit.analyzers.results import Analysis

@@ -8,8 +8,6 @@ from tracekit.analyzers.core.faces import lazily
 
 if TYPE_CHECKING:
     from tracekit.analyzers.core import limits
-    from tracekit.analyzers.core.arrays import Bools, Floats, Ints
-    from tracekit.analyzers.core.constants import intervals, numbers, outcomes
     from tracekit.analyzers.core.errors import (
         InputError,
         MissingPackageError,
@@ -32,18 +30,31 @@ if TYPE_CHECKING:
         PositiveAmount,
         decoded,
     )
-    from tracekit.analyzers.core.network import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
-    from tracekit.analyzers.core.processes import answer_messages, cores, program_of, receive, send, started_process
-    from tracekit.analyzers.core.progress import counted, progressed, watching
-    from tracekit.analyzers.core.schema import TABLES, Column, Table, tables
+    from tracekit.analyzers.core.processes import (
+        answer_messages,
+        cores,
+        counted,
+        program_of,
+        progressed,
+        receive,
+        send,
+        started_process,
+        watching,
+    )
+    from tracekit.analyzers.core.schema import TABLES, Bools, Column, Floats, Ints, Table, tables
     from tracekit.analyzers.core.values import (
+        GPUS_OF_A_HOST,
         Bundle,
         Displayed,
         Interval,
+        Link,
         Outcomes,
         Renderers,
         digamma,
+        intervals,
+        numbers,
+        outcomes,
         t_quantile,
         trigamma,
         trigamma_inverse,

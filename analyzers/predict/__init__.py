@@ -10,15 +10,6 @@ if TYPE_CHECKING:
     from tracekit.analyzers.predict import stream_layout
     from tracekit.analyzers.predict.data_parallel import LAUNCHES_A_BUCKET, Scaling, scaling
     from tracekit.analyzers.predict.fitted_baseline import baseline, start
-    from tracekit.analyzers.predict.gradient_order import (
-        ADAPTER_GBS,
-        CAP_BYTES,
-        FIRST_BYTES,
-        HOP_NS,
-        SUSTAINED,
-        gradients,
-        message_ns,
-    )
     from tracekit.analyzers.predict.host import CLASSES, MOST_TO_LAUNCH_NS, HostCosts, assumed, calibrated
     from tracekit.analyzers.predict.math_fallback import Cause
     from tracekit.analyzers.predict.memory import workspace_bytes
@@ -33,10 +24,18 @@ if TYPE_CHECKING:
         of_estimates,
         project,
     )
-    from tracekit.analyzers.predict.saved_tensors import saved_bytes
     from tracekit.analyzers.predict.simulation import Reproduction, simulate
     from tracekit.analyzers.predict.step_baseline import Baseline
-    from tracekit.analyzers.predict.stream_layout import Issued
+    from tracekit.analyzers.predict.stream_layout import (
+        ADAPTER_GBS,
+        CAP_BYTES,
+        FIRST_BYTES,
+        HOP_NS,
+        SUSTAINED,
+        Issued,
+        gradients,
+        message_ns,
+    )
     from tracekit.analyzers.predict.sweep_crossovers import (
         MEASURED,
         MODELLED,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
         crossovers,
     )
     from tracekit.analyzers.predict.traced_step import HostTail
-    from tracekit.analyzers.predict.training_memory import saved_counts
+    from tracekit.analyzers.predict.training_memory import saved_bytes, saved_counts
     from tracekit.analyzers.predict.transforms import masks, products
     from tracekit.analyzers.predict.transforms.attention import Written, built_masks, covered, written_out
     from tracekit.analyzers.predict.transforms.batching import (

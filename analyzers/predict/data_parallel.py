@@ -12,10 +12,20 @@ from statistics import NormalDist
 import numpy as np
 
 from tracekit.analyzers.core import GPUS_OF_A_HOST, InputError, Interval, Link, numbers
-from tracekit.analyzers.predict.gradient_order import Bucket, Gradient, all_reduce_ns, buckets
 from tracekit.analyzers.predict.op_columns import present
 from tracekit.analyzers.predict.step_baseline import Baseline
-from tracekit.analyzers.predict.stream_layout import COLLECTIVE_BESIDE, KERNEL_BESIDE, Beside, Issued, LaidOut, lay_out
+from tracekit.analyzers.predict.stream_layout import (
+    COLLECTIVE_BESIDE,
+    KERNEL_BESIDE,
+    Beside,
+    Bucket,
+    Gradient,
+    Issued,
+    LaidOut,
+    all_reduce_ns,
+    buckets,
+    lay_out,
+)
 from tracekit.analyzers.predict.transforms.by_cost import plain_launch_ns
 
 _NUMBERS = numbers(__file__)

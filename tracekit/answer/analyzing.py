@@ -113,7 +113,7 @@ def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
     measured = after_measuring(replace(corrected(analysis), verified=verification_of(path)))
     if graph_of(path) is None:
         return measured
-    from tracekit.answer.fused_kernels import by_data_flow
+    from tracekit.answer.predicting import by_data_flow
 
     return by_data_flow(measured, path)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Self
 
 from tracekit.advise.optimization import Optimization
-from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
+from tracekit.advise.optimizations.eight_bits import DynamicQuantization
 from tracekit.advise.optimizations.weight_only import WEIGHT_FORMATS, WeightOnly, replaced
 from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.cost import Cost
