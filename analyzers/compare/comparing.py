@@ -110,8 +110,8 @@ def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idl
     sums = summed(work_a, work_b, *groups, len(place)) | main_precision(work_a, work_b, *groups, len(place))
     busy = pd.DataFrame({"kind": "busy", "name": families, **sums})
     overlap = pd.DataFrame({"name": [OVERLAP], "a_ns": [a.busy_ns - a.work_ns], "b_ns": [b.busy_ns - b.work_ns]})
-    rest = [_by_change(_without_work(rows, kind)) for kind, rows in (("overlap", overlap), ("idle", idle))]
-    rows = pd.concat([_by_change(busy), *rest], ignore_index=True)
+    rest = [_sorted_by_change(_without_work(rows, kind)) for kind, rows in (("overlap", overlap), ("idle", idle))]
+    rows = pd.concat([_sorted_by_change(busy), *rest], ignore_index=True)
     change = b.latency_ns - a.latency_ns
     rows["share"] = rows["change_ns"] / change if change else 0.0
     return DIFFERENCE.frame({column.name: rows[column.name] for column in DIFFERENCE.columns})
@@ -146,7 +146,7 @@ def _causes(recorded: dict[str, float], side: Side) -> dict[str, float]:
     return {name: time * idle / total for name, time in recorded.items()}
 
 
-def _by_change(rows: pd.DataFrame) -> pd.DataFrame:
+def _sorted_by_change(rows: pd.DataFrame) -> pd.DataFrame:
     order = rows["change_ns"].abs().sort_values(ascending=False, kind="stable").index
     return rows.loc[order]
 

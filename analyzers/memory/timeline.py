@@ -29,7 +29,7 @@ _FORWARD, _BACKWARD, _OPTIMIZER = "forward", "backward", "optimizer"
 
 def kinds_of(blocks: Allocations, work: pd.DataFrame, weight_bytes: int = 0) -> npt.NDArray[np.object_]:
     """Return the kind of each block. `work` is in launch order; `weight_bytes` of the blocks are weights."""
-    kinds = _by_life(blocks, work)
+    kinds = _kinds_by_life(blocks, work)
     kinds[_weights(blocks, work, weight_bytes)] = "weights"
     return kinds
 
@@ -49,7 +49,7 @@ def _weights(blocks: Allocations, work: pd.DataFrame, size: int) -> npt.NDArray[
     return held
 
 
-def _by_life(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
+def _kinds_by_life(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
     times, phases = work["time_ns"].to_numpy(), np.append(work["phase"].to_numpy(dtype=object), "")
     first, last = np.searchsorted(times, blocks.begin_ns), np.searchsorted(times, blocks.end_ns)
     made, ended = phases[first], np.where(blocks.freed, phases[np.maximum(last - 1, 0)], "")

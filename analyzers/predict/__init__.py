@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         host_range,
         memory_at_least,
         moved,
-        of_collectives,
-        of_estimates,
+        note_on_collectives,
+        note_on_estimates,
         project,
     )
     from tracekit.analyzers.predict.simulation import Reproduction, simulate
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from tracekit.analyzers.predict.transforms.attention import Written, built_masks, covered, written_out
     from tracekit.analyzers.predict.transforms.batching import (
         FIXED,
-        by_values,
         compute_bound_from,
-        in_one_kernel,
+        experts_in_one_kernel,
         largest_that_fits,
+        rows_by_values,
         streams_weights,
     )
     from tracekit.analyzers.predict.transforms.by_cost import (
@@ -117,12 +117,12 @@ if TYPE_CHECKING:
         LinearProduct,
         gates_first,
         halved_at_best,
-        in_precision,
         inner_products,
         linear_product,
         now_in,
         products_of,
         retimed_by_name,
+        rows_in_precision,
         shrunk,
         stored_bytes,
         with_weights,

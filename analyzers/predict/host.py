@@ -65,7 +65,7 @@ def assumed(gpu: GPU) -> HostCosts:
     """Return the assumed costs of machines with this GPU. None of them was measured."""
     host = gpu.host_op_us
     return HostCosts(
-        op_us=_at(host.expected),
+        op_us=_scaled_costs(host.expected),
         base_us=host.expected,
         span=Interval(host.low / host.expected, 1.0, host.high / host.expected),
         source=f"assumed: {host.low:g} to {host.high:g} µs on machines with such a GPU; tracekit calibrate measures it",
@@ -84,7 +84,7 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
     ratios = sorted(probe_us[name].expected / reference[name] for name in shared)
     base_us = reference_us() * known["ratio"] * ratios[len(ratios) // 2]
     return HostCosts(
-        op_us=_at(base_us),
+        op_us=_scaled_costs(base_us),
         base_us=base_us,
         span=Interval(known["low"], 1.0, known["high"]),
         source=f"calibrated on this machine on {when}",
@@ -92,7 +92,7 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
     )
 
 
-def _at(base_us: float) -> dict[str, float]:
+def _scaled_costs(base_us: float) -> dict[str, float]:
     op_us = _table()["op_us"]
     return {name: op_us.get(name, op_us["launch"]) * base_us / reference_us() for name in CLASSES}
 

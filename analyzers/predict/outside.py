@@ -114,12 +114,12 @@ def outside_work(
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
     outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
     rest = np.maximum(host_ns - times, 0.0)
-    planning = np.minimum(_before(activity, "planning", long, len(launched)), rest)
-    recording = np.minimum(_before(activity, "recording", long, len(launched)), rest - planning)
+    planning = np.minimum(_time_before_ops(activity, "planning", long, len(launched)), rest)
+    recording = np.minimum(_time_before_ops(activity, "recording", long, len(launched)), rest - planning)
     return outside, BeforeOps(times, planning, recording)
 
 
-def _before(activity: pd.DataFrame, cause: str, long: Ints, ops: int) -> Floats:
+def _time_before_ops(activity: pd.DataFrame, cause: str, long: Ints, ops: int) -> Floats:
     """Return the time of a cause before each op. `long` holds the op of each window."""
     pieces = activity[activity["cause"] == cause]
     return np.bincount(long[pieces["window"]], pieces["duration_ns"], minlength=ops + 1)[:-1].astype(np.float64)

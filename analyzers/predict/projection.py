@@ -35,8 +35,8 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         latency_us=Interval(latency(KERNEL_ERROR.low, hosts.low), expected, latency(KERNEL_ERROR.high, hosts.high)),
         busy_us=Interval(*(kernel.sum() / 1e3 * error for error in (KERNEL_ERROR.low, 1.0, KERNEL_ERROR.high))),
         reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured."
-        + of_collectives(base)
-        + "".join(f" {each}" for each in of_estimates(gpu)),
+        + note_on_collectives(base)
+        + "".join(f" {each}" for each in note_on_estimates(gpu)),
         memory_bytes=there.memory.peak if there.memory else None,
         memory_at_least=memory_at_least(base),
     )
@@ -48,7 +48,7 @@ def memory_at_least(base: Baseline) -> bool:
     return capture is None or not capture.peak_memory_bytes
 
 
-def of_estimates(gpu: GPU) -> tuple[str, ...]:
+def note_on_estimates(gpu: GPU) -> tuple[str, ...]:
     """Return a sentence that the GPU's rates are estimates; () if they were measured."""
     return (f"What the {gpu.name} sustains is {gpu.basis}.",) if gpu.is_estimated else ()
 
@@ -90,7 +90,7 @@ def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> 
     return measured - moving + moving * collective_ns(message, there) / modelled
 
 
-def of_collectives(base: Baseline) -> str:
+def note_on_collectives(base: Baseline) -> str:
     """Return the caveats about collective times that are not scaled, each after a space; "" if there are none."""
     known = [message.known for message in base.ops.message[present(base.ops.message)]]
     unknown = known.count(False)

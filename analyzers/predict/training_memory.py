@@ -268,11 +268,11 @@ def _saved(name: str, cost: Cost, learned: bool) -> int:
     if isinstance(cost.work, Attention):
         return _ATTENTION
     if name in ("mul", "div"):
-        return _of_factors(cost, learned)
+        return _count_factors(cost, learned)
     return _SAVED.get(name, 2 if cost.family in ("gemm", "convolution") else 0)
 
 
-def _of_factors(cost: Cost, learned: bool) -> int:
+def _count_factors(cost: Cost, learned: bool) -> int:
     if learned or cost.read_bytes >= 2 * cost.write_bytes:
         return 2
     return int(cost.read_bytes > cost.write_bytes)

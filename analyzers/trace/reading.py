@@ -45,7 +45,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
             if reader.sniff(source.head):
                 return _with_trailing(reader.read(source), source)
         for reader in plugged("tracekit.readers"):
-            if read := _by_plugin(reader, source):
+            if read := _read_by_plugin(reader, source):
                 return _with_trailing(read, source)
         if source.path and report.has_report_suffix(source.path):
             return report.read(source.path)
@@ -56,7 +56,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
         )
 
 
-def _by_plugin(reader: Reader, source: Source) -> Trace | None:
+def _read_by_plugin(reader: Reader, source: Source) -> Trace | None:
     """Return what an installed package reads; None if the format is another one, or it fails, which costs a line."""
     try:
         return reader.read(source) if reader.sniff(source.head) else None

@@ -38,7 +38,7 @@ from tracekit.analyzers.core import InputError, Interval, Link
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.fuse import graph as graphs
 from tracekit.analyzers.fuse import table
-from tracekit.analyzers.predict import Baseline, Scaling, gradients, of_collectives, of_estimates, start
+from tracekit.analyzers.predict import Baseline, Scaling, gradients, note_on_collectives, note_on_estimates, start
 from tracekit.analyzers.predict import scaling as predicted
 from tracekit.analyzers.results import Analysis, Evidence, GainThere, Prediction, Recommendation, Statement, say
 from tracekit.analyzers.trace import cache, single
@@ -48,7 +48,7 @@ _SHOWN = 6
 """Groups of the plan that a card names."""
 
 
-def by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
+def plan_by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
     """Return the analysis with the plan by data flow, if the run's folder holds the graph of its step."""
     graph, gpu = graph_of(path), analysis.source.gpu
     if graph is None or gpu is None:
@@ -207,7 +207,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
             *(problem.row()[3] for problem in fit_problems(fit)),
             *doubts(base),
             *_misfit(after.expected),
-            *of_estimates(after.expected.gpu),
+            *note_on_estimates(after.expected.gpu),
             *_collectives(base, after.expected),
             *notes,
             *together.caveats,
@@ -223,7 +223,7 @@ def _correction(base: Baseline, together: Combined) -> Correction | None:
 
 def _collectives(base: Baseline, after: Baseline) -> tuple[str, ...]:
     """Return the caveat about collectives on another GPU, if there are any."""
-    caveat = of_collectives(base).strip() if after.gpu != base.gpu else ""
+    caveat = note_on_collectives(base).strip() if after.gpu != base.gpu else ""
     return (caveat,) if caveat else ()
 
 

@@ -64,7 +64,7 @@ def verify(
         measured = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
         quality, unjudged = judged(before.subject, changed, evaluation)
         caveats = [*_caveats(changed, measured), *filter(None, [unjudged])]
-        return replace(_with(predicted, measured, caveats), quality=quality)
+        return replace(_joined(predicted, measured, caveats), quality=quality)
 
     return _guarded(unmeasured(name, expected), tried)
 
@@ -81,7 +81,7 @@ def verify_draft(
         share = items_of(before.subject.settings)[0] / drafted.tokens
         before_us, after_us = (_scaled(each, share) for each in (drafted.measured.before, drafted.measured.after))
         of_a_step = replace(drafted.measured, before=before_us, after=after_us)
-        return replace(_with(predicted, of_a_step, caveats), acceptance=drafted.acceptance)
+        return replace(_joined(predicted, of_a_step, caveats), acceptance=drafted.acceptance)
 
     whole = replace(expected, speedup=expected.whole or expected.speedup, whole=None)
     return _guarded(unmeasured(name, whole), tried)
@@ -101,7 +101,7 @@ def _guarded(predicted: Verified, tried: Callable[[Verified], Verified]) -> Veri
         return replace(predicted, error=str(failure_of(error)))
 
 
-def _with(predicted: Verified, measured: Measured, caveats: Sequence[str]) -> Verified:
+def _joined(predicted: Verified, measured: Measured, caveats: Sequence[str]) -> Verified:
     return replace(
         predicted,
         measured=measured.speedup,

@@ -43,11 +43,13 @@ def written_out(base: Baseline) -> list[Written]:
     costs, names = base.ops.cost.tolist(), base.ops.name.tolist()
     softmaxes = [i for i, cost in enumerate(costs) if cost and cost.family == "softmax"]
     attentions = [(_backward if "backward" in names[i] else _forward)(costs, names, i) for i in softmaxes]
-    unsized = [_by_names(costs, names, i) for i, name in enumerate(names) if name == _SOFTMAX and costs[i] is None]
+    unsized = [
+        _written_by_names(costs, names, i) for i, name in enumerate(names) if name == _SOFTMAX and costs[i] is None
+    ]
     return [attention for attention in (*attentions, *unsized) if attention]
 
 
-def _by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
+def _written_by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
     """Return the attention of a softmax without a cost, from the nearest batched GEMM before it to that after it."""
     near = range(max(softmax - REACH, 0), min(softmax + REACH, len(names)))
     products = [i for i in near if names[i] in _BATCHED and costs[i] is None]

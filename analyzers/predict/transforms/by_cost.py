@@ -200,7 +200,7 @@ Parts = Mapping[str, _Work]
 def predicted_work(runs: Mapping[str, tuple[OpList, OpList]]) -> pd.DataFrame:
     """Return PREDICTED_WORK of op lists before and after, by the names of the applied optimizations."""
     of_list = {id(ops): ops for pair in runs.values() for ops in pair}
-    parts = {key: _by_part(ops) for key, ops in of_list.items()}
+    parts = {key: _parts(ops) for key, ops in of_list.items()}
     rows = [(key, *row) for key, (a, b) in runs.items() for row in _changes(parts[id(a)], parts[id(b)])]
     if not rows:
         return PREDICTED_WORK.empty()
@@ -217,7 +217,7 @@ def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
         yield name, *(value for pair in zip(*values, strict=True) for value in pair)
 
 
-def _by_part(ops: OpList) -> Parts:
+def _parts(ops: OpList) -> Parts:
     codes, held = alike(ops.layer_type, ops.cost, ops.category)
     layered = any(layer_type for layer_type, _, _ in held)
     by_key: dict[str, _Work] = defaultdict(_Work)

@@ -85,7 +85,7 @@ def unfused(base: Baseline) -> Rows:
     return where(base.ops, _is_encoders) & ~is_masked(base.ops) & _builds_masks(base)
 
 
-def from_the_host(base: Baseline) -> bool:
+def fills_mask_from_host(base: Baseline) -> bool:
     """Return whether a captured step makes a mask for unfused attention that the traced step does not have.
 
     Such a mask is filled from a tensor of the host.
@@ -116,10 +116,10 @@ def _reads_after(ops: OpList, calls: Collection[tuple[str, ...]]) -> Rows:
     rows, called = which(ops.call, READS_A_VALUE.__contains__), ops.call
     for row in rows.nonzero()[0]:
         rows[row] = any(tuple(called[max(row - len(each), 0) : row]) == each for each in calls)
-    return rows & _before_layers(ops) if rows.any() else rows
+    return rows & _rows_before_layers(ops) if rows.any() else rows
 
 
-def _before_layers(ops: OpList) -> Rows:
+def _rows_before_layers(ops: OpList) -> Rows:
     """Select the rows from the token embedding, or the start, to the first GEMM after it."""
     products = each(_is_layers, ops.cost, ops.call, dtype=bool)
     embeddings = ops.call == "aten::embedding"

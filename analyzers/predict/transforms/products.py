@@ -94,7 +94,7 @@ _ALIGNED = _KNOWN["aligned"]
 """Ratio of the time of a GEMM with padded sides to that without."""
 
 
-def in_precision(base: Baseline, *precisions: str) -> Rows:
+def rows_in_precision(base: Baseline, *precisions: str) -> Rows:
     """Select the GEMMs of unknown cost that multiply in one of these precisions."""
     return np.isin(base.recorded.products_in(base.ops), precisions)
 

@@ -42,7 +42,7 @@ def runs(name: str, gpu: GPU, *, half: bool) -> bool:
     return gpu.supports(BACKENDS[name].needs) and (half or not BACKENDS[name].half_only)
 
 
-def on_backend(cost: Cost, name: str | None) -> Cost:
+def moved_to_backend(cost: Cost, name: str | None) -> Cost:
     """Return the same fused attention on the named backend; None selects the preferred one."""
     assert isinstance(cost.work, Attention)
     return replace(cost, work=replace(cost.work, backend=BACKENDS[name].kernels if name else ""))

@@ -92,7 +92,7 @@ class Batching(Optimization):
         ops, factor = retimed(base.ops, partial(batched, factor=self.work(base)), base.gpu, outcome), self.work(base)
         ops = ops.assign(kernel_ns=ops.kernel_ns * _unknown_growth(base, factor, outcome))
         more = factor ** pick(_unexplained(base), outcome) - 1
-        return ops.assign(host_ns=ops.host_ns + more * _beside(ops))
+        return ops.assign(host_ns=ops.host_ns + more * _time_beyond_launching(ops))
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         return base.outside.grown(max(1.0, self.work(base)), pick(_unexplained(base), outcome))
@@ -129,7 +129,7 @@ class Batching(Optimization):
         return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
 
 
-def _beside(ops: OpList) -> npt.NDArray[np.float64]:
+def _time_beyond_launching(ops: OpList) -> npt.NDArray[np.float64]:
     """Return the unexplained host time of each op beyond a launch; 0 for an optimizer's op."""
     return np.where(optimizes(ops), 0.0, np.maximum(ops.host_ns - MOST_TO_LAUNCH_NS, 0.0))
 
@@ -140,7 +140,7 @@ def _unexplained(base: Baseline) -> Outcomes:
     At worst it is work for each sequence, such as loading it, and at best a pause. The more of a step it takes, the
     less likely it is a pause, so the expected exponent is its fraction of the step.
     """
-    time = float(_beside(base.ops).sum()) + base.outside.total(("unexplained",))
+    time = float(_time_beyond_launching(base.ops).sum()) + base.outside.total(("unexplained",))
     return Outcomes(1.0, min(1.0, time / max(base.latency_ns, 1.0)), 0.0)
 
 

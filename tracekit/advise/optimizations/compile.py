@@ -24,7 +24,6 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
-    by_values,
     changed,
     costed_by_time,
     each,
@@ -40,6 +39,7 @@ from tracekit.analyzers.predict import (
     put,
     remembered,
     retimed,
+    rows_by_values,
     statistics_first,
     where,
     which,
@@ -157,8 +157,8 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     base = replace(base, ops=costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu))
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
-    alone = which(base.ops.name, _APART.__contains__) | _on_a_number(base.ops, "aten::add_")
-    apart = alone | appended(base) | by_values(base.ops) | _beside_model(base.ops)
+    alone = which(base.ops.name, _APART.__contains__) | _rows_on_a_number(base.ops, "aten::add_")
+    apart = alone | appended(base) | rows_by_values(base.ops) | _rows_beside_model(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = masks.traced(replace(base, ops=ops), outcome)
     host = _host_ns(base, ops, outcome)
@@ -191,14 +191,14 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
 def _host_ns(base: Baseline, ops: OpList, outcome: Outcome) -> npt.NDArray[np.float64]:
     """Return the host time of each launch. What is not compiled keeps its own; the rest costs what a launch of
     generated code does on this host, at most what it costs in eager code."""
-    apart = _beside_model(ops)
+    apart = _rows_beside_model(ops)
     generated = ops.launches * pick(LAUNCH, outcome) * plain_launch_ns(base)
-    before = np.minimum(base.ops.host_ns, MOST_TO_LAUNCH_NS)[~_beside_model(base.ops)].sum()
+    before = np.minimum(base.ops.host_ns, MOST_TO_LAUNCH_NS)[~_rows_beside_model(base.ops)].sum()
     total = generated[~apart].sum()
     return np.where(apart, ops.host_ns, generated * min(1.0, before / total if total else 1.0))
 
 
-def _beside_model(ops: OpList) -> Rows:
+def _rows_beside_model(ops: OpList) -> Rows:
     """Select the ops that compiling the model leaves: the optimizer's and, where layers are known, those around it."""
     outside = (ops.layer == "") & (ops.phase == "") & (ops.layer != "").any()
     return np.asarray(optimizes(ops) | outside)
@@ -212,7 +212,7 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
     values, and at each branch on a tensor in the host's memory.
     """
     asking = replace(base, ops=base.ops[~masks.skipped(base.ops)])
-    breaks = values_read_back(asking) + waits_for_nothing(base) + int(by_values(base.ops).sum())
+    breaks = values_read_back(asking) + waits_for_nothing(base) + int(rows_by_values(base.ops).sum())
     reentered = pick(ENTERED, outcome) * breaks
     put_back = pick(APPENDED, outcome) * appended(base).sum() * in_phase(base.ops, "decode").any()
     broken = pick(BREAK, outcome) * base.decisions
@@ -230,10 +230,10 @@ def _torchao_layers(base: Baseline) -> int:
 def _literals(ops: OpList) -> Rows:
     """Return the copies of single numbers from the host, each with a wait; they are constants in compiled code."""
     waited_for = (ops.category == "memcpy") & ops.sync
-    return np.asarray(waited_for & _on_a_number(ops, "aten::copy_"))
+    return np.asarray(waited_for & _rows_on_a_number(ops, "aten::copy_"))
 
 
-def _on_a_number(ops: OpList, name: str) -> Rows:
+def _rows_on_a_number(ops: OpList, name: str) -> Rows:
     """Select the ops of this name that write a single number, such as the count of a norm, which is incremented in
     place."""
     small = where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)

@@ -7,7 +7,7 @@ import numpy as np
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.advise.optimizations.host_work import named_causes
-from tracekit.advise.optimizations.static_cache import on_static_cache
+from tracekit.advise.optimizations.static_cache import moved_to_static_cache
 from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
@@ -17,12 +17,12 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
-    by_values,
     in_phase,
     is_compiled,
     masks,
     pick,
     plain_launch_ns,
+    rows_by_values,
     unfused,
     version_of,
     version_text,
@@ -133,20 +133,20 @@ class CUDAGraphs(Graphed):
             return "The run already requests CUDA graphs, and does not replay them: see graph-not-replaying."
         if base.trains:
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
-        waits = int((_waited_for(base) & ~_between_parts(base)).sum())
+        waits = int((_waited_for(base) & ~_rows_between_parts(base)).sum())
         if waits:
             return (
                 f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
                 "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
             )
-        shapes = int(by_values(base.ops).sum())
+        shapes = int(rows_by_values(base.ops).sum())
         if shapes:
             return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
         stops = waits_for_nothing(base)
         if stops:
             often = "Once" if stops == 1 else f"{stops} times"
             return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
-        if masks.from_the_host(base):
+        if masks.fills_mask_from_host(base):
             return (
                 "While a step is recorded, the model makes its attention mask from a number on the host, which a "
                 "graph cannot record: use sdpa, or compile it first."
@@ -154,7 +154,7 @@ class CUDAGraphs(Graphed):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        divided = base.ops.index[_between_parts(base)]
+        divided = base.ops.index[_rows_between_parts(base)]
         base = replace(base, ops=_recorded(base, outcome))
         between = np.isin(base.ops.index, divided)
         host = np.where(between, base.ops.host_ns, 0.0)
@@ -196,7 +196,7 @@ class CUDAGraphs(Graphed):
 
 def _recorded(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list on the static cache that a graph needs, with the masks that capturing creates."""
-    static = replace(base, ops=on_static_cache(base, outcome))
+    static = replace(base, ops=moved_to_static_cache(base, outcome))
     return masks.traced(static, outcome)
 
 
@@ -216,7 +216,7 @@ def _waited_for(base: Baseline) -> Rows:
     return waits & ~masks.asked(ops) if waits.any() else waits
 
 
-def _between_parts(base: Baseline) -> Rows:
+def _rows_between_parts(base: Baseline) -> Rows:
     """Select the copies to the device around which compiled code divides its graph. An unknown PyTorch is a new one."""
     divides = is_compiled(base) and (version_of(base, "torch") or DIVIDED) >= DIVIDED
     waits = _waited_for(base) & divides

@@ -72,8 +72,10 @@ class DynamicQuantization(Optimization):
         places = rows.nonzero()[0]
         products = products_of(base.ops, places)
         fused = base.source.runtime in ENGINES
-        before = each_row(products, lambda product: [self._fused(product)] if fused else self._before(product, outcome))
-        after = each_row(products, lambda product: self._after(product, outcome))
+        before = each_row(
+            products, lambda product: [self._fused(product)] if fused else self._kernels_before(product, outcome)
+        )
+        after = each_row(products, lambda product: self._kernels_after(product, outcome))
         return with_extras(replace(base, ops=ops), before, after)
 
     def _narrowed(self, cost: Cost) -> Cost:
@@ -86,7 +88,7 @@ class DynamicQuantization(Optimization):
         tiled = replace(shape, m=max(shape.m, _TILE_ROWS), n=max(shape.n, FEWEST_ROWS))
         return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes), work=tiled)
 
-    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """Return the kernels that find the largest element of each row and divide by it, as in eager PyTorch."""
         size, rows = product.rows * product.inputs, product.rows
         passes = (
@@ -106,7 +108,7 @@ class DynamicQuantization(Optimization):
         size, rows = product.rows * product.inputs, product.rows
         return Extra(TORCHAO + "_to_copy", moving(2 * size, size + 4 * rows, self.precision, "copy"), host=1.0)
 
-    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         return []
 
     def reason(self, base: Baseline) -> Statements:
@@ -182,12 +184,12 @@ class FP8Dynamic(DynamicQuantization):
         fp16 = which(base.ops.cost, lambda cost: linear_product(cost) is not None and cost.precision == "fp16")
         return super().objection(base) or (_FP16 if fp16.any() and not self.per_tensor else None)
 
-    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """Return the kernels before each GEMM.
 
         With a single scale, the largest element is found in two passes over the whole tensor.
         """
-        passes = super()._before(product, outcome)
+        passes = super()._kernels_before(product, outcome)
         second = Extra(TORCHAO + "amax", moving(4096, 4, "fp32", "reduction"))
         return [*passes[:2], second, *passes[2:]] if self.per_tensor else passes
 
@@ -233,15 +235,15 @@ class Int8Dynamic(DynamicQuantization):
         f"Fewer than {FEWEST_ROWS} rows (decoding) have no int8 GEMM, and lose by far.",
     )
 
-    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
-        quantise = super()._before(product, outcome)
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        quantise = super()._kernels_before(product, outcome)
         if product.rows >= FEWEST_ROWS:
             entered = Extra(quantise[-1].name, quantise[-1].cost, host=quantise[-1].host + pick(INT_MM, outcome))
             return [*quantise[:-1], entered]
         widened = moving(product.weights, _FALLBACK_BYTES * product.weights, "fp32", "other")
         return [*quantise, Extra(TORCHAO + "mul (int32)", widened)]
 
-    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """Return the kernels that multiply the int32 sums by the scales of rows and weights."""
         out = product.rows * product.outputs
         return [

@@ -99,7 +99,7 @@ class FusedKernels(Optimization):
                 (group.template, each, _launch_ns(group, each, plain, outcome)) for group, each in self._planned(base)
             ]
             return with_kernels(base.ops, passes, plain, outcome)
-        return self._by_chains(base, outcome)
+        return self._fuse_chains(base, outcome)
 
     def _unplanned(self, base: Baseline) -> str | None:
         """Return why none of the groups can be predicted."""
@@ -118,7 +118,7 @@ class FusedKernels(Optimization):
         known = _placed(base)
         return [(group, each) for group in known for each in group.passes if self.groups in ("all", str(group.number))]
 
-    def _by_chains(self, base: Baseline, outcome: Outcome) -> OpList:
+    def _fuse_chains(self, base: Baseline, outcome: Outcome) -> OpList:
         """Fuse neighbours in launch order, as kernels of libraries do."""
         among = _known(base)
         ops = fused(base.ops, base.gpu, outcome, within_layer=True, among=among)
@@ -148,7 +148,7 @@ class FusedKernels(Optimization):
         rows = base.ops[_fusible(base)].frame()
         types = rows.groupby("layer_type").agg(launches=("launches", "sum"), ns=("kernel_ns", "sum"))
         top = types.sort_values("ns", ascending=False).head(_NAMED)
-        return tuple(_of_layers(*row) for row in top.itertuples())
+        return tuple(_launches_of_layers(*row) for row in top.itertuples())
 
     def how_to(self, base: Baseline) -> str:
         if self.groups:
@@ -183,7 +183,7 @@ def _launch_ns(group: Placed, each: Pass, plain_ns: float, outcome: Outcome) -> 
     return pick(TRAINED_LAUNCH if trained else WRITTEN_LAUNCH, outcome) * plain_ns
 
 
-def _of_layers(layer_type: str, launched: int, ns: float) -> Statement:
+def _launches_of_layers(layer_type: str, launched: int, ns: float) -> Statement:
     cell = partial(Evidence, table="layer_types", row=layer_type)
     values = of_step("launches", "launches", int(launched)), cell("time", float(ns), column="self_duration_ns")
     return say("layers", cell("layer", layer_type or "no layer", column="type"), *values)

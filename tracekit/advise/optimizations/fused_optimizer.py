@@ -133,7 +133,7 @@ def _ratio(base: Baseline, cost: Cost | None) -> float:
     return estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in passes.cost)
 
 
-def _by_parameter(base: Baseline) -> bool:
+def _updates_each_parameter(base: Baseline) -> bool:
     return not any("_foreach_" in name for name in base.ops.name[_steps(base)])
 
 
@@ -144,7 +144,7 @@ def _parameters(base: Baseline) -> float:
 
 def _host_ns(base: Baseline, outcome: Outcome) -> float:
     host = base.ops.host_ns[_steps(base)]
-    if not _by_parameter(base):
+    if not _updates_each_parameter(base):
         return float(host.sum() * pick(HOST_KEPT, outcome))
     gathered, added = float(host[0]), _parameters(base) * pick(HOST_PER_PARAMETER_NS, outcome)
     return min(gathered + added, float(host.sum()))
@@ -154,7 +154,7 @@ def _fused_cost(base: Baseline) -> Cost:
     """Return the cost of accessing each parameter, gradient and moment once."""
     passes = base.ops[_steps(base)]
     widest = max(passes.cost, key=lambda cost: cost.write_bytes)
-    copy = _copy_bytes(passes) if _by_parameter(base) else widest.write_bytes
+    copy = _copy_bytes(passes) if _updates_each_parameter(base) else widest.write_bytes
     flops = sum(cost.flops for cost in passes.cost)
     return replace(widest, flops=flops, read_bytes=_READ * copy, write_bytes=_WRITTEN * copy)
 

@@ -19,10 +19,9 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
+    experts_in_one_kernel,
     halved_at_best,
-    in_one_kernel,
     in_phase,
-    in_precision,
     narrowed,
     now_in,
     pick,
@@ -30,6 +29,7 @@ from tracekit.analyzers.predict import (
     remembered,
     retimed,
     retimed_by_name,
+    rows_in_precision,
     saved_bytes,
     where,
     which,
@@ -102,7 +102,7 @@ class HalfPrecision(Optimization):
         ops = retimed(base.ops, lambda cost: _halved(cost, to, base.gpu), base.gpu, outcome)
         ops = halved_at_best(base, retimed_by_name(base, ops, to, outcome), outcome)
         host = ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome)
-        return in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
+        return experts_in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         return now_in(super().applied(base, outcome), self.type_on(base.gpu))
@@ -169,7 +169,7 @@ def in_half(base: Baseline, outcome: Outcome) -> OpList:
     base = fused_in_half(base, outcome)
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
     ops = ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome))
-    return in_one_kernel(base, with_wide_parts(base, ops), outcome)
+    return experts_in_one_kernel(base, with_wide_parts(base, ops), outcome)
 
 
 def half_type(gpu: GPU) -> HalfType:
@@ -216,4 +216,4 @@ def _emulates(base: Baseline) -> bool:
 
 
 def _full_precision(base: Baseline) -> Rows:
-    return where(base.ops, lambda cost: cost is not None and _is_wide(cost, base.gpu)) | in_precision(base, *WIDE)
+    return where(base.ops, lambda cost: cost is not None and _is_wide(cost, base.gpu)) | rows_in_precision(base, *WIDE)

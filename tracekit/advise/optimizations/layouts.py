@@ -135,7 +135,7 @@ class PadShapes(Optimization):
         return products.now_aligned(super().applied(base, outcome))
 
     def reason(self, base: Baseline) -> Statements:
-        if not _by_shapes(base).any():
+        if not _rows_by_shapes(base).any():
             return (say("pad-shapes-by-name", share_of(base, _unaligned(base))),)
         side, even = _odd_side(_largest(base))
         sizes = of_step("side", "rows", side), of_step("padded", "rows", even)
@@ -145,7 +145,7 @@ class PadShapes(Optimization):
         return largest(base, _unaligned(base))
 
     def how_to(self, base: Baseline) -> str:
-        if not _by_shapes(base).any():
+        if not _rows_by_shapes(base).any():
             return "size = -(-size // 8) * 8  # sizes of GEMMs as multiples of 8"
         largest_product = _largest(base)
         side, even = _odd_side(largest_product)
@@ -160,16 +160,16 @@ class PadShapes(Optimization):
 
 
 def _unaligned(base: Baseline) -> Rows:
-    return _by_shapes(base) | products.unaligned(base)
+    return _rows_by_shapes(base) | products.unaligned(base)
 
 
-def _by_shapes(base: Baseline) -> Rows:
+def _rows_by_shapes(base: Baseline) -> Rows:
     return where(base.ops, lambda cost: cost is not None and is_unaligned(cost, base.gpu))
 
 
 def _largest(base: Baseline) -> Cost:
     """Return the unaligned GEMM with the most FLOPs."""
-    cost: Cost = max(base.ops.cost[_by_shapes(base)], key=lambda cost: cost.flops)
+    cost: Cost = max(base.ops.cost[_rows_by_shapes(base)], key=lambda cost: cost.flops)
     return cost
 
 

@@ -14,13 +14,13 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
-    in_precision,
     moving,
     narrowed,
     now_in,
     pick,
     retimed,
     retimed_by_name,
+    rows_in_precision,
     where,
     with_extras,
 )
@@ -120,7 +120,7 @@ class MixedPrecision(Optimization):
 
 def _wide_products(base: Baseline) -> Rows:
     known = where(base.ops, lambda cost: cost is not None and cost.family in _PRODUCTS and cost.precision in _WIDE)
-    return known | in_precision(base, *_WIDE)
+    return known | rows_in_precision(base, *_WIDE)
 
 
 def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
@@ -179,7 +179,7 @@ class TF32(Optimization):
 
 
 def _fp32_products(base: Baseline) -> Rows:
-    return where(base.ops, _is_fp32_product) | in_precision(base, "fp32")
+    return where(base.ops, _is_fp32_product) | rows_in_precision(base, "fp32")
 
 
 def _is_fp32_product(cost: Cost | None) -> bool:

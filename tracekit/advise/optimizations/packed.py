@@ -157,10 +157,10 @@ class SmoothQuant(DynamicQuantization):
     dispatch = _KNOWN["smooth_quant_dispatch"]
     stream = _KNOWN["smooth_quant_stream"]
 
-    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
-        return [*_smoothing(product), *super()._before(product, outcome)]
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        return [*_smoothing(product), *super()._kernels_before(product, outcome)]
 
-    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         out = product.rows * product.outputs
         return [Extra("aten::mul", moving(4 * out, 4 * out, "fp32")), Extra("aten::mul", moving(4 * out, 2 * out))]
 

@@ -11,7 +11,7 @@ from tracekit.advise.optimizations.attention_backends import (
     BACKENDS,
     PACKAGE,
     is_half,
-    on_backend,
+    moved_to_backend,
     preferred,
     runs,
     with_package,
@@ -117,7 +117,7 @@ class SDPA(Optimization):
         rows = _fused(base)
         if self.backend is None or not rows.any():
             return base.ops
-        return retimed(base.ops, lambda cost: self._on(cost, masked=False), base.gpu, outcome)
+        return retimed(base.ops, lambda cost: self._fused_cost(cost, masked=False), base.gpu, outcome)
 
     def _joined(self, base: Baseline, outcome: Outcome) -> OpList:
         return self.joined(base, outcome, written_out(base))
@@ -130,7 +130,7 @@ class SDPA(Optimization):
         ops = _merged(base.ops, ordered)
         fused = np.isin(ops.index, base.ops.index[[each.begin for each in ordered]])
         masked = outcome == "worst" and _batch(base) > 1
-        costs = [each.cost and _in_type(self._on(each.cost, masked=masked), precision) for each in ordered]
+        costs = [each.cost and _cast_to(self._fused_cost(each.cost, masked=masked), precision) for each in ordered]
         times = [_time(base, each, cost, outcome) for each, cost in zip(ordered, costs, strict=True)]
         return ops.assign(
             name=changed(ops.name, fused, _FUSED),
@@ -141,7 +141,7 @@ class SDPA(Optimization):
             cost=changed(ops.cost, fused, costs),
         )
 
-    def _on(self, cost: Cost, *, masked: bool) -> Cost:
+    def _fused_cost(self, cost: Cost, *, masked: bool) -> Cost:
         """Return the cost on the chosen kernels.
 
         While decoding, a mask for padding excludes kernels that split the keys.
@@ -149,7 +149,7 @@ class SDPA(Optimization):
         if not isinstance(cost.work, Attention):
             return cost
         efficient = masked and self.backend is None and cost.work.queries == 1
-        return on_backend(cost, "efficient" if efficient else self.backend)
+        return moved_to_backend(cost, "efficient" if efficient else self.backend)
 
     def reason(self, base: Baseline) -> Statements:
         name = self.backend or preferred(base.gpu, half=_half(base)) or "efficient"
@@ -215,7 +215,7 @@ def _merged(ops: OpList, attentions: Sequence[Written]) -> OpList:
     return ops[kept].assign(host_ns=np.add.reduceat(host, kept))
 
 
-def _in_type(cost: Cost, precision: Precision | None) -> Cost:
+def _cast_to(cost: Cost, precision: Precision | None) -> Cost:
     if precision is None or precision == cost.precision:
         return cost
     ratio = ELEMENT_BYTES[precision] / ELEMENT_BYTES[cost.precision]

@@ -74,7 +74,7 @@ class StaticCache(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        return on_static_cache(base, outcome)
+        return moved_to_static_cache(base, outcome)
 
     def reason(self, base: Baseline) -> Statements:
         copied = sum(cost.bytes for cost in base.ops.cost[appended(base)])
@@ -109,7 +109,7 @@ def _appends(cost: Cost | None) -> bool:
     return cost is not None and isinstance(cost.work, Append)
 
 
-def on_static_cache(base: Baseline, outcome: Outcome) -> OpList:
+def moved_to_static_cache(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end.
     Because shapes stay the same, no op plans its kernel again."""
     base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns - base.planning))

@@ -51,7 +51,7 @@ class WeightOnly(Optimization):
             return f"{base.gpu.name} has no kernels for it."
         if base.trains:
             return "The weights would no longer be trained."
-        products = where(base.ops, _in_half)
+        products = where(base.ops, _is_half)
         if not products.any():
             return "The run has no GEMM with weights in 16 bits (quantize from half precision)."
         if not replaced(base, conv1d=self.conv1d).any():
@@ -98,13 +98,13 @@ class WeightOnly(Optimization):
         )
 
 
-def _in_half(cost: Cost | None) -> bool:
+def _is_half(cost: Cost | None) -> bool:
     return cost is not None and cost.precision in ("fp16", "bf16") and linear_product(cost) is not None
 
 
 def replaced(base: Baseline, *, conv1d: bool = False) -> Rows:
     """Return the rows of every nn.Linear except the head, including small ones."""
-    return inner_products(base, conv1d=conv1d) & where(base.ops, _in_half)
+    return inner_products(base, conv1d=conv1d) & where(base.ops, _is_half)
 
 
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
