@@ -52,12 +52,14 @@ if TYPE_CHECKING:
         Outcomes,
         Renderers,
         digamma,
+        facts,
         intervals,
         numbers,
         outcomes,
         t_quantile,
         trigamma,
         trigamma_inverse,
+        version,
     )
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -160,9 +160,20 @@ def numbers(file: str) -> dict[str, float]:
     return {name: row["value"] for name, row in _section(file).items() if "value" in row}
 
 
-def _section(file: str) -> Mapping[str, Any]:
+def facts(file: str) -> dict[str, Any]:
+    """Return what a source file (its `__file__`) looks up: the section of `facts.toml` that is named as the file."""
+    return _section(file, "facts.toml")
+
+
+def version(text: str) -> tuple[int, int]:
+    """Return the two numbers of a version, such as a compute capability: "9.0" is (9, 0)."""
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _section(file: str, beside: str = "constants.toml") -> dict[str, Any]:
     path = Path(file)
-    section: Mapping[str, Any] = _table(path.with_name("constants.toml"))[path.stem]
+    section: dict[str, Any] = _table(path.with_name(beside))[path.stem]
     return section
 
 

@@ -7,36 +7,15 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.attribute import UserRanges, requests, serving_phase
+from tracekit.analyzers.core import facts
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.trace import recorded_dims, recorded_type
 
-_BATCH_FIRST = {
-    "aten::scaled_dot_product_attention": 4,
-    "aten::_scaled_dot_product_flash_attention": 4,
-    "aten::_scaled_dot_product_efficient_attention": 4,
-    "aten::_scaled_dot_product_cudnn_attention": 4,
-    "aten::conv1d": 3,
-    "aten::conv2d": 4,
-    "aten::conv3d": 5,
-    "aten::convolution": 4,
-    "aten::cudnn_convolution": 4,
-    "aten::miopen_convolution": 4,
-    "aten::batch_norm": 4,
-}
+_FACTS = facts(__file__)
+_BATCH_FIRST: dict[str, int] = _FACTS["batch_first"]
 """Ops whose first input has the batch as its first dimension -> rank of that input."""
-_LAYERS = (
-    "aten::linear",
-    "aten::relu",
-    "aten::gelu",
-    "aten::silu",
-    "aten::tanh",
-    "aten::sigmoid",
-    "aten::leaky_relu",
-    "aten::elu",
-    "aten::dropout",
-    "aten::layer_norm",
-)
+_LAYERS: list[str] = _FACTS["layers"]
 """Ops of layers without a fixed rank. Their first input has the batch as its first dimension, unless it is a vector."""
 _HANDLING = ("aten::copy_", "aten::clone")
 _FILLING = ("aten::normal_", "aten::uniform_", "aten::random_")

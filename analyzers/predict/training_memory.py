@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.core import facts
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Product
 from tracekit.analyzers.predict.op_columns import Bools, OpList
 
@@ -213,37 +214,8 @@ def _largest_output(ops: OpList, rows: Bools) -> int:
     return max((cost.write_bytes for cost in ops.cost[rows] if cost is not None), default=0)
 
 
-_ONE = (
-    *(
-        "pow",
-        "gelu",
-        "silu",
-        "mish",
-        "hardswish",
-        "softplus",
-        "leaky_relu",
-        "clamp",
-        "relu",
-        "relu_",
-        "tanh",
-        "sigmoid",
-    ),
-    *("exp", "sqrt", "rsqrt", "reciprocal", "elu", "_softmax", "_safe_softmax", "_log_softmax", "native_dropout"),
-    *("where", "masked_fill", "masked_fill_", "embedding", "gather", "index", "index_select", "sin", "cos", "abs"),
-)
-_SAVED = {
-    **dict.fromkeys(_ONE, 1),
-    "_fused_rms_norm": 3,
-    "native_layer_norm": 5,
-    "native_group_norm": 4,
-    "native_batch_norm": 6,
-    "cudnn_batch_norm": 7,
-    "bmm": 2,
-    "mm": 2,
-    "addmm": 2,
-    "baddbmm": 2,
-    "convolution": 2,
-}
+_FACTS = facts(__file__)
+_SAVED: dict[str, int] = {**dict.fromkeys(_FACTS["one"], 1), **_FACTS["several"]}
 """Number of saved tensors by op, from PyTorch's derivatives.yaml. Ops that are not listed (views, sums, copies) save
 nothing."""
 _ATTENTION = 7

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         StepLatency,
         Timeline,
     )
-    from tracekit.analyzers.results.evidence import Evidence, Statement, Statements, of_step, say
     from tracekit.analyzers.results.measured import DeviceReading, Difference, Quality, Verification, Verified
     from tracekit.analyzers.results.tables import (
         CAUSE_MEANINGS,
@@ -55,6 +54,11 @@ if TYPE_CHECKING:
         START_UP,
         STEPS,
         WORK,
+        Evidence,
+        Statement,
+        Statements,
+        of_step,
+        say,
     )
     from tracekit.analyzers.results.values import (
         HOST_AND_GAPS,
