@@ -11,12 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import tables
+from tracekit.analyzers.core import Bools, Floats, Ints, tables
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Objects = npt.NDArray[np.object_]
-Bools = npt.NDArray[np.bool_]
 
 _TABLES = tables(__file__)
 OP_LIST = _TABLES["op_list"]

@@ -9,11 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
-from tracekit.analyzers.core import Interval, intervals, numbers
+from tracekit.analyzers.core import Floats, Interval, Ints, intervals, numbers
 from tracekit.analyzers.results import OUTSIDE_MODEL
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _INTERVALS = intervals(__file__)
 _NUMBERS = numbers(__file__)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import Covered, covered_until, is_communication, matching, take
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.trace import recorded_dims
 
@@ -173,8 +174,6 @@ def _elements(shapes: str) -> int:
     dims = recorded_dims(shapes, 0)
     return math.prod(dims) if dims else 1
 
-
-Ints = npt.NDArray[np.int64]
 
 READS_A_VALUE = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 """Calls that copy one number to the host and wait for it."""

@@ -11,21 +11,16 @@ from dataclasses import dataclass, replace
 from math import ceil, log2, prod
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import ACCUMULATED
-from tracekit.analyzers.core import GPUS_OF_A_HOST, Link, numbers
+from tracekit.analyzers.core import GPUS_OF_A_HOST, Bools, Floats, Ints, Link, numbers
 from tracekit.analyzers.cost import GPU, Message, collective_ns, tensors
 from tracekit.analyzers.predict.oplist import typical_step
 from tracekit.analyzers.predict.simulation import SYNC_RETURN_NS
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace, recorded_shapes, recorded_type
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _NUMBERS = numbers(__file__)
 KERNEL_BESIDE = _NUMBERS["kernel_beside"]

@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace.kineto.assembly import DAY_NS, cap_days, horizon
 from tracekit.analyzers.trace.kineto.event_columns import LARGEST_GRAPH_ID
 from tracekit.analyzers.trace.nsys.database import MISSING, Columns, Database, Rows, Strings, categories, constant
 from tracekit.analyzers.trace.nsys.host_rows import pid_of
 from tracekit.analyzers.trace.problems import Problem, problem
 from tracekit.analyzers.trace.trace import DeviceProperties
-
-Ints = npt.NDArray[np.int64]
-
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
