@@ -35,7 +35,7 @@ _BY_HAND = "Change the script, record it again, and measure with: tracekit compa
 class Optimization(ABC):
     """An optimization. Its prediction is the simulation of the op list that `transform` returns.
 
-    A subclass may say its title, aliases, costs, condition, caveats and switches in the section of its id of an
+    A subclass may say its title, aliases, costs, condition, caveats, switches and recipe in the section of its id of an
     `optimizations.toml` beside its file.
     """
 
@@ -62,6 +62,8 @@ class Optimization(ABC):
     step."""
     for_training: bool = True
     """Whether it can be applied to a training step."""
+    recipe: str = ""
+    """Code to copy, where it is the same for every run."""
     switches: Mapping[str, str] = {}
     """Serving engine (vllm, sglang) -> how to enable it there. An engine that is missing has no such switch."""
     contains: tuple[str, ...] = ()
@@ -144,9 +146,9 @@ class Optimization(ABC):
     def reason(self, base: Baseline) -> Statements:
         """Return why this run gains from it. reports/words/wording.py has the words for each kind of statement."""
 
-    @abstractmethod
     def how_to(self, base: Baseline) -> str:
-        """Return code or a command to copy."""
+        """Return code or a command to copy; by default the recipe."""
+        return self.recipe
 
     @abstractmethod
     def apply(self, subject: Subject) -> Subject:

@@ -66,12 +66,6 @@ class PinnedCopies(Optimization):
         rows = _pageable(base)
         return (say("pinned-copies", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),)
 
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "loader = DataLoader(dataset, pin_memory=True)  # or tensor.pin_memory(), once\n"
-            'batch = batch.to("cuda", non_blocking=True)'
-        )
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
             raise refused(self, "Only copies to a GPU need pinned memory.")

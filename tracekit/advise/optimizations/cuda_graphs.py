@@ -180,9 +180,6 @@ class CUDAGraphs(Graphed):
     def notes(self, base: Baseline) -> tuple[str, ...]:
         return advice(self, base)
 
-    def how_to(self, base: Baseline) -> str:
-        return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
             raise refused(self, "Graphs need a CUDA device.")

@@ -75,9 +75,6 @@ class GradientCheckpointing(Optimization):
         held = of_step("held", "bytes", capture.peak_memory_bytes)
         return (say("memory-of-a-step", held, of_step("memory", "bytes", base.gpu.memory_bytes)),)
 
-    def how_to(self, base: Baseline) -> str:
-        return "model.gradient_checkpointing_enable()"
-
     def apply(self, subject: Subject) -> Subject:
         if not subject.training:
             raise refused(self, "The workload does not train.")

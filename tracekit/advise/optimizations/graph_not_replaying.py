@@ -71,13 +71,6 @@ class GraphNotReplaying(CUDAGraphs):
     def evidence(self, base: Baseline) -> Statements:
         return (say("launches-in-graphs-place", of_step("launches", "launches", int(base.ops.launches.sum()))),)
 
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "# TORCH_LOGS=perf_hints says why graphs are skipped, such as mutated inputs\n"
-            "cache = StaticCache(config, max_cache_len=length)  # addresses stay: no .crop(), no clone()\n"
-            "torch.compiler.cudagraph_mark_step_begin()  # before each step"
-        )
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         raise refused(self, _TENSORS)
 

@@ -62,11 +62,6 @@ class ChannelsLast(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _copying(base))
 
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)"
-        )
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         return replace(changes, channels_last=True)
 

@@ -120,9 +120,6 @@ class LLMInt8(BitsAndBytes):
         products = of_step("products", "launches", int(rows.sum()))
         return (say("llm-int8", products, share_of(base, rows), of_step("added", "launches", added)),)
 
-    def how_to(self, base: Baseline) -> str:
-        return "AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_8bit=True))"
-
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_llm_int8(subject)
 

@@ -73,9 +73,6 @@ class MaxAutotune(Graphed):
     def notes(self, base: Baseline) -> tuple[str, ...]:
         return mask_advice(self, base)
 
-    def how_to(self, base: Baseline) -> str:
-        return 'model.forward = torch.compile(model.forward, mode="max-autotune", fullgraph=True)'
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         return replace(changes, compile_mode="max-autotune")
 
@@ -125,9 +122,3 @@ class Recompiling(LessHostWork):
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         return super().outside(base, outcome).scaled(1.0 if outcome == "worst" else 0.0, ("unexplained",))
-
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "model = torch.compile(model, dynamic=True)  # or torch._dynamo.mark_dynamic(inputs, 1)\n"
-            "# TORCH_LOGS=recompiles says which guard fails; pad inputs to a few lengths, and warm each up"
-        )

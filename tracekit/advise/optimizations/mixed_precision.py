@@ -164,9 +164,6 @@ class TF32(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _fp32_products(base))
 
-    def how_to(self, base: Baseline) -> str:
-        return 'torch.set_float32_matmul_precision("high")'
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
             raise refused(self, "It applies only to GEMMs on tensor cores.")

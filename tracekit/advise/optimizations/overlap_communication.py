@@ -51,13 +51,6 @@ class OverlapCommunication(Optimization):
             return (*statements, say("slow-link", *rates))
         return statements
 
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)\n"
-            "with model.no_sync(): ...  # in all but the last step of gradient accumulation\n"
-            "# NCCL_DEBUG=INFO says which link the ranks use"
-        )
-
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It is a change of the code that distributes the model.")
 

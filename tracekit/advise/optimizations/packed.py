@@ -164,9 +164,6 @@ class SmoothQuant(DynamicQuantization):
         out = product.rows * product.outputs
         return [Extra("aten::mul", moving(4 * out, 4 * out, "fp32")), Extra("aten::mul", moving(4 * out, 2 * out))]
 
-    def how_to(self, base: Baseline) -> str:
-        return 'tracekit.quantize(model, "smoothquant", calibration=batches)'
-
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_own(subject, "smoothquant")
 

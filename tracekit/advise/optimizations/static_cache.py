@@ -88,9 +88,6 @@ class StaticCache(Optimization):
             say("concatenations", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),
         )
 
-    def how_to(self, base: Baseline) -> str:
-        return 'model.generate(**inputs, cache_implementation="static")'
-
     def apply(self, subject: Subject) -> Subject:
         if subject.settings.workload not in ("decode", "generate"):
             raise refused(self, "The workload does not decode.")
