@@ -8,21 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Column, Table
+from tracekit.analyzers.core import tables
 from tracekit.analyzers.memory.allocations import Allocations, allocations, launched_ns
 from tracekit.analyzers.results import Analysis, Memory, Remedy
 from tracekit.analyzers.trace import CaptureInfo, Trace
 
-KINDS = (
-    "weights",
-    "buffers",
-    "optimizer state",
-    "inputs and caches",
-    "gradients",
-    "activations",
-    "temporaries",
-    "workspaces",
-)
+_TABLES = tables(__file__)
+OVER_TIME = _TABLES["memory_over_time"]
+AT_PEAK = _TABLES["memory_at_peak"]
+KINDS = tuple(column.name for column in OVER_TIME.columns[1:])
 _MOMENTS = 2
 _FORWARD, _BACKWARD, _OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -91,25 +85,6 @@ _INSTANCE = re.compile(r"(?<=\w)_\d+(?![^./])")
 """Number of an instance, which torch.profiler appends to the class of a module."""
 _POINTS = 600
 """Maximum number of times that are kept. Of the times in between, the one with the most memory is kept."""
-
-OVER_TIME = Table(
-    "memory_over_time",
-    "Device memory over time. Each column is a kind of memory.",
-    Column("time_ns", "int64", "ns", "when, after the first event of memory"),
-    *(Column(kind, "int64", "B", f"bytes of {kind}") for kind in KINDS),
-)
-AT_PEAK = Table(
-    "memory_at_peak",
-    "What holds device memory at its peak, largest first.",
-    Column("kind", "object", "", "kind of memory"),
-    Column(
-        "layer", "object", "", 'layer for which it was allocated, * for an index; "": none, or before the recording'
-    ),
-    Column("op", "object", "", 'op for which it was allocated; "": before the recording'),
-    Column("bytes", "int64", "B", "bytes"),
-    Column("blocks", "int64", "", "allocations; 0: before the recording"),
-    Column("share", "float64", "", "part of the peak"),
-)
 
 
 @dataclass(frozen=True)
