@@ -87,11 +87,11 @@ class Optimization(ABC):
     """Ids of optimizations that it cannot be combined with -> the reason. One of the two has to name the other."""
 
     def __init_subclass__(cls) -> None:
+        """Give a class with an id of its own what `optimizations.toml` beside its file says of it."""
         super().__init_subclass__()
         if "id" in vars(cls):
-            said = _said(Path(sys.modules[cls.__module__].__file__ or "")).get(cls.id, {})
-            for name, value in said.items():
-                setattr(cls, name, Costs(*value) if name == "costs" else tuple(value) if type(value) is list else value)
+            for name, value in _said(Path(sys.modules[cls.__module__].__file__ or "")).get(cls.id, {}).items():
+                setattr(cls, name, value)
 
     @property
     def description(self) -> str:
@@ -235,7 +235,11 @@ class Optimization(ABC):
 def _said(file: Path) -> dict[str, dict[str, Any]]:
     """Return what optimizations say of themselves, by id; empty without a file."""
     beside = file.with_name("optimizations.toml")
-    return tomllib.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+    rows = tomllib.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+    for row in rows.values():
+        row.update({name: tuple(row[name]) for name in ("aliases", "caveats") if name in row})
+        row.update({"costs": Costs(*row["costs"])} if "costs" in row else {})
+    return rows
 
 
 def runs_torch(base: Baseline) -> bool:
