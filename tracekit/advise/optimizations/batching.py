@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.reasons import idle, of_step, say, share_of
 from tracekit.analyzers.attribute import is_communication
-from tracekit.analyzers.core import InputError, Outcomes, outcomes
+from tracekit.analyzers.core import InputError, Outcomes, numbers, outcomes
 from tracekit.analyzers.cost import Attention, batched
 from tracekit.analyzers.predict import (
     MOST_TO_LAUNCH_NS,
@@ -40,6 +40,7 @@ FACTOR = 8
 _NOTABLE = 0.05
 """Smallest share that the reason names."""
 _KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
 UNKNOWN = _KNOWN["unknown"]
 """Exponent of the growth of kernels without a known cost, relative to that of their grids."""
 NARROW = _KNOWN["narrow"]
@@ -183,13 +184,13 @@ def _limits(base: Baseline) -> Statements:
 
 OCCUPANCY = _KNOWN["occupancy"]
 """Mean fraction of a static batch's slots in use; each waits for the longest answer."""
-IN_FLIGHT = 0.95
+IN_FLIGHT = _NUMBERS["in_flight"]
 """Mean fraction of slots in use if the slot of a finished sequence is given to the next request."""
 ATTENTION = _KNOWN["attention"]
 """Time of attention through a page table, relative to contiguous keys."""
 RESERVED_USED = _KNOWN["reserved_used"]
 """Fraction of a contiguous KV cache, reserved for the longest answer, that holds tokens."""
-PAGED_USED = 0.96
+PAGED_USED = _NUMBERS["paged_used"]
 """Fraction of pages of 16 tokens that holds tokens."""
 
 

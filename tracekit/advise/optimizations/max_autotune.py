@@ -11,7 +11,7 @@ from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, Graphed
 from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.host_work import LessHostWork
 from tracekit.advise.reasons import say, share_of
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.predict import (
     MOST_TO_LAUNCH_NS,
     Baseline,
@@ -27,6 +27,7 @@ from tracekit.analyzers.results import Statements
 from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
 PRODUCT = _KNOWN["product"]
 """Time of the best Triton GEMM, including fused epilogues, relative to the library's, which is seldom slower."""
 COMPILE, GRAPHS = Compile(), CUDAGraphs()
@@ -87,7 +88,7 @@ def _products(ops: OpList) -> Rows:
 
 LEFT = _KNOWN["left"]
 """Fraction of the compilation time that remains, because a few variants are still compiled with dynamic shapes."""
-_WARM = 2.0
+_WARM = _NUMBERS["warm"]
 """Host time of a launch in code that has run before, in plain launches."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.static_cache import MASK_OPS, PREPARING
 from tracekit.advise.reasons import of_step, say
-from tracekit.analyzers.core import InputError, Outcomes, outcomes
+from tracekit.analyzers.core import InputError, Outcomes, numbers, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Product
 from tracekit.analyzers.predict import (
     Baseline,
@@ -35,13 +35,14 @@ from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
 ACCEPTANCE = _KNOWN["acceptance"]
 """Fraction of drafted tokens that the large model accepts, if nothing is known about draft model and text."""
 DRAFT_LAYERS = _KNOWN["draft_layers"]
 """Host time of a draft's pass relative to the large model's: its layers, and the loop around it."""
-DRAFT_BYTES = 0.1
-"""Kernel time of a draft's pass relative to the large model's. The draft has a tenth of the large model's weights."""
-CHECK_NS = 150_000.0
+DRAFT_BYTES = _NUMBERS["draft_bytes"]
+"""Kernel time of a draft's pass relative to the large model's."""
+CHECK_NS = _NUMBERS["check_ns"]
 """Host time per pass to compare drafted with computed tokens, and to truncate the cache."""
 MOST_DRAFTED = 8
 CHECKED = 4
