@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         PositiveAmount,
         decoded,
     )
+    from tracekit.analyzers.core.network import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
     from tracekit.analyzers.core.processes import (
         answer_messages,
@@ -45,11 +46,9 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.core.schema import TABLES, Bools, Column, Floats, Ints, Table, tables
     from tracekit.analyzers.core.values import (
-        GPUS_OF_A_HOST,
         Bundle,
         Displayed,
         Interval,
-        Link,
         Outcomes,
         Renderers,
         digamma,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from tracekit.analyzers.core.limits import Number
 
@@ -47,13 +47,6 @@ class Displayed:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Bundle | None:
         render = Displayed.renderers().get(type(self))
         return render(self) if render else None
-
-
-Link = Literal["nvlink", "ib"]
-"""The network of a job: one host, or hosts of eight GPUs with one InfiniBand adapter per GPU."""
-
-GPUS_OF_A_HOST = 8
-"""Largest number of ranks on one host. A larger group spans hosts with an unknown network."""
 
 
 _RECURSE_BELOW = 6.0
