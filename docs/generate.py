@@ -16,10 +16,7 @@ _ROUNDS = 3
 _DECLARING = (
     "trace.trace",
     "trace.ncu.reader",
-    "results.table_schemas",
     "results.tables",
-    "predict.sweep_crossovers",
-    "results.evidence",
     "compare.comparison",
     "predict.op_columns",
     "ranks.tables",

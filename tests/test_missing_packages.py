@@ -186,7 +186,7 @@ def test_readers_and_the_notebook_say_what_to_install(tmp_path):
 
 def test_the_command_is_named_for_every_package_and_module(tmp_path):
     names = [package + module for package in REQUIREMENTS for module in ("", ".some.module")]
-    codes = [f"from tracekit.run.packages import require\nrequire({name!r})" for name in names]
+    codes = [f"from tracekit.run.environment import require\nrequire({name!r})" for name in names]
     for name, done in zip(names, without(REQUIREMENTS, codes, tmp_path), strict=True):
         package = name.partition(".")[0]
         assert f"{package} is not installed." in done.stderr

@@ -120,7 +120,7 @@ def layer_and_op(
     If layers that differ in a number grew alike, the number becomes *: transformer.h.*.attn. Both are "" if nothing
     grew.
     """
-    grown = _by_place(after, column).sub(_by_place(before, column), fill_value=0.0)
+    grown = _counts_by_place(after, column).sub(_counts_by_place(before, column), fill_value=0.0)
     path = grown.index.get_level_values("path").to_numpy(dtype=object)
     pattern = np.array([NUMBER.sub(".*", each) for each in path], dtype=object)
     if layer is None:
@@ -162,7 +162,7 @@ def new_place(name: str, before: pd.DataFrame, after: pd.DataFrame) -> tuple[str
     return layer, function, str(there.sort_values("count")["location"].iat[-1])
 
 
-def _by_place(step: StepSummary, column: str) -> pd.Series:
+def _counts_by_place(step: StepSummary, column: str) -> pd.Series:
     paths = np.append(step.layers["path"].to_numpy(dtype=object), NOWHERE)
     rows = step.work["layer"].to_numpy()
     path = paths[np.where((rows >= 0) & (rows < len(step.layers)), rows, len(step.layers))]

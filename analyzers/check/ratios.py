@@ -20,7 +20,7 @@ _ENOUGH_FOR_MEDIAN = 5
 _MANY = 10**9
 
 
-def from_runs(before: Floats, after: Floats, level: float, *, together: bool) -> list[Ratio]:
+def ratios_of_runs(before: Floats, after: Floats, level: float, *, together: bool) -> list[Ratio]:
     """Return a ratio for each row of two arrays of log times, which have one column per run.
 
     The intervals hold all true ratios at once with probability 1 - `level` (Bonferroni). Both sides have the same
@@ -39,11 +39,14 @@ def from_runs(before: Floats, after: Floats, level: float, *, together: bool) ->
     return _ratios(after.mean(axis=1) - before.mean(axis=1), half)
 
 
-def from_steps(
+def ratios_of_steps(
     before: Floats, after: Floats, runs: tuple[int, int], spread: float, level: float, *, together: bool
 ) -> list[Ratio]:
-    """Return the same as `from_runs` for one column per step; `runs` is the number of runs before and after. `spread`
-    is the assumed standard deviation of the logarithm between runs."""
+    """Return the same as `ratios_of_runs` for one column per step.
+
+    `runs` is the number of runs before and after, `spread` the assumed standard deviation of the logarithm between
+    runs.
+    """
     if together:
         before, after = _subtract_common(before, after)
     between = spread**2 * (1 / runs[0] + 1 / runs[1])
@@ -59,10 +62,10 @@ def from_steps(
 
 
 def ratio_to_limit(most: float, after: Floats, runs: int, spread: float, level: float) -> Ratio:
-    """Return the ratio of times in ns to a limit, with `runs` and `spread` as in `from_steps`."""
+    """Return the ratio of times in ns to a limit, with `runs` and `spread` as in `ratios_of_steps`."""
     logs = np.log(after)[np.newaxis]
     limit = np.full_like(logs, math.log(most))
-    return from_steps(limit, logs, (_MANY, runs), spread, level, together=False)[0]
+    return ratios_of_steps(limit, logs, (_MANY, runs), spread, level, together=False)[0]
 
 
 def paired(pairs: Sequence[tuple[float, float]], level: float) -> Ratio:

@@ -67,10 +67,10 @@ def _part_times(analysis: Analysis) -> Parts:
     }
     size = max(1, len(analysis.timeline.steps))
     duration = work["duration_ns"].to_numpy() / devices_of(analysis)
-    return {kind: _by_name(name, step, duration, size) for kind, name in names.items()}
+    return {kind: _changes_by_name(name, step, duration, size) for kind, name in names.items()}
 
 
-def _by_name(
+def _changes_by_name(
     name: npt.NDArray[np.object_], step: npt.NDArray[np.int64], duration: Floats, size: int
 ) -> dict[str, list[float]]:
     codes, distinct = pd.factorize(name)
@@ -148,11 +148,11 @@ def _ratios(
     level = rules.level / 2
     if basis == "steps":
         columns = [np.log([np.concatenate(row) for row in side]) for side in (before, after)]
-        return ratios.from_steps(columns[0], columns[1], runs, rules.run_spread, level, together=together)
+        return ratios.ratios_of_steps(columns[0], columns[1], runs, rules.run_spread, level, together=together)
     medians = [np.array([[median(run) for run in row] for row in side]) for side in (before, after)]
     if basis == "modelled":
         return [ratios.exact(*pair) for pair in zip(*(side.mean(axis=1).tolist() for side in medians), strict=True)]
-    return ratios.from_runs(np.log(medians[0]), np.log(medians[1]), level, together=together)
+    return ratios.ratios_of_runs(np.log(medians[0]), np.log(medians[1]), level, together=together)
 
 
 def _parts(before: Runs, after: Runs, basis: Basis, rules: Rules) -> list[TimeChange]:

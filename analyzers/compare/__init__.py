@@ -6,7 +6,6 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.analyzers.compare.comparing import compare, compare_summaries
-    from tracekit.analyzers.compare.comparison import Comparison, Side
-    from tracekit.analyzers.compare.mean_step import StepSummary, condensed, devices_of, summarize
+    from tracekit.analyzers.compare.comparison import Comparison, Side, StepSummary, condensed, devices_of, summarize
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -6,9 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.compare.comparison import COMPARED_KERNELS, COMPARED_OPS, DIFFERENCE, Comparison, Side
+from tracekit.analyzers.compare.comparison import (
+    COMPARED_KERNELS,
+    COMPARED_OPS,
+    DIFFERENCE,
+    EDGES,
+    Comparison,
+    Side,
+    StepSummary,
+    summarize,
+)
 from tracekit.analyzers.compare.layer_pairs import compared_layers, layer_pairs
-from tracekit.analyzers.compare.mean_step import EDGES, StepSummary, summarize
 from tracekit.analyzers.compare.name_pairs import longest, main_precision, name_pairs, numbered, summed
 from tracekit.analyzers.core import Table
 from tracekit.analyzers.results import Analysis
@@ -102,8 +110,8 @@ def difference(a: Side, b: Side, work_a: pd.DataFrame, work_b: pd.DataFrame, idl
     sums = summed(work_a, work_b, *groups, len(place)) | main_precision(work_a, work_b, *groups, len(place))
     busy = pd.DataFrame({"kind": "busy", "name": families, **sums})
     overlap = pd.DataFrame({"name": [OVERLAP], "a_ns": [a.busy_ns - a.work_ns], "b_ns": [b.busy_ns - b.work_ns]})
-    rest = [_by_change(_without_work(rows, kind)) for kind, rows in (("overlap", overlap), ("idle", idle))]
-    rows = pd.concat([_by_change(busy), *rest], ignore_index=True)
+    rest = [_sorted_by_change(_without_work(rows, kind)) for kind, rows in (("overlap", overlap), ("idle", idle))]
+    rows = pd.concat([_sorted_by_change(busy), *rest], ignore_index=True)
     change = b.latency_ns - a.latency_ns
     rows["share"] = rows["change_ns"] / change if change else 0.0
     return DIFFERENCE.frame({column.name: rows[column.name] for column in DIFFERENCE.columns})
@@ -138,7 +146,7 @@ def _causes(recorded: dict[str, float], side: Side) -> dict[str, float]:
     return {name: time * idle / total for name, time in recorded.items()}
 
 
-def _by_change(rows: pd.DataFrame) -> pd.DataFrame:
+def _sorted_by_change(rows: pd.DataFrame) -> pd.DataFrame:
     order = rows["change_ns"].abs().sort_values(ascending=False, kind="stable").index
     return rows.loc[order]
 

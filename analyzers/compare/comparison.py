@@ -1,12 +1,20 @@
-"""The result of a comparison."""
+"""The result of a comparison, and the mean step of a run that it compares.
+
+A mean step is small enough to be kept in a file, and sufficient to explain a difference.
+"""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import DEPTH, PARENT, Column, Displayed, Table
-from tracekit.analyzers.results import Source
+from tracekit.analyzers.attribute import NO_OP, OF_GRAPH, in_steps, is_communication
+from tracekit.analyzers.core import Displayed, tables
+from tracekit.analyzers.cost import generated
+from tracekit.analyzers.results import Analysis, Source
+from tracekit.analyzers.trace import Latency
 
 
 @dataclass(frozen=True)
@@ -66,88 +74,133 @@ class Comparison(Displayed):
         return all(low <= latency <= high for latency, (low, high) in pairs)
 
 
-def _both(name: str, dtype: str, unit: str, meaning: str) -> tuple[Column, Column]:
-    """Return a column for A and one for B; `meaning` has {} for their letter."""
-    return Column(f"a_{name}", dtype, unit, meaning.format("A")), Column(f"b_{name}", dtype, unit, meaning.format("B"))
+_TABLES = tables(__file__)
+DIFFERENCE = _TABLES["difference"]
+COMPARED_LAYERS = _TABLES["compared_layers"]
+COMPARED_OPS = _TABLES["compared_ops"]
+COMPARED_KERNELS = _TABLES["compared_kernels"]
 
 
-_TIMES = (
-    *_both("ns", "float64", "ns", "the work's own durations in a step of {0}; 0 where {0} has none"),
-    Column("change_ns", "float64", "ns", "B minus A; negative if B is faster"),
-)
-_BUSY = (
-    *_both("busy_ns", "float64", "ns", "share of the busy time of a step of {}: overlapping work shares it"),
-    Column("change_busy_ns", "float64", "ns", "B minus A; changes of work sum to the change of the busy time"),
-)
-_COUNTS = _both("kernels", "float64", "", "device work items per step in {}")
-_WORK = (
-    *_both("flops", "float64", "FLOP", "FLOPs per step in {}; NaN: none known"),
-    *_both("bytes", "float64", "B", "bytes per step in {}; NaN: none known"),
-)
-_PRECISIONS = _both("precision", "object", "", 'precision with most time in {}; "": unknown')
-_MATCH = Column(
-    "match",
-    "object",
-    "",
-    "how it was matched: name; type (k-th of its class in the same layer); place (order among the rest); "
-    "layer (used in the same layers); work (same FLOPs); only A or only B: not matched",
-)
+EDGES = "edges"
+"""Idle time before a step's first work and after its last."""
+UNKNOWN = "unknown"
+_SUMS = ("ns", "busy_ns", "kernels", "flops", "bytes")
 
-DIFFERENCE = Table(
-    "difference",
-    "Where a step's time goes in A and in B: own durations by family of op, minus overlap, and idle time by "
-    "cause; the rows sum to the latency.",
-    Column("kind", "object", "", "busy, overlap or idle"),
-    Column(
-        "name",
-        "object",
-        "",
-        "family of ops (gemm, attention, ...), or cause of idle time (host, sync, ...); overlap is negative: time that "
-        "counts more than once in the families",
-    ),
-    *_TIMES,
-    Column(
-        "share", "float64", "", "fraction of the latency's change; negative if it changes in the opposite direction"
-    ),
-    *_COUNTS,
-    *_WORK,
-    *_PRECISIONS,
-)
 
-COMPARED_LAYERS = Table(
-    "compared_layers",
-    "Layers of A and B, matched from the roots down, in tree order.",
-    *_both("path", "object", "", 'path of the layer in {0}; "": not in {0}'),
-    *_both("type", "object", "", "its class in {}"),
-    _MATCH,
-    PARENT,
-    DEPTH,
-    *_TIMES,
-    *_BUSY,
-    *_both("self_ns", "float64", "ns", "own durations of the layer's own kernels in a step of {}"),
-    Column("change_self_ns", "float64", "ns", "B minus A"),
-    Column("change_self_busy_ns", "float64", "ns", "change of their share of the busy time; sums to the change of it"),
-    *_COUNTS,
-    *_WORK,
-)
+@dataclass(frozen=True)
+class StepSummary:
+    """The mean step of a run: its work, its layers and its idle time."""
 
-_NAMED = (
-    *_both("name", "object", "", 'name in {0}; "": not in {0}'),
-    _MATCH,
-    Column("family", "object", "", 'family of the op: gemm, attention, ...; "": unknown'),
-    *_TIMES,
-    *_BUSY,
-    *_COUNTS,
-    *_WORK,
-    *_PRECISIONS,
-)
+    source: Source
+    unprofiled: Latency | None
+    wall_ns: float
+    """Mean wall time of a step in the trace."""
+    steps: int
+    graph_share: float
+    """Fraction of the kernels that CUDA graphs launched."""
+    work: pd.DataFrame = field(repr=False)
+    """Work with the columns that `step_work` returns."""
+    layers: pd.DataFrame = field(repr=False)
+    """The columns path, type and parent of LAYERS."""
+    idle: dict[str, float]
+    """Idle time as recorded, in ns, of all steps and devices, by cause."""
+    estimated_ns: float | None = None
+    """Latency without the profiler, as predictions estimate it; None: no prediction starts from a profiled step."""
 
-COMPARED_OPS = Table(
-    "compared_ops", "Ops of A and B that launched work; change_busy_ns sums to the change of the busy time.", *_NAMED
-)
 
-COMPARED_KERNELS = Table(
-    "compared_kernels",
-    "Kernels (and copies and sets) of A and B; change_busy_ns sums to the change of the busy time.",
-    *_NAMED,
-)
+def summarize(analysis: Analysis) -> StepSummary:
+    """Return the mean step of a run."""
+    start = analysis.predicted_from
+    return StepSummary(
+        source=analysis.source,
+        unprofiled=analysis.latency.unprofiled,
+        wall_ns=float(analysis.timeline.steps["wall_ns"].mean()),
+        steps=steps_of(analysis),
+        graph_share=float((analysis.work["graph"] >= 0).mean()),
+        work=step_work(analysis),
+        layers=analysis.layers[["path", "type", "parent"]],
+        idle=_idle(analysis),
+        estimated_ns=start.unprofiled_us * 1e3 if start and start.timed == "profiled" else None,
+    )
+
+
+def condensed(work: pd.DataFrame) -> pd.DataFrame:
+    """Sum the rows that are equal in all other columns. Unknown FLOPs and bytes stay unknown."""
+    keys = [name for name in work.columns if name not in _SUMS]
+    known = [np.isfinite(work[name]) for name in ("flops", "bytes")]
+    grouped = work.assign(has_flops=known[0], has_bytes=known[1]).groupby(
+        [*keys, "has_flops", "has_bytes"], observed=True, sort=False
+    )
+    summed = grouped[list(_SUMS)].sum(min_count=1).reset_index()
+    return summed[list(work.columns)]
+
+
+def _idle(analysis: Analysis) -> dict[str, float]:
+    gaps = analysis.gaps
+    inside = gaps[gaps["step"] >= 0] if len(gaps) else gaps
+    by_cause = inside["duration_ns"].groupby(inside["cause"].astype(object).replace("", UNKNOWN)).sum()
+    times = {str(name): float(time) for name, time in by_cause.items()}
+    steps = analysis.timeline.steps
+    wall = float(steps["wall_ns"].sum()) * devices_of(analysis) if steps_of(analysis) else 0.0
+    around = wall - float(steps["busy_ns"].sum()) - sum(times.values())
+    return times | ({EDGES: around} if around > 0 else {})
+
+
+COMMUNICATION = "communication"
+OTHER = "other"
+
+
+def step_work(analysis: Analysis) -> pd.DataFrame:
+    """Return the work inside steps (all work if no step contains any), with one row per work item.
+
+    The columns ns (duration), busy_ns (share of the busy time), kernels, flops and bytes are divided by the numbers of
+    steps and devices, so that they sum to one step of one device. family, kernel, op and precision are text; the op of
+    a generated kernel is the ops that it fuses. layer is the row in the layers, -1 for none. signature is the FLOPs of
+    the whole op, 0 if unknown.
+    """
+    work = analysis.work[in_steps(analysis.work)]
+    parts = 1.0 / (steps_of(analysis) * devices_of(analysis))
+    return pd.DataFrame(
+        {
+            "ns": work["duration_ns"].to_numpy(dtype=float) * parts,
+            "busy_ns": work["busy_ns"].to_numpy(dtype=float) * parts,
+            "kernels": parts,
+            "flops": work["flops"].to_numpy() * parts,
+            "bytes": work["bytes"].to_numpy() * parts,
+            "family": _families(work),
+            "kernel": work["name"].astype(object).to_numpy(),
+            "op": _ops(work),
+            "precision": work["precision"].astype(object).to_numpy(),
+            "layer": work["layer"].to_numpy(),
+            "signature": _signatures(work),
+        }
+    )
+
+
+def steps_of(analysis: Analysis) -> int:
+    return max(1, len(analysis.timeline.steps))
+
+
+def devices_of(analysis: Analysis) -> int:
+    return max(1, analysis.work["device"].nunique())
+
+
+def _families(work: pd.DataFrame) -> npt.NDArray[np.object_]:
+    family = work["family"].astype(object).to_numpy()
+    copies = work["category"].isin(["memcpy", "memset"]).to_numpy()
+    known = np.where(family != "", family, np.where(copies, "copy", OTHER))
+    return np.where(is_communication(work["name"]), COMMUNICATION, known)
+
+
+def _ops(work: pd.DataFrame) -> npt.NDArray[np.object_]:
+    codes, names = pd.factorize(work["name"])
+    fused = np.array([fusion.label if (fusion := generated(str(name))) else "" for name in names], dtype=object)[codes]
+    op = work["op_name"].astype(object).to_numpy()
+    nameless = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)
+    return np.where(fused != "", fused, np.where(op != "", op, nameless))
+
+
+def _signatures(work: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Return the FLOPs of each item's op call; items of an op row in one step belong to one call."""
+    key = [work["cost_op"], work["step"], work["launch"].where(work["captured"] >= 0, -1)]
+    return np.rint(work["flops"].fillna(0.0).groupby(key).transform("sum").to_numpy())

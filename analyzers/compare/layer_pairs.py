@@ -78,14 +78,14 @@ def _matched(a: _Tree, b: _Tree, in_a: list[int], in_b: list[int]) -> list[tuple
     in_b, wrappers_b = _unwrapped(b, in_b, wanted_of_b)
     matches: dict[int, tuple[int, str]] = {}
     for match, pair in _PASSES:
-        rest = ([row for row in in_a if row not in matches], _without(in_b, matches))
+        rest = ([row for row in in_a if row not in matches], _unmatched(in_b, matches))
         matches |= {i: (j, match) for i, j in pair(a, b, *rest)}
     pairs = [(row, *matches.get(row, (-1, "only A"))) for row in in_a]
     alone = [*((row, -1, "only A") for row in wrappers_a), *((-1, row, "only B") for row in wrappers_b)]
-    return [*alone, *pairs, *((-1, row, "only B") for row in _without(in_b, matches))]
+    return [*alone, *pairs, *((-1, row, "only B") for row in _unmatched(in_b, matches))]
 
 
-def _without(rows: list[int], matches: dict[int, tuple[int, str]]) -> list[int]:
+def _unmatched(rows: list[int], matches: dict[int, tuple[int, str]]) -> list[int]:
     used = {row for row, _ in matches.values()}
     return [row for row in rows if row not in used]
 
@@ -115,7 +115,7 @@ def _unwrapped(tree: _Tree, rows: list[int], wanted: set[str]) -> tuple[list[int
     return inner, wrappers
 
 
-def _by_key(
+def _match_by_key(
     a: _Tree, b: _Tree, in_a: list[int], in_b: list[int], *, key: Callable[[_Tree, int], Hashable]
 ) -> list[tuple[int, int]]:
     """Pair the k-th row with a key in A with the k-th row with that key in B."""
@@ -125,7 +125,7 @@ def _by_key(
     return [(row, waiting[key(a, row)].pop()) for row in in_a if waiting.get(key(a, row))]
 
 
-def _by_place(a: _Tree, b: _Tree, in_a: list[int], in_b: list[int]) -> list[tuple[int, int]]:
+def _match_by_place(a: _Tree, b: _Tree, in_a: list[int], in_b: list[int]) -> list[tuple[int, int]]:
     """Pair the remaining rows in order, if there are equally many. Pairs must share a class below, or have none."""
     if len(in_a) != len(in_b):
         return []
@@ -139,10 +139,10 @@ def _types_below(tree: _Tree, row: int) -> set[str]:
 
 
 _PASSES: tuple[tuple[str, Callable[[_Tree, _Tree, list[int], list[int]], list[tuple[int, int]]]], ...] = (
-    ("name", partial(_by_key, key=lambda tree, row: (tree.names[row], tree.types[row]))),
-    ("name", partial(_by_key, key=lambda tree, row: tree.names[row])),
-    ("type", partial(_by_key, key=_Tree.type_or_name)),
-    ("place", _by_place),
+    ("name", partial(_match_by_key, key=lambda tree, row: (tree.names[row], tree.types[row]))),
+    ("name", partial(_match_by_key, key=lambda tree, row: tree.names[row])),
+    ("type", partial(_match_by_key, key=_Tree.type_or_name)),
+    ("place", _match_by_place),
 )
 
 

@@ -8,7 +8,7 @@ from tracekit.analyzers.core.faces import lazily
 
 if TYPE_CHECKING:
     from tracekit.analyzers.core import limits
-    from tracekit.analyzers.core.arrays import Bools, Floats, Ints
+    from tracekit.analyzers.core.constants import facts, intervals, numbers, outcomes, version
     from tracekit.analyzers.core.errors import (
         InputError,
         MissingPackageError,
@@ -33,28 +33,18 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.core.network import GPUS_OF_A_HOST, Link
     from tracekit.analyzers.core.plugins import added, additions, left_out, plugged
-    from tracekit.analyzers.core.processes import answer_messages, cores, program_of, receive, send, started_process
-    from tracekit.analyzers.core.progress import counted, progressed, watching
-    from tracekit.analyzers.core.schema import (
-        BOUND,
-        BUSY,
-        COST,
-        COSTED,
-        DEPTH,
-        DURATION,
-        FAMILY,
-        NAME,
-        PARENT,
-        PLACED,
-        ROOF,
-        SHARE,
-        START,
-        STEP,
-        TABLES,
-        TIMES,
-        Column,
-        Table,
+    from tracekit.analyzers.core.processes import (
+        answer_messages,
+        cores,
+        counted,
+        program_of,
+        progressed,
+        receive,
+        send,
+        started_process,
+        watching,
     )
+    from tracekit.analyzers.core.schema import TABLES, Bools, Column, Floats, Ints, Table, tables
     from tracekit.analyzers.core.values import (
         Bundle,
         Displayed,

@@ -4,12 +4,20 @@
 which the documentation of columns is generated and checked.
 """
 
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
 
 TABLES: dict[str, "Table"] = {}
 
@@ -74,49 +82,30 @@ def _as_column(values: Any, dtype: str) -> Any:
     return np.asarray(values, dtype=declared)
 
 
-START = Column("start_ns", "int64", "ns", "start, after the trace's base time")
-DURATION = Column("duration_ns", "int64", "ns", "duration")
-NAME = Column("name", "category", "", "name as recorded")
-STEP = Column("step", "int64", "", "index of the step")
-PARENT = Column("parent", "int64", "", "row of the parent; -1: a root")
-DEPTH = Column("depth", "int64", "", "0 for a root")
-FAMILY = Column("family", "object", "", 'gemm, attention, norm, ...; "": unknown')
-BUSY = Column(
-    "busy_ns",
-    "int64",
-    "ns",
-    "share of the busy time: overlapping work on a device shares each nanosecond equally; sums to busy time",
-)
-COST = (
-    Column("flops", "float64", "FLOP", "floating-point operations, 2 per multiply-add; NaN: none known"),
-    Column("bytes", "float64", "B", "compulsory bytes; NaN: none known"),
-)
-ROOF = (
-    Column("intensity", "float64", "FLOP/B", "arithmetic intensity: FLOPs per byte"),
-    Column(
-        "roof_fraction",
-        "float64",
-        "",
-        "roofline time over measured time; NaN: unknown; above 1 is explained by a problem",
-    ),
-)
-TIMES = (
-    Column("duration_ns", "int64", "ns", "sum of the work's own durations; overlapping work counts in full"),
-    BUSY,
-)
-SHARE = Column(
-    "share", "float64", "", "busy_ns as a fraction of the whole busy time, 0 to 1 (of host time in a CPU-only trace)"
-)
-BOUND = (
-    Column("bound", "object", "", 'compute, memory, launch, latency or transfer; "": unknown'),
-    Column(
-        "own_bound",
-        "object",
-        "",
-        'what bounds the work itself, whatever its launch waited for: bound without launch; "": unknown',
-    ),
-)
-COSTED = (SHARE, *COST, *BOUND)
-"""A row's share of the busy time, its FLOPs and bytes, and its bounds."""
-PLACED = (SHARE, *COST, *ROOF, *BOUND)
-"""The columns of COSTED, and where the row lies under the roofline."""
+def tables(file: str) -> dict[str, Table]:
+    """Return the tables of `tables.toml` beside a source file (its `__file__`), by name.
+
+    A section is a table: its meaning, and its columns in order, each as [name, dtype, unit, meaning]. A string stands
+    for columns that several tables share: those of the section [shared], or of core's. Raises ValueError as `Table`.
+    """
+    sections = _sections(Path(file))
+    shared = _shared(_sections(Path(__file__)).pop("shared"), {})
+    shared |= _shared(sections.pop("shared", {}), shared)
+    return {name: Table(name, each["meaning"], *_columns(each["columns"], shared)) for name, each in sections.items()}
+
+
+def _sections(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.with_name("tables.toml").read_text(encoding="utf-8"))
+
+
+def _shared(rows: Mapping[str, Any], known: Mapping[str, tuple[Column, ...]]) -> dict[str, tuple[Column, ...]]:
+    """Return the columns by the name that stands for them. A later name may stand for earlier ones."""
+    shared = dict(known)
+    for name, columns in rows.items():
+        shared[name] = tuple(_columns(columns, shared))
+    return shared
+
+
+def _columns(columns: Sequence[Any], shared: Mapping[str, tuple[Column, ...]]) -> Iterator[Column]:
+    for each in columns:
+        yield from shared[each] if isinstance(each, str) else (Column(*each),)

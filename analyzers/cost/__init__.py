@@ -25,8 +25,7 @@ if TYPE_CHECKING:
         parse_call,
     )
     from tracekit.analyzers.cost.ops.gemm import GATES
-    from tracekit.analyzers.cost.ops.generated import generated
-    from tracekit.analyzers.cost.ops.registry import costs, formula
+    from tracekit.analyzers.cost.ops.registry import costs, formula, generated
     from tracekit.analyzers.cost.ops.tensors import Tensor
     from tracekit.analyzers.cost.ops.work import Append, Attention, Norm, Precision, Product, Recurrent, Reduce, Work
     from tracekit.analyzers.cost.time.attention import BACKWARD

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, facts
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU
 from tracekit.analyzers.fuse.graph import Graph
 from tracekit.analyzers.fuse.groups import backward_of, find, ops_of
@@ -17,28 +17,10 @@ from tracekit.analyzers.fuse.replacement import PRECISIONS, Estimate, estimate
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 """A layer's number, as in h.3."""
 
-_INFERENCE = {
-    "add_norm": (0.87, 1.26),
-    "norm_quantize": (0.52, 0.7),
-    "rotary": (0.73, 1.0),
-    "gated_activation": (0.81, 1.18),
-    "gelu_product": (0.69, 0.81),
-    "pointwise_chain": (0.78, 0.97),
-    "masked_softmax": (0.87, 1.01),
-    "packed_projections": (0.26, 1.01),
-    "embedding_position": (0.68, 1.01),
-    "weight_only_product": (0.19, 0.27),
-    "draft_check": (0.12, 0.14),
-}
-_TRAINING = {
-    "add_norm": (0.99, 1.1),
-    "rotary": (0.34, 0.47),
-    "gated_activation": (0.99, 1.04),
-    "pointwise_chain": (0.8, 0.95),
-    "cross_entropy": (0.58, 0.74),
-}
-"""Template -> lowest and highest time of the kernel over that of torch.compile's, over models and sizes
-(benchmarks/data/fused_kernels.json.gz; forward and backward in training)."""
+_FACTS = facts(__file__)
+_INFERENCE: dict[str, list[float]] = _FACTS["inference"]
+_TRAINING: dict[str, list[float]] = _FACTS["training"]
+"""Template -> lowest and highest time of the kernel over that of torch.compile's, over models and sizes."""
 _AS_WELL = 0.97
 """Ratio from which torch.compile counts as equally fast."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, intervals
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Precision, Product, estimate_ns, padded
 from tracekit.analyzers.fuse.graph import Graph
 from tracekit.analyzers.fuse.groups import family, ops_of
@@ -152,7 +152,7 @@ def _bytes(graph: Graph, tensor: int) -> int:
     )
 
 
-ERROR = Interval(0.85, 1.0, 1.3)
+ERROR = intervals(__file__)["error"]
 """Time of our kernel divided by the time of PyTorch's pointwise kernels that move as many bytes; norms have the same
 rate."""
 

@@ -185,8 +185,8 @@ def _device(device: int, segments: Sequence[Segment], events: Sequence[Event]) -
         largest_inactive=max(inactive, default=0),
         peak=peak,
         before_recording=before,
-        at_peak=_by_place([(event.place, event.block_bytes) for event in live]),
-        now=_by_place(used),
+        at_peak=_sizes_by_place([(event.place, event.block_bytes) for event in live]),
+        now=_sizes_by_place(used),
         failures=tuple((event.size, event.device_free) for event in events if event.action == "oom"),
         events=len(events),
         lost_allocations=_lost(events),
@@ -225,7 +225,7 @@ def _lost(events: Sequence[Event]) -> int:
     return lost
 
 
-def _by_place(sizes: Sequence[tuple[str, int]]) -> tuple[tuple[str, int, int], ...]:
+def _sizes_by_place(sizes: Sequence[tuple[str, int]]) -> tuple[tuple[str, int, int], ...]:
     total: Counter[str] = Counter()
     count: Counter[str] = Counter()
     for where, size in sizes:

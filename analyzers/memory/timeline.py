@@ -1,4 +1,7 @@
-"""Device memory of a run, and the optimizations that lower its peak."""
+"""Device memory of a run, and the optimizations that lower its peak.
+
+Allocations are paired with their frees, and assigned to the work that follows.
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -8,28 +11,85 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Column, Table
-from tracekit.analyzers.memory.allocations import Allocations, allocations, launched_ns
+from tracekit.analyzers.core import Ints, tables
 from tracekit.analyzers.results import Analysis, Memory, Remedy
 from tracekit.analyzers.trace import CaptureInfo, Trace
 
-KINDS = (
-    "weights",
-    "buffers",
-    "optimizer state",
-    "inputs and caches",
-    "gradients",
-    "activations",
-    "temporaries",
-    "workspaces",
-)
+
+@dataclass(frozen=True)
+class Allocations:
+    """Blocks that were allocated or freed while the trace was recorded."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    """Time of the free; the end of the trace if there is none."""
+    bytes: Ints
+    freed: npt.NDArray[np.bool_]
+    before: npt.NDArray[np.bool_]
+    """Whether the block was allocated before the first event and freed later."""
+    held_before: int
+    """Bytes that were allocated before the first event and never freed."""
+
+
+def allocations(moves: pd.DataFrame) -> Allocations:
+    """Return the blocks of a MOVES table."""
+    times, sizes = moves["time_ns"].to_numpy(), moves["bytes"].to_numpy()
+    allocated, end = sizes > 0, int(times.max()) + 1
+    freed_by = _freed_by(moves["address"].to_numpy(), allocated)
+    rows = np.flatnonzero(allocated)
+    freed = freed_by[rows] >= 0
+    unmatched = np.setdiff1d(np.flatnonzero(~allocated), freed_by[rows][freed])
+    first = int(moves["allocated_bytes"].iloc[0] - sizes[0])
+    return Allocations(
+        begin_ns=np.append(times[rows], np.full(len(unmatched), times[0])),
+        end_ns=np.append(np.where(freed, times[freed_by[rows]], end), times[unmatched]),
+        bytes=np.append(sizes[rows], -sizes[unmatched]),
+        freed=np.append(freed, np.ones(len(unmatched), dtype=bool)),
+        before=np.arange(len(rows) + len(unmatched)) >= len(rows),
+        held_before=max(0, first + int(sizes[unmatched].sum())),
+    )
+
+
+def _freed_by(addresses: Ints, allocated: npt.NDArray[np.bool_]) -> Ints:
+    """Return, for each allocation, the row of the next event at its address if that is a free; else -1."""
+    order = np.lexsort((np.arange(len(addresses)), addresses))
+    following = np.append(order[1:], -1)
+    same = np.append(addresses[order[1:]] == addresses[order[:-1]], False) & ~allocated[following]
+    result = np.full(len(addresses), -1, dtype=np.int64)
+    result[order] = np.where(same & allocated[order], following, -1)
+    return result
+
+
+def launched_ns(analysis: Analysis, host: pd.DataFrame) -> pd.DataFrame:
+    """Return the work in launch order: `time_ns` of the launch on the host, layer, phase and op."""
+    work = analysis.work
+    launch = np.where(work["launch"] >= 0, work["launch"], work["op"]).astype(np.int64)
+    started = host["start_ns"].to_numpy()
+    times = np.where(launch >= 0, started[np.maximum(launch, 0)], work["start_ns"].to_numpy())
+    paths = analysis.layers["path"].to_numpy(dtype=object)
+    layer = work["layer"].to_numpy().astype(np.int64)
+    table = pd.DataFrame(
+        {
+            "time_ns": times,
+            "layer": np.where(layer >= 0, paths[np.maximum(layer, 0)], ""),
+            "phase": work["phase"].astype(str).to_numpy(),
+            "op": work["op_name"].astype(str).to_numpy(),
+        }
+    )
+    return table.sort_values("time_ns", kind="stable", ignore_index=True)
+
+
+_TABLES = tables(__file__)
+OVER_TIME = _TABLES["memory_over_time"]
+AT_PEAK = _TABLES["memory_at_peak"]
+KINDS = tuple(column.name for column in OVER_TIME.columns[1:])
 _MOMENTS = 2
 _FORWARD, _BACKWARD, _OPTIMIZER = "forward", "backward", "optimizer"
 
 
 def kinds_of(blocks: Allocations, work: pd.DataFrame, weight_bytes: int = 0) -> npt.NDArray[np.object_]:
     """Return the kind of each block. `work` is in launch order; `weight_bytes` of the blocks are weights."""
-    kinds = _by_life(blocks, work)
+    kinds = _kinds_by_life(blocks, work)
     kinds[_weights(blocks, work, weight_bytes)] = "weights"
     return kinds
 
@@ -49,7 +109,7 @@ def _weights(blocks: Allocations, work: pd.DataFrame, size: int) -> npt.NDArray[
     return held
 
 
-def _by_life(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
+def _kinds_by_life(blocks: Allocations, work: pd.DataFrame) -> npt.NDArray[np.object_]:
     times, phases = work["time_ns"].to_numpy(), np.append(work["phase"].to_numpy(dtype=object), "")
     first, last = np.searchsorted(times, blocks.begin_ns), np.searchsorted(times, blocks.end_ns)
     made, ended = phases[first], np.where(blocks.freed, phases[np.maximum(last - 1, 0)], "")
@@ -91,25 +151,6 @@ _INSTANCE = re.compile(r"(?<=\w)_\d+(?![^./])")
 """Number of an instance, which torch.profiler appends to the class of a module."""
 _POINTS = 600
 """Maximum number of times that are kept. Of the times in between, the one with the most memory is kept."""
-
-OVER_TIME = Table(
-    "memory_over_time",
-    "Device memory over time. Each column is a kind of memory.",
-    Column("time_ns", "int64", "ns", "when, after the first event of memory"),
-    *(Column(kind, "int64", "B", f"bytes of {kind}") for kind in KINDS),
-)
-AT_PEAK = Table(
-    "memory_at_peak",
-    "What holds device memory at its peak, largest first.",
-    Column("kind", "object", "", "kind of memory"),
-    Column(
-        "layer", "object", "", 'layer for which it was allocated, * for an index; "": none, or before the recording'
-    ),
-    Column("op", "object", "", 'op for which it was allocated; "": before the recording'),
-    Column("bytes", "int64", "B", "bytes"),
-    Column("blocks", "int64", "", "allocations; 0: before the recording"),
-    Column("share", "float64", "", "part of the peak"),
-)
 
 
 @dataclass(frozen=True)

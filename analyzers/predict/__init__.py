@@ -10,52 +10,50 @@ if TYPE_CHECKING:
     from tracekit.analyzers.predict import stream_layout
     from tracekit.analyzers.predict.data_parallel import LAUNCHES_A_BUCKET, Scaling, scaling
     from tracekit.analyzers.predict.fitted_baseline import baseline, start
-    from tracekit.analyzers.predict.gradient_order import (
-        ADAPTER_GBS,
-        CAP_BYTES,
-        FIRST_BYTES,
-        HOP_NS,
-        SUSTAINED,
-        gradients,
-        message_ns,
-    )
     from tracekit.analyzers.predict.host import CLASSES, MOST_TO_LAUNCH_NS, HostCosts, assumed, calibrated
     from tracekit.analyzers.predict.math_fallback import Cause
     from tracekit.analyzers.predict.memory import workspace_bytes
-    from tracekit.analyzers.predict.op_columns import OpList, changed, joined, present
+    from tracekit.analyzers.predict.op_columns import SWEEP, OpList, changed, joined, present
     from tracekit.analyzers.predict.outside import Outside
     from tracekit.analyzers.predict.projection import (
         KERNEL_ERROR,
         host_range,
         memory_at_least,
         moved,
-        of_collectives,
-        of_estimates,
+        note_on_collectives,
+        note_on_estimates,
         project,
     )
-    from tracekit.analyzers.predict.saved_tensors import saved_bytes
     from tracekit.analyzers.predict.simulation import Reproduction, simulate
     from tracekit.analyzers.predict.step_baseline import Baseline
-    from tracekit.analyzers.predict.stream_layout import Issued
+    from tracekit.analyzers.predict.stream_layout import (
+        ADAPTER_GBS,
+        CAP_BYTES,
+        FIRST_BYTES,
+        HOP_NS,
+        SUSTAINED,
+        Issued,
+        gradients,
+        message_ns,
+    )
     from tracekit.analyzers.predict.sweep_crossovers import (
         MEASURED,
         MODELLED,
         NONE,
         NUMBERS,
-        SWEEP,
         Crossover,
         crossovers,
     )
     from tracekit.analyzers.predict.traced_step import HostTail
-    from tracekit.analyzers.predict.training_memory import saved_counts
+    from tracekit.analyzers.predict.training_memory import saved_bytes, saved_counts
     from tracekit.analyzers.predict.transforms import masks, products
     from tracekit.analyzers.predict.transforms.attention import Written, built_masks, covered, written_out
     from tracekit.analyzers.predict.transforms.batching import (
         FIXED,
-        by_values,
         compute_bound_from,
-        in_one_kernel,
+        experts_in_one_kernel,
         largest_that_fits,
+        rows_by_values,
         streams_weights,
     )
     from tracekit.analyzers.predict.transforms.by_cost import (
@@ -119,12 +117,12 @@ if TYPE_CHECKING:
         LinearProduct,
         gates_first,
         halved_at_best,
-        in_precision,
         inner_products,
         linear_product,
         now_in,
         products_of,
         retimed_by_name,
+        rows_in_precision,
         shrunk,
         stored_bytes,
         with_weights,

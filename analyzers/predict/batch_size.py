@@ -7,36 +7,15 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.attribute import UserRanges, requests, serving_phase
+from tracekit.analyzers.core import facts
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.trace import recorded_dims, recorded_type
 
-_BATCH_FIRST = {
-    "aten::scaled_dot_product_attention": 4,
-    "aten::_scaled_dot_product_flash_attention": 4,
-    "aten::_scaled_dot_product_efficient_attention": 4,
-    "aten::_scaled_dot_product_cudnn_attention": 4,
-    "aten::conv1d": 3,
-    "aten::conv2d": 4,
-    "aten::conv3d": 5,
-    "aten::convolution": 4,
-    "aten::cudnn_convolution": 4,
-    "aten::miopen_convolution": 4,
-    "aten::batch_norm": 4,
-}
+_FACTS = facts(__file__)
+_BATCH_FIRST: dict[str, int] = _FACTS["batch_first"]
 """Ops whose first input has the batch as its first dimension -> rank of that input."""
-_LAYERS = (
-    "aten::linear",
-    "aten::relu",
-    "aten::gelu",
-    "aten::silu",
-    "aten::tanh",
-    "aten::sigmoid",
-    "aten::leaky_relu",
-    "aten::elu",
-    "aten::dropout",
-    "aten::layer_norm",
-)
+_LAYERS: list[str] = _FACTS["layers"]
 """Ops of layers without a fixed rank. Their first input has the batch as its first dimension, unless it is a vector."""
 _HANDLING = ("aten::copy_", "aten::clone")
 _FILLING = ("aten::normal_", "aten::uniform_", "aten::random_")
@@ -57,15 +36,17 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
 
     The ranges of a serving engine name the requests of each batch; the usual number of them is the batch size.
     """
-    if named := _of_engine(host):
+    if named := _engine_batch(host):
         return named
     votes = _votes(host, {name: range(rank, rank + 1) for name, rank in _BATCH_FIRST.items()})
     if votes:
         return _majority(votes)
-    return _of_tokens(host) or _beside_graphs(host) or _majority(_votes(host, dict.fromkeys(_LAYERS, _OF_A_BATCH)))
+    return (
+        _token_batch(host) or _batch_beside_graphs(host) or _majority(_votes(host, dict.fromkeys(_LAYERS, _OF_A_BATCH)))
+    )
 
 
-def _of_engine(host: pd.DataFrame) -> int:
+def _engine_batch(host: pd.DataFrame) -> int:
     """Return the most frequent number of requests among the batches of a serving engine; 0 without such batches."""
     user = UserRanges(host)
     counted = Counter(size for name in user.names_of(serving_phase) if (size := requests(name)))
@@ -90,7 +71,7 @@ def _majority(votes: Counter[int]) -> int:
     return size if 2 * most > votes.total() else 0
 
 
-def _of_tokens(host: pd.DataFrame) -> int:
+def _token_batch(host: pd.DataFrame) -> int:
     """Return the largest batch among the lookups in the table with the most entries; 0 without a lookup."""
     lookups = map(_lookup, host.shapes[(host["name"] == _TOKENS).to_numpy()].astype(str).unique())
     return max(lookups, default=(0, 0))[1]
@@ -104,7 +85,7 @@ def _lookup(shapes: str) -> tuple[int, int]:
     return table[0], looked_up[0]
 
 
-def _beside_graphs(host: pd.DataFrame) -> int:
+def _batch_beside_graphs(host: pd.DataFrame) -> int:
     """Return the batch by the ops around the launches of graphs, because ops inside graphs are not recorded.
 
     These ops copy tokens [batch, length] and choose the next token among logits. If a graph chooses the token itself,

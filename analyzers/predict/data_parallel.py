@@ -11,24 +11,36 @@ from statistics import NormalDist
 
 import numpy as np
 
-from tracekit.analyzers.core import GPUS_OF_A_HOST, InputError, Interval, Link
-from tracekit.analyzers.predict.gradient_order import Bucket, Gradient, all_reduce_ns, buckets
+from tracekit.analyzers.core import GPUS_OF_A_HOST, InputError, Interval, Link, numbers
 from tracekit.analyzers.predict.op_columns import present
 from tracekit.analyzers.predict.step_baseline import Baseline
-from tracekit.analyzers.predict.stream_layout import COLLECTIVE_BESIDE, KERNEL_BESIDE, Beside, Issued, LaidOut, lay_out
+from tracekit.analyzers.predict.stream_layout import (
+    COLLECTIVE_BESIDE,
+    KERNEL_BESIDE,
+    Beside,
+    Bucket,
+    Gradient,
+    Issued,
+    LaidOut,
+    all_reduce_ns,
+    buckets,
+    lay_out,
+)
 from tracekit.analyzers.predict.transforms.by_cost import plain_launch_ns
 
-LAUNCHES_A_GRADIENT, LAUNCHES_BACK, LAUNCHES_A_BUCKET, LAUNCHES_A_STEP = 3.0, 1.8, 10.0, 30.0
-"""Host time of DistributedDataParallel in plain launches: of its hook and copy into the bucket, of the copy back, to
-call a collective, and once per step. The first two: by how much the host's backward passes of four trainings with 76 to
-436 gradients took longer on two H200 than without communication, timed alternately without a profiler: 2.9 to 8.6 per
-gradient, median 4.8. The others, and the ratio of the first two, are from traces of GPT-2 on one H200 and on two."""
-SHARED = 0.05
-"""Growth of the host time of each process if a host runs twice as many. Timed alternately with a single process, two
-host-bound training processes without communication took 0.98, 1.01, 1.09, 1.13 and 1.18 of its time."""
-SPREAD = 0.07
-"""Standard deviation of a rank's host time in a step, over the mean. In steps of healthy recorded jobs, the own time of
-the slowest of two ranks was 1.01 to 1.11 of the mean, median 1.04; of the slowest of four 1.10."""
+_NUMBERS = numbers(__file__)
+LAUNCHES_A_GRADIENT = _NUMBERS["launches_a_gradient"]
+"""Host time of DistributedDataParallel's hook and copy into the bucket, in plain launches."""
+LAUNCHES_BACK = _NUMBERS["launches_back"]
+"""The same of the copy back."""
+LAUNCHES_A_BUCKET = _NUMBERS["launches_a_bucket"]
+"""The same to call a collective."""
+LAUNCHES_A_STEP = _NUMBERS["launches_a_step"]
+"""The same once per step."""
+SHARED = _NUMBERS["shared"]
+"""Growth of the host time of each process if a host runs twice as many."""
+SPREAD = _NUMBERS["spread"]
+"""Standard deviation of a rank's host time in a step, over the mean."""
 
 
 @dataclass(frozen=True)

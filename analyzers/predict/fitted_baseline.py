@@ -188,7 +188,7 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     )  # the device may set the pace of a step that is told to be longer
     least = _largest_host_factor(raw, (1 - _AS_LONG) * reached)
     open_to_less = least < _TOLD * most
-    usual = (1 - share.expected) * min(1.0, _of_machine(raw) / (1 - share.expected)) ** 0.5
+    usual = (1 - share.expected) * min(1.0, _machine_factor(raw) / (1 - share.expected)) ** 0.5
     expected = min(max(usual, least), most) if open_to_less else most
     low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
     open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
@@ -208,7 +208,7 @@ def _fitting(raw: Baseline, usual: float) -> Baseline:
     return replace(raw, outside=raw.outside.scaled(max(0.0, raw.stated_ns - least) / (floor - least)))
 
 
-def _of_machine(raw: Baseline) -> float:
+def _machine_factor(raw: Baseline) -> float:
     """Return the factor on host time that gives the launch times of machines with this GPU."""
     launching = float(np.minimum(raw.ops.host_ns, MOST_TO_LAUNCH_NS).sum())
     return len(raw.ops) * raw.gpu.host_op_us.expected * 1e3 / launching if launching else 1.0

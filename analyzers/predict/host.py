@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, numbers
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict.simulation import Floats, Nanoseconds
 from tracekit.analyzers.results import HostSpeed
@@ -65,7 +65,7 @@ def assumed(gpu: GPU) -> HostCosts:
     """Return the assumed costs of machines with this GPU. None of them was measured."""
     host = gpu.host_op_us
     return HostCosts(
-        op_us=_at(host.expected),
+        op_us=_scaled_costs(host.expected),
         base_us=host.expected,
         span=Interval(host.low / host.expected, 1.0, host.high / host.expected),
         source=f"assumed: {host.low:g} to {host.high:g} µs on machines with such a GPU; tracekit calibrate measures it",
@@ -84,7 +84,7 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
     ratios = sorted(probe_us[name].expected / reference[name] for name in shared)
     base_us = reference_us() * known["ratio"] * ratios[len(ratios) // 2]
     return HostCosts(
-        op_us=_at(base_us),
+        op_us=_scaled_costs(base_us),
         base_us=base_us,
         span=Interval(known["low"], 1.0, known["high"]),
         source=f"calibrated on this machine on {when}",
@@ -92,7 +92,7 @@ def calibrated(probe_us: Mapping[str, Interval], when: str) -> HostCosts | None:
     )
 
 
-def _at(base_us: float) -> dict[str, float]:
+def _scaled_costs(base_us: float) -> dict[str, float]:
     op_us = _table()["op_us"]
     return {name: op_us.get(name, op_us["launch"]) * base_us / reference_us() for name in CLASSES}
 
@@ -114,9 +114,10 @@ def beyond_launching(host_ns: Floats, launches: Floats | Nanoseconds) -> Floats:
     return np.maximum(host_ns - np.maximum(MOST_TO_LAUNCH_NS, launches * MOST_A_LAUNCH_NS), 0.0)
 
 
-LAUNCH_CALL_NS = 4_200.0
+_NUMBERS = numbers(__file__)
+LAUNCH_CALL_NS = _NUMBERS["launch_call_ns"]
 """Duration of a launch call under torch.profiler, the 25th percentile of a step, on a machine on which an average
-launch of GPT-2 takes `reference_us`. Hosts of H200s and H100s took 3.1 to 8.9 µs: 0.7 to 2.1 times as long."""
+launch of GPT-2 takes `reference_us`."""
 _CALL = 0.25
 """Quantile of the calls' durations that counts: longer calls waited for a full queue or loaded a kernel."""
 _CALLS = 20

@@ -41,13 +41,13 @@ def math_fallback(host: pd.DataFrame, gpu: GPU, capture: CaptureInfo | None) -> 
     calls = host[(host["name"] == _MATH).to_numpy()]
     if calls.empty:
         modelled = capture is not None and capture.source == "modelled" and capture.attention in ("sdpa", "flash")
-        return MathFallback(_by_settings(gpu, capture)) if modelled and capture else None
+        return MathFallback(_cause_by_settings(gpu, capture)) if modelled and capture else None
     texts = calls[["shapes", "dtypes", "strides"]].astype(str).value_counts().index[0]
     shapes, dtypes, strides = (_parsed(text) for text in texts)
     return _explained(shapes, dtypes, strides, gpu)
 
 
-def _by_settings(gpu: GPU, capture: CaptureInfo) -> Cause:
+def _cause_by_settings(gpu: GPU, capture: CaptureInfo) -> Cause:
     if capture.dtype == "bf16" and not gpu.supports("bf16"):
         return "bf16"
     return "unknown" if gpu.supports("flash-attention") else "grouped-heads"

@@ -19,10 +19,10 @@ def held(capture: CaptureInfo, ops: OpList, gpu: GPU, *, training: bool) -> Memo
     if not capture.peak_memory_bytes:
         return None
     counted = Memory(weights=capture.weight_bytes, buffers=capture.buffer_bytes)
-    return by_purpose(capture.peak_memory_bytes, counted, ops, gpu, training=training)
+    return split_by_purpose(capture.peak_memory_bytes, counted, ops, gpu, training=training)
 
 
-def by_purpose(peak: int, counted: Memory, ops: OpList, gpu: GPU, *, training: bool) -> Memory:
+def split_by_purpose(peak: int, counted: Memory, ops: OpList, gpu: GPU, *, training: bool) -> Memory:
     """Return a peak in bytes by purpose.
 
     Weights and buffers are `counted`. The keys and values that attention reads are the KV cache. Training adds
@@ -142,8 +142,8 @@ def least_memory(trace: Trace, ops: OpList, gpu: GPU, *, training: bool) -> Memo
     known = by_shapes if by_shapes.peak <= gpu.memory_bytes else _NOTHING
     recorded = trace.metadata.peak_memory_bytes
     if recorded > known.peak:
-        weights = known.weights if training else max(known.weights, recorded - known.kv_cache - _of_an_op(ops))
-        return by_purpose(recorded, Memory(weights=weights), ops, gpu, training=training)
+        weights = known.weights if training else max(known.weights, recorded - known.kv_cache - _bytes_of_an_op(ops))
+        return split_by_purpose(recorded, Memory(weights=weights), ops, gpu, training=training)
     return known if known.peak else None
 
 
@@ -158,7 +158,7 @@ def _inferred(ops: OpList) -> Memory:
     return Memory(weights=_weights(ops), kv_cache=kv_cache_bytes(ops), activations=round(max(results, default=0)))
 
 
-def _of_an_op(ops: OpList) -> int:
+def _bytes_of_an_op(ops: OpList) -> int:
     """Return the bytes of the operands and the result of the largest op, which is about the memory of inference in
     addition to weights."""
     return max((cost.bytes - cost.weight_bytes for cost in ops.cost if cost is not None), default=0)

@@ -11,29 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Column, Table
+from tracekit.analyzers.core import Bools, Floats, Ints, tables
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Objects = npt.NDArray[np.object_]
-Bools = npt.NDArray[np.bool_]
 
-OP_LIST = Table(
-    "op_list",
-    "The op calls of one step that launched device work, in launch order.",
-    Column("name", "object", "", "op, or the kernel's name where no op is known"),
-    Column("call", "object", "", "outermost op around it: what the program called; its name where there is none"),
-    Column("layer", "object", "", 'path of the module, or of a range outside every module; "": none'),
-    Column("layer_type", "object", "", 'class of the layer; "": none'),
-    Column("phase", "object", "", 'phase; "": none'),
-    Column("category", "object", "", "kernel, memcpy, or memset"),
-    Column("host_ns", "float64", "ns", "host time from the previous launch to this op's last one, without waiting"),
-    Column("kernel_ns", "float64", "ns", "busy time of its device work"),
-    Column("launches", "int64", "", "device work items"),
-    Column("sync", "bool", "", "the host then waits for the device"),
-    Column("cost", "object", "", "tracekit.analyzers.cost.ops.call.Cost, or None"),
-    Column("message", "object", "", "tracekit.analyzers.cost.time.links.Message of a collective, or None"),
-)
+_TABLES = tables(__file__)
+OP_LIST = _TABLES["op_list"]
+SWEEP = _TABLES["sweep"]
 
 
 class OpList(msgspec.Struct, frozen=True, eq=False):

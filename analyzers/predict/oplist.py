@@ -73,7 +73,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     step = typical_step(analysis)
     if step is None:
         return Listed(op_list(), Outside(), Recorded(), analysis.work[:0])
-    work = _of_busiest_device(analysis.work[analysis.work.step == step.step])
+    work = _work_of_busiest_device(analysis.work[analysis.work.step == step.step])
     launched = launched_ns(trace, work, int(step.host_start_ns), idle_before(analysis.work, work))
     order = np.lexsort((work.start_ns, launched))
     work, launched = work.iloc[order], launched[order]
@@ -89,7 +89,7 @@ def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
     return steps.iloc[(steps.wall_ns - usual_ns(steps)).abs().argsort().iloc[0]]
 
 
-def _of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
+def _work_of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
     busy = work.busy_ns.groupby(work.device).sum()
     return work[work.device == busy.idxmax()]
 
@@ -125,7 +125,7 @@ def _grouped(
     unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
-        until_wait=pd.Series(np.where(blocks[last], 0.0, _until_wait(calls, launched[last], host_ns))),
+        until_wait=pd.Series(np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns))),
         copied=pd.Series(_copied_bytes(trace, work, first)),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
         unaligned=pd.Series(unaligned),
@@ -158,7 +158,7 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
         "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
         "planned_ns": before.planning,
         "recording_ns": before.recording,
-        "compiling": _while_compiling(trace.host, head.launch.to_numpy()),
+        "compiling": _launched_while_compiling(trace.host, head.launch.to_numpy()),
         "blocks": trace.device.blocks.to_numpy()[head.index],
         "launched_ns": launched_ns,
         "again": _forward_again(trace.host, head.launch.to_numpy()),
@@ -189,7 +189,7 @@ def _shares(work: pd.DataFrame, first: npt.NDArray[np.int64], chosen: npt.NDArra
     return np.add.reduceat(np.where(chosen, busy, 0.0), first) / np.maximum(np.add.reduceat(busy, first), 1.0)
 
 
-def _while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _launched_while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     rows = np.flatnonzero(is_compiling(host))
     start = host.start_ns.to_numpy()
     spans = Covered(start[rows], start[rows] + host.duration_ns.to_numpy()[rows])
@@ -224,10 +224,10 @@ def _words(
     layer = np.where(module >= 0, module, layer)  # several ranges of one module may hold the ops that transforms search
     kernel = head.name.astype(object)
     words = {
-        "name": np.where(host_row >= 0, _at(trace.host.name, host_row), kernel),
-        "call": np.where(calls >= 0, _at(trace.host.name, calls), kernel),
-        "layer": _at(analysis.layers.path, layer),
-        "layer_type": _at(analysis.layers.type, layer),
+        "name": np.where(host_row >= 0, _texts_at(trace.host.name, host_row), kernel),
+        "call": np.where(calls >= 0, _texts_at(trace.host.name, calls), kernel),
+        "layer": _texts_at(analysis.layers.path, layer),
+        "layer_type": _texts_at(analysis.layers.type, layer),
         "phase": head.phase.astype(object).to_numpy(),
         "category": head.category.astype(object).to_numpy(),
     }
@@ -246,7 +246,7 @@ def _waiting(
     return total[np.searchsorted(ends, launched, side="right")], follows
 
 
-def _until_wait(
+def _fraction_until_wait(
     calls: pd.DataFrame, launched: npt.NDArray[np.int64], host_ns: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
     """Return the fraction of the host time between each launch and the next that precedes the first wait."""
@@ -256,7 +256,7 @@ def _until_wait(
     return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)
 
 
-def _at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+def _texts_at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
     """Return the texts at these rows of a column, one object per row; "" for negative rows."""
     codes, distinct = pd.factorize(np.maximum(rows, -1))
     texts = np.full(len(distinct), "", dtype=object)

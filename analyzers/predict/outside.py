@@ -9,16 +9,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Floats, Interval, Ints, intervals, numbers
 from tracekit.analyzers.results import OUTSIDE_MODEL
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-VARIES = 0.5
-"""Exponent of the variation over time of host work outside the model, relative to that of launches.
-In eight scripts this work varied by a factor of 0.7 to 1.3. Launches varied in eight scripts by 0.7 to 1.4, and by 0.63
-to 1.58 with the profiler's time."""
+_INTERVALS = intervals(__file__)
+_NUMBERS = numbers(__file__)
+VARIES = _NUMBERS["varies"]
+"""Exponent of the variation over time of host work outside the model, relative to that of launches."""
 TAIL = 1.0
 """Place of host work after the last launch."""
 STALL = -1.0
@@ -114,12 +111,12 @@ def outside_work(
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
     outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
     rest = np.maximum(host_ns - times, 0.0)
-    planning = np.minimum(_before(activity, "planning", long, len(launched)), rest)
-    recording = np.minimum(_before(activity, "recording", long, len(launched)), rest - planning)
+    planning = np.minimum(_time_before_ops(activity, "planning", long, len(launched)), rest)
+    recording = np.minimum(_time_before_ops(activity, "recording", long, len(launched)), rest - planning)
     return outside, BeforeOps(times, planning, recording)
 
 
-def _before(activity: pd.DataFrame, cause: str, long: Ints, ops: int) -> Floats:
+def _time_before_ops(activity: pd.DataFrame, cause: str, long: Ints, ops: int) -> Floats:
     """Return the time of a cause before each op. `long` holds the op of each window."""
     pieces = activity[activity["cause"] == cause]
     return np.bincount(long[pieces["window"]], pieces["duration_ns"], minlength=ops + 1)[:-1].astype(np.float64)
@@ -132,22 +129,19 @@ def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outsid
     return Outside(sums["cause"].to_numpy(dtype=object), sums["ns"].to_numpy(), sums["place"].to_numpy())
 
 
-SHARE = Interval(0.45, 0.58, 0.68)
-"""Share of torch.profiler in the host time of eager code with all ops and shapes recorded. On hosts of an H200: 0.54 to
-0.68 in ten of our runs (0.80 in an eleventh), and 0.56 in an imported one."""
-EAGER_OP_US = 10.0
-"""Host time per recorded op, including the profiler's, in those runs: 8.5 to 14.7 µs."""
+SHARE = _INTERVALS["share"]
+"""Share of torch.profiler in the host time of eager code with all ops and shapes recorded."""
+EAGER_OP_US = _NUMBERS["eager_op_us"]
+"""Host time per recorded op, including the profiler's."""
 _SLOWEST = 2.5
 """Factor on the host time per op of a slow host. Host time beyond it is not due to dispatching ops."""
-PYTHON_CALL_US = Interval(0.3, 0.8, 3.0)
-"""Time in µs for recording a call of a Python function (with_stack=True): 0.3 to 3.4 in three scripts on an H100's
-host, and 0.64, 0.66 and 0.96 in three with more than 14,000 calls per step, in addition to the time of their ops."""
-GRAPH_NODE_US = Interval(0.8, 1.3, 1.7)
-"""Time in µs that recording a node of a graph adds to the graph's launch. Launches took 1.1 to 1.9 µs per node in
-graphs of 169 to 775 nodes; without recording, a node of a repeatedly replayed graph takes almost none."""
+PYTHON_CALL_US = _INTERVALS["python_call_us"]
+"""Time in µs for recording a call of a Python function (with_stack=True)."""
+GRAPH_NODE_US = _INTERVALS["graph_node_us"]
+"""Time in µs that recording a node of a graph adds to the graph's launch."""
 _MOST_OF_OTHERS = 0.9
 """Largest share of the profiler in the host time that recorded ops do not explain."""
-TRACED_CALL_US = Interval(0.3, 1.0, 2.5)
+TRACED_CALL_US = _INTERVALS["traced_call_us"]
 """Time in µs that Nsight Systems takes to record a CUDA API call."""
 
 

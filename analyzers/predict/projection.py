@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, intervals
 from tracekit.analyzers.cost import GPU, Cost, Message, collective_ns, estimate_ns
 from tracekit.analyzers.predict.memory import workspace_bytes
 from tracekit.analyzers.predict.op_columns import Floats, present
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.results import Projection
 
-KERNEL_ERROR = Interval(0.85, 1.0, 1.2)
+_INTERVALS = intervals(__file__)
+KERNEL_ERROR = _INTERVALS["kernel_error"]
 """Ratio of modelled to measured kernel time on a GPU that was held out of the fit."""
 
 
@@ -34,8 +35,8 @@ def project(base: Baseline, gpu: GPU) -> Projection:
         latency_us=Interval(latency(KERNEL_ERROR.low, hosts.low), expected, latency(KERNEL_ERROR.high, hosts.high)),
         busy_us=Interval(*(kernel.sum() / 1e3 * error for error in (KERNEL_ERROR.low, 1.0, KERNEL_ERROR.high))),
         reason=f"Kernel times measured on {base.gpu.name}, scaled by the kernel model's ratio; host as measured."
-        + of_collectives(base)
-        + "".join(f" {each}" for each in of_estimates(gpu)),
+        + note_on_collectives(base)
+        + "".join(f" {each}" for each in note_on_estimates(gpu)),
         memory_bytes=there.memory.peak if there.memory else None,
         memory_at_least=memory_at_least(base),
     )
@@ -47,7 +48,7 @@ def memory_at_least(base: Baseline) -> bool:
     return capture is None or not capture.peak_memory_bytes
 
 
-def of_estimates(gpu: GPU) -> tuple[str, ...]:
+def note_on_estimates(gpu: GPU) -> tuple[str, ...]:
     """Return a sentence that the GPU's rates are estimates; () if they were measured."""
     return (f"What the {gpu.name} sustains is {gpu.basis}.",) if gpu.is_estimated else ()
 
@@ -89,7 +90,7 @@ def _collective_ns(measured: float, message: Message, here: GPU, there: GPU) -> 
     return measured - moving + moving * collective_ns(message, there) / modelled
 
 
-def of_collectives(base: Baseline) -> str:
+def note_on_collectives(base: Baseline) -> str:
     """Return the caveats about collective times that are not scaled, each after a space; "" if there are none."""
     known = [message.known for message in base.ops.message[present(base.ops.message)]]
     unknown = known.count(False)

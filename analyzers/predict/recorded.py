@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import Covered, covered_until, is_communication, matching, take
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.trace import recorded_dims
 
@@ -68,80 +69,80 @@ class Recorded:
 
     def copies_like(self, ops: OpList, pattern: str) -> npt.NDArray[np.bool_]:
         """Select the copies whose name contains a match of the pattern."""
-        return matching(_of(ops, self.copies, ""), re.compile(pattern))
+        return matching(_facts(ops, self.copies, ""), re.compile(pattern))
 
     def copied_bytes(self, ops: OpList) -> npt.NDArray[np.float64]:
-        return _of(ops, self.copied, 0.0)
+        return _facts(ops, self.copied, 0.0)
 
     def products_in(self, ops: OpList) -> npt.NDArray[np.object_]:
         """Return the precision of each GEMM of unknown cost, by the name of its kernel; "" for others."""
-        return np.where(~ops.costed, _of(ops, self.multiplies_in, ""), "").astype(object)
+        return np.where(~ops.costed, _facts(ops, self.multiplies_in, ""), "").astype(object)
 
     def unaligned_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the GEMMs of unknown cost that load one or two elements at a time, by the names of their
         kernels."""
-        return _of(ops, self.unaligned, False) & ~ops.costed
+        return _facts(ops, self.unaligned, False) & ~ops.costed
 
     def layout_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
-        return _of(ops, self.layout_share, 0.0)
+        return _facts(ops, self.layout_share, 0.0)
 
     def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
-        return _of(ops, self.doubles, 0.0)
+        return _facts(ops, self.doubles, 0.0)
 
     def bluestein_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
-        return _of(ops, self.bluestein, 0.0)
+        return _facts(ops, self.bluestein, 0.0)
 
     def masks(self, ops: OpList) -> npt.NDArray[np.object_]:
-        return _of(ops, self.mask, None)
+        return _facts(ops, self.mask, None)
 
     def exposed_ns(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the time of each copy and collective during which nothing is computed; that of ops that the trace did
         not record is their whole time."""
-        return ops.kernel_ns * _of(ops, self.exposed, 1.0)
+        return ops.kernel_ns * _facts(ops, self.exposed, 1.0)
 
     def queued_ns(self, ops: OpList) -> npt.NDArray[np.float64]:
-        return _of(ops, self.queued, 0.0)
+        return _facts(ops, self.queued, 0.0)
 
     def elementwise_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the ops of unknown cost whose kernels are elementwise, by their names."""
-        return (_of(ops, self.elementwise, 0.0) == 1.0) & ~ops.costed
+        return (_facts(ops, self.elementwise, 0.0) == 1.0) & ~ops.costed
 
     def run_again(self, ops: OpList) -> npt.NDArray[np.bool_]:
-        return _of(ops, self.again, False)
+        return _facts(ops, self.again, False)
 
     def for_gradients(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the ops that autograd recorded for a backward pass."""
-        return _of(ops, self.differentiable, False)
+        return _facts(ops, self.differentiable, False)
 
     def places(self, ops: OpList) -> npt.NDArray[np.object_]:
-        return _of(ops, self.place, "")
+        return _facts(ops, self.place, "")
 
     def sources(self, ops: OpList) -> npt.NDArray[np.object_]:
         """Return the rows, and elements of a row, of the tensor from which each op gathers; None for others."""
-        return _of(ops, self.gathered, None)
+        return _facts(ops, self.gathered, None)
 
     def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""
-        return np.minimum(_of(ops, self.planned_ns, 0.0), ops.host_ns)
+        return np.minimum(_facts(ops, self.planned_ns, 0.0), ops.host_ns)
 
     def recording(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the time before each op, in nanoseconds, in which graphs are recorded."""
-        return np.minimum(_of(ops, self.recording_ns, 0.0), ops.host_ns)
+        return np.minimum(_facts(ops, self.recording_ns, 0.0), ops.host_ns)
 
     def while_compiling(self, ops: OpList) -> npt.NDArray[np.bool_]:
-        return _of(ops, self.compiling, False)
+        return _facts(ops, self.compiling, False)
 
     def grids(self, ops: OpList) -> npt.NDArray[np.int64]:
-        return _of(ops, self.blocks, -1)
+        return _facts(ops, self.blocks, -1)
 
     def tile_sides(self, ops: OpList) -> npt.NDArray[np.int64]:
-        return _of(ops, self.tile_side, 0)
+        return _facts(ops, self.tile_side, 0)
 
     def before_wait(self, ops: OpList, host_ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the host time between each op's launch and the wait that follows it, of the next op's `host_ns`."""
         if not self.until_wait.any():
             return np.zeros(len(ops))
-        later = _of(ops, self.until_wait, 0.0) * np.append(host_ns[1:], 0.0)
+        later = _facts(ops, self.until_wait, 0.0) * np.append(host_ns[1:], 0.0)
         return np.where(ops.sync, later, 0.0)
 
     def scaled(self, factor: float) -> "Recorded":
@@ -149,7 +150,7 @@ class Recorded:
         return replace(self, planned_ns=self.planned_ns * factor, recording_ns=self.recording_ns * factor)
 
 
-def _of(ops: OpList, fact: pd.Series, absent: object) -> npt.NDArray:
+def _facts(ops: OpList, fact: pd.Series, absent: object) -> npt.NDArray:
     """Return a fact of each op; `absent` for ops that the trace did not record."""
     return take(fact.to_numpy(), fact.index.get_indexer(pd.Index(ops.index)), absent)
 
@@ -183,8 +184,6 @@ def _elements(shapes: str) -> int:
     dims = recorded_dims(shapes, 0)
     return math.prod(dims) if dims else 1
 
-
-Ints = npt.NDArray[np.int64]
 
 READS_A_VALUE = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 """Calls that copy one number to the host and wait for it."""

@@ -108,8 +108,8 @@ def _decodes(works: list[Work | None]) -> bool:
     fused = [work for work in works if isinstance(work, Attention)]
     if fused:
         return all(work.queries == 1 < work.keys for work in fused)
-    return any(isinstance(work, Append) and work.added == 1 for work in works) and any(map(_of_one_query, works))
+    return any(isinstance(work, Append) and work.added == 1 for work in works) and any(map(_has_one_query, works))
 
 
-def _of_one_query(work: Work | None) -> bool:
+def _has_one_query(work: Work | None) -> bool:
     return isinstance(work, Product) and not work.weight and work.m == 1 < work.groups

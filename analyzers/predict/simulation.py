@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Bools, Floats
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict.op_columns import OpList
 
 Nanoseconds = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 SYNC_RETURN_NS = 5_000
 """Time in nanoseconds from the end of the last kernel to the return of the synchronisation that waits for it."""

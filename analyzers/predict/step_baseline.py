@@ -185,7 +185,7 @@ class Baseline:
             """Return the latency of this many consecutive steps."""
             return self._simulated(np.tile(host, steps), np.tile(kernel, steps), np.tile(sync, steps))
 
-        stalls = self._beside(unexplained).stalled_ns(self._beside_factor(host_factor))
+        stalls = self._scaled_unexplained(unexplained).stalled_ns(self._unexplained_factor(host_factor))
         return self.rest_ns + stalls + (until(3) - until(2) if self.overlaps else until(1))
 
     def laid_out(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> tuple[Floats, Floats, Bools]:
@@ -193,7 +193,7 @@ class Baseline:
         host, kernel = ops.host_ns * host_factor, ops.kernel_ns + (ops.launches - 1) * self.gap_ns
         kernel += self.recorded.queued_ns(ops)
         ahead = self.recorded.before_wait(ops, host)
-        outside = self._beside(unexplained).before_each(len(ops), self._beside_factor(host_factor))
+        outside = self._scaled_unexplained(unexplained).before_each(len(ops), self._unexplained_factor(host_factor))
         host, kernel, sync = waiting_later(host + outside[:-1], kernel, ops.sync, ahead)
         if self.tail or outside[-1]:
             tail = self.tail or HostTail()
@@ -202,10 +202,10 @@ class Baseline:
             sync = np.concatenate([sync[:-1], [False, tail.waits, False]])
         return host, kernel, sync
 
-    def _beside(self, unexplained: float) -> Outside:
+    def _scaled_unexplained(self, unexplained: float) -> Outside:
         return self.outside.scaled(unexplained, ("unexplained",))
 
-    def _beside_factor(self, host_factor: float) -> float:
+    def _unexplained_factor(self, host_factor: float) -> float:
         """Return the factor on host work outside the model, which does not vary where no profiler is estimated."""
         return host_factor if self.profiler_share else 1.0
 

@@ -72,7 +72,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
         return None
     start, wall = int(step.host_start_ns), int(step.wall_ns)
     overlaps = int(step.start_ns) > start
-    issued = _until_next(analysis.timeline.steps, start, wall) if overlaps else wall
+    issued = _time_until_next(analysis.timeline.steps, start, wall) if overlaps else wall
     times = trace.host.start_ns.to_numpy()
     host = trace.host[(times >= start) & (times < start + issued)]
     work = analysis.work[(analysis.work.step == step.step) & (analysis.work.launch >= 0)]
@@ -144,7 +144,7 @@ def decisions(host: pd.DataFrame) -> int:
     return int((np.searchsorted(calls, reads.start_ns.to_numpy()) == np.searchsorted(calls, ends)).sum())
 
 
-def _until_next(steps: pd.DataFrame, start: int, wall: int) -> int:
+def _time_until_next(steps: pd.DataFrame, start: int, wall: int) -> int:
     """Return the time from `start` until the host began the next step.
 
     For the last step it is the usual time, at most the step's wall time; for a single step, its wall time.

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import LATE_NS, UNRECORDED_WORK, covered_until, is_host_copy, matching, take
+from tracekit.analyzers.core import numbers
 from tracekit.analyzers.predict.simulation import SYNC_RETURN_NS
 from tracekit.analyzers.trace import Trace
 
@@ -127,8 +128,9 @@ def _graph_begins(work: pd.DataFrame) -> npt.NDArray[np.int64]:
     return np.where(work["graph"].to_numpy() >= 0, first, np.iinfo(np.int64).max)
 
 
-LAUNCH_LATENCY_NS = 2_000
-"""Default launch latency if no work was launched to an idle device. V100, A100, H100 and H200 take 1.4 to 2.4 µs."""
+_NUMBERS = numbers(__file__)
+LAUNCH_LATENCY_NS = _NUMBERS["launch_latency_ns"]
+"""Default launch latency if no work was launched to an idle device."""
 QUEUED_GAP_NS = 1_000
 _MOST_LATENCY_NS = 30_000
 """Longest delay on an idle device that counts as launch latency. Later kernels waited for an event or a copy."""

@@ -119,12 +119,12 @@ def replay(operations: Operations) -> ReplayedJob:
         attributed_steps=len(part.operations.steps),
         workers=workers.drop(columns="at"),
         parts=parts,
-        by_step=_by_step(whole, recorded_ns, times),
+        by_step=_steps_replayed(whole, recorded_ns, times),
         problems=problems.concat(operations.problems, notes, problems.table([unlike])),
     )
 
 
-def _by_step(whole: _Replay, recorded_ns: Floats, times: Floats) -> pd.DataFrame:
+def _steps_replayed(whole: _Replay, recorded_ns: Floats, times: Floats) -> pd.DataFrame:
     return REPLAYED_STEPS.frame(
         {
             "step": whole.operations.steps,

@@ -180,8 +180,8 @@ def _keyed(calls: pd.DataFrame) -> pd.DataFrame:
     even = (counts == counts.iloc[0]).all().to_numpy()[what]
     key = calls.groupby([rank, what], sort=False).cumcount().to_numpy() * (what.max() + 1) + what
     if not even.all():
-        key[~even] = key.max() + 1 + _by_common_sequence(rank[~even], what[~even], step[~even])
-        key = min(_by_common_sequence(rank, what, step), key, key=lambda each: len(np.unique(each)))
+        key[~even] = key.max() + 1 + _number_by_common_sequence(rank[~even], what[~even], step[~even])
+        key = min(_number_by_common_sequence(rank, what, step), key, key=lambda each: len(np.unique(each)))
     return calls.assign(key=key)
 
 
@@ -191,7 +191,7 @@ def _what(calls: pd.DataFrame) -> Ints:
     return calls.assign(size=size).groupby(["kind", "dtype", "size"], sort=False).ngroup().to_numpy().astype(np.int64)
 
 
-def _by_common_sequence(rank: Ints, what: Ints, step: Ints) -> Ints:
+def _number_by_common_sequence(rank: Ints, what: Ints, step: Ints) -> Ints:
     first = np.flatnonzero(np.r_[True, rank[1:] != rank[:-1]])
     parts = np.split(np.arange(len(rank)), first[1:])
     usual = max(parts, key=len)

@@ -173,14 +173,14 @@ class _Times:
 
     def needed(self, received: Ints, computed: Ints) -> Pairs:
         """Pair each computation with what it receives: by order, or where their numbers differ the last before it."""
-        by_order, rest = self._by_order(received, computed)
+        by_order, rest = self._pairs_by_order(received, computed)
         return _joined(by_order, self.last_before(received, rest[1]))
 
     def sent(self, computed: Ints, sends: Ints) -> Pairs:
-        by_order, rest = self._by_order(computed, sends)
+        by_order, rest = self._pairs_by_order(computed, sends)
         return _joined(by_order, self.last_before(computed, rest[1]))
 
-    def _by_order(self, first: Ints, second: Ints) -> tuple[Pairs, Pairs]:
+    def _pairs_by_order(self, first: Ints, second: Ints) -> tuple[Pairs, Pairs]:
         """Pair the rows of lanes that have as many of both; return these pairs, and the rows of the other lanes."""
         size = int(self.lane.max(initial=0)) + 1
         equal = np.bincount(self.lane[first], minlength=size) == np.bincount(self.lane[second], minlength=size)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracekit.analyzers.core import Bools, Floats, Interval
+from tracekit.analyzers.core import Bools, Floats, Interval, numbers
 from tracekit.analyzers.ranks.causes import excess_over
 from tracekit.analyzers.ranks.own_parts import (
     LEAST_FOR_SPREAD,
@@ -40,8 +40,8 @@ from tracekit.analyzers.ranks.simulate import step_times
 
 LEAST_EXCESS, LEAST_COST, LEAST_ONCE = 0.03, 0.02, 0.10
 LEAST_STEPS = 4
-HOSTS_DIFFER = 0.25
-"""Relative difference that healthy hosts of one job do not reach: up to 17 % was recorded on two and four H200."""
+HOSTS_DIFFER = numbers(__file__)["hosts_differ"]
+"""Relative difference that healthy hosts of one job do not reach."""
 EXPLAINS = 0.5
 """Additional work that accounts for this fraction of an excess is its cause, because counts are known better than
 times. A pause that accounts for this fraction is a fault of the host."""

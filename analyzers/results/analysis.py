@@ -1,4 +1,4 @@
-"""The result of an analysis: small frozen values, and the tables of tables.py and table_schemas.py."""
+"""The result of an analysis: small frozen values, and the tables of tables.py."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,22 +8,8 @@ import pandas as pd
 
 from tracekit.analyzers.core import Displayed, Interval
 from tracekit.analyzers.cost import GPU
+from tracekit.analyzers.results import tables
 from tracekit.analyzers.results.measured import Verification
-from tracekit.analyzers.results.table_schemas import (
-    COUNTS,
-    EARLIER_WORK,
-    GAPS,
-    HOST_CAUSES,
-    HOST_SPANS,
-    IDLE_CAUSES,
-    LAYER_OPS,
-    LAYER_PARTS,
-    PAUSE,
-    PLACES,
-    SET_APART,
-    START_UP,
-)
-from tracekit.analyzers.results.tables import COUNTERS_COMPARISON, FUSION_PLAN, PREDICTED_WORK, RANGES
 from tracekit.analyzers.results.values import Considered, MemoryFit, PlanStep, PredictedBaseline, Recommendation
 from tracekit.analyzers.trace import CaptureInfo, Latency
 
@@ -206,24 +192,24 @@ class Analysis(Displayed):
     coverage: Coverage
     bound: BoundShares
     problems: pd.DataFrame = field(repr=False)
-    layer_ops: pd.DataFrame = field(default_factory=LAYER_OPS.empty, repr=False)
-    layer_parts: pd.DataFrame = field(default_factory=LAYER_PARTS.empty, repr=False)
-    ranges: pd.DataFrame = field(default_factory=RANGES.empty, repr=False)
-    counters_comparison: pd.DataFrame = field(default_factory=COUNTERS_COMPARISON.empty, repr=False)
-    gaps: pd.DataFrame = field(default_factory=GAPS.empty, repr=False)
-    idle_causes: pd.DataFrame = field(default_factory=IDLE_CAUSES.empty, repr=False)
-    host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty, repr=False)
-    host_spans: pd.DataFrame = field(default_factory=HOST_SPANS.empty, repr=False)
-    counts: pd.DataFrame = field(default_factory=COUNTS.empty, repr=False)
-    places: pd.DataFrame = field(default_factory=PLACES.empty, repr=False)
-    set_apart: pd.DataFrame = field(default_factory=SET_APART.empty, repr=False)
+    layer_ops: pd.DataFrame = field(default_factory=tables.LAYER_OPS.empty, repr=False)
+    layer_parts: pd.DataFrame = field(default_factory=tables.LAYER_PARTS.empty, repr=False)
+    ranges: pd.DataFrame = field(default_factory=tables.RANGES.empty, repr=False)
+    counters_comparison: pd.DataFrame = field(default_factory=tables.COUNTERS_COMPARISON.empty, repr=False)
+    gaps: pd.DataFrame = field(default_factory=tables.GAPS.empty, repr=False)
+    idle_causes: pd.DataFrame = field(default_factory=tables.IDLE_CAUSES.empty, repr=False)
+    host_causes: pd.DataFrame = field(default_factory=tables.HOST_CAUSES.empty, repr=False)
+    host_spans: pd.DataFrame = field(default_factory=tables.HOST_SPANS.empty, repr=False)
+    counts: pd.DataFrame = field(default_factory=tables.COUNTS.empty, repr=False)
+    places: pd.DataFrame = field(default_factory=tables.PLACES.empty, repr=False)
+    set_apart: pd.DataFrame = field(default_factory=tables.SET_APART.empty, repr=False)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()
     plan: tuple[PlanStep, ...] = ()
     """The best combination of a few optimizations, each with its own gain; those for throughput are last."""
-    fusion_plan: pd.DataFrame = field(default_factory=FUSION_PLAN.empty, repr=False)
-    predicted_work: pd.DataFrame = field(default_factory=PREDICTED_WORK.empty, repr=False)
+    fusion_plan: pd.DataFrame = field(default_factory=tables.FUSION_PLAN.empty, repr=False)
+    predicted_work: pd.DataFrame = field(default_factory=tables.PREDICTED_WORK.empty, repr=False)
     memory_fit: MemoryFit | None = None
     """The remedies that make the run fit in its GPU's memory; None if it fits, or its peak is unknown."""
     predicted_from: PredictedBaseline | None = None
@@ -240,7 +226,7 @@ class Analysis(Displayed):
 
     def __repr__(self) -> str:
         """Return a few lines: where it ran, how long a step takes, what bounds it, and the tables with rows."""
-        source, tables = self.source, [name for name in _TABLES if len(getattr(self, name))]
+        source, filled = self.source, [name for name in _TABLES if len(getattr(self, name))]
         step = self.latency.unprofiled.median_us if self.latency.unprofiled else self.latency.profiled_us
         bound, share = self.bound.ranked()[0]
         where = source.device_name or source.device
@@ -248,7 +234,7 @@ class Analysis(Displayed):
             f"<tracekit.Analysis: {source.kind}, {where}, {_counted(len(self.steps), 'step')} of {step / 1e3:,.2f} ms",
             f"bound: {bound} {share:.0%}; {_counted(len(self.recommendations), 'recommendation')}; "
             f"{_counted(len(self.problems), 'problem')}",
-            f"tables: {', '.join(tables)}>",
+            f"tables: {', '.join(filled)}>",
         )
         return "\n  ".join(lines)
 
@@ -257,11 +243,13 @@ class Analysis(Displayed):
         """Fraction of the recorded time of the steps that was set apart as start-up or a pause, 0 to 1."""
         if self.set_apart.empty:
             return 0.0
-        cut = self.set_apart[self.set_apart["kind"].isin([START_UP, PAUSE, EARLIER_WORK]).to_numpy()]
+        cut = self.set_apart[
+            self.set_apart["kind"].isin([tables.START_UP, tables.PAUSE, tables.EARLIER_WORK]).to_numpy()
+        ]
         place = cut["start_ns"] - (cut["duration_ns"].cumsum() - cut["duration_ns"])
         steps = self.timeline.steps
         begin, end = int(steps["start_ns"].min()), int((steps["start_ns"] + steps["wall_ns"]).max())
-        inside = (place >= begin) & (place <= end) & (cut["kind"] != EARLIER_WORK)
+        inside = (place >= begin) & (place <= end) & (cut["kind"] != tables.EARLIER_WORK)
         once = float(cut.loc[inside, "duration_ns"].sum())
         return once / (once + end - begin) if once else 0.0
 

@@ -7,7 +7,7 @@ import msgspec
 
 from tracekit.analyzers.core import Displayed, Interval
 from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.results.evidence import Statements
+from tracekit.analyzers.results.tables import Statements
 
 
 @dataclass(frozen=True)

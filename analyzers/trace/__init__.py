@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tracekit.analyzers.trace.kineto.recorded_calls import RecordedCalls, read_moves
     from tracekit.analyzers.trace.ncu.metrics import match
     from tracekit.analyzers.trace.problems import Problem, problem
-    from tracekit.analyzers.trace.programs import program_of
     from tracekit.analyzers.trace.ranges import ROOT, recorded_dims, recorded_shapes, recorded_type
     from tracekit.analyzers.trace.reading import load
     from tracekit.analyzers.trace.remote import is_url, shown
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         ProcessGroup,
         RecordedOn,
         Trace,
+        program_of,
         single,
     )
 else:

@@ -8,7 +8,6 @@ from tracekit.analyzers.core import InputError, TracekitError, left_out, plugged
 from tracekit.analyzers.trace import execution_trace, ncu, nsys, perfetto, problems, proton
 from tracekit.analyzers.trace.kineto import reader as kineto
 from tracekit.analyzers.trace.ncu import report_file
-from tracekit.analyzers.trace.nsys import report
 from tracekit.analyzers.trace.source import MAX_BYTES, Source, open_source
 from tracekit.analyzers.trace.trace import Trace
 
@@ -45,10 +44,10 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
             if reader.sniff(source.head):
                 return _with_trailing(reader.read(source), source)
         for reader in plugged("tracekit.readers"):
-            if read := _by_plugin(reader, source):
+            if read := _read_by_plugin(reader, source):
                 return _with_trailing(read, source)
-        if source.path and report.has_report_suffix(source.path):
-            return report.read(source.path)
+        if source.path and nsys.has_report_suffix(source.path):
+            return nsys.read_report(source.path)
         raise InputError(
             f"{source.name} is not a trace that tracekit reads.",
             f"It begins with {source.head[:16]!r}.",
@@ -56,7 +55,7 @@ def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
         )
 
 
-def _by_plugin(reader: Reader, source: Source) -> Trace | None:
+def _read_by_plugin(reader: Reader, source: Source) -> Trace | None:
     """Return what an installed package reads; None if the format is another one, or it fails, which costs a line."""
     try:
         return reader.read(source) if reader.sniff(source.head) else None

@@ -3,13 +3,14 @@
 Times are integer nanoseconds after `Metadata.base_ns`. Absent integers are -1, absent floats NaN, absent strings "".
 """
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 import pandas as pd
 
-from tracekit.analyzers.core import DURATION, NAME, START, Amount, Column, Count, InputError, PositiveAmount, Table
+from tracekit.analyzers.core import Amount, Count, InputError, PositiveAmount, tables
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -92,67 +93,10 @@ class CaptureInfo(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("The range of the host time per op does not contain it")
 
 
-HOST = Table(
-    "host",
-    "What ran on host threads, ordered by thread, start, and descending duration (so a parent precedes its children).",
-    START,
-    DURATION,
-    Column("thread", "int32", "", "index into Metadata.threads"),
-    Column(
-        "category",
-        "category",
-        "",
-        "op, range, runtime, module, overhead, or python (a function call of 100 µs or more)",
-    ),
-    NAME,
-    Column("correlation", "int64", "", "links a runtime call to the device work that it launched; -1: none"),
-    Column("external_id", "int64", "", "the profiler's id of an op; -1: none"),
-    Column("sequence", "int64", "", "autograd sequence number, shared by a forward op and its backward; -1: none"),
-    Column(
-        "forward_thread", "int64", "", "on a backward op, the profiler's id of the thread of its forward op; -1: none"
-    ),
-    Column("shapes", "category", "", 'input shapes, as JSON text: "[[8,768],[768,2304],[]]"'),
-    Column("dtypes", "category", "", 'input types, as JSON text: "[\\"float\\",\\"Scalar\\"]"'),
-    Column(
-        "values",
-        "category",
-        "",
-        "concrete scalar inputs, as JSON text of strings; of record_param_comms the collective's name, elements sent and "
-        "received, their type, the number of ranks, the group's name, the sequence number in it, and source and target",
-    ),
-    Column("strides", "category", "", "input strides in elements, as JSON text"),
-)
-
-DEVICE = Table(
-    "device",
-    "Work on a device: kernels, copies and sets, ordered by start.",
-    START,
-    Column("duration_ns", "int64", "ns", "duration, as recorded or capped (which is reported as a problem)"),
-    Column("device", "int32", "", "device index; -1: not recorded"),
-    Column("stream", "int64", "", "stream id, 0 is a stream; -1: not recorded"),
-    Column("category", "category", "", "kernel, memcpy, or memset"),
-    NAME,
-    Column("correlation", "int64", "", "links to the launching runtime call; -1: none"),
-    Column("external_id", "int64", "", "the profiler's id of the launching op; -1: none"),
-    Column("bytes", "int64", "B", "bytes moved by a copy or set; -1: not recorded"),
-    Column("blocks", "int64", "", "thread blocks in the grid; -1: not recorded"),
-    Column("threads_per_block", "int32", "", "threads in a block; -1: not recorded"),
-    Column("registers", "int32", "", "registers per thread; -1: not recorded"),
-    Column("shared_memory_bytes", "int64", "B", "shared memory per block; -1: not recorded"),
-    Column("occupancy", "float64", "", "estimated achieved occupancy, 0 to 1; NaN: not recorded"),
-    Column("graph", "int64", "", "id of the CUDA graph that launched it, as recorded; -1: none, or not recorded"),
-    Column("graph_node", "int64", "", "id of its node in that graph, as recorded; -1: none, or not recorded"),
-)
-
-PROBLEMS = Table(
-    "problems",
-    "What went wrong, or was left out, while reading and analyzing.",
-    Column("code", "object", "", "stable identifier, kebab-case"),
-    Column("severity", "object", "", "info, warning, or error"),
-    Column("count", "int64", "", "how many times"),
-    Column("message", "object", "", "what happened"),
-    Column("advice", "object", "", "what to do about it"),
-)
+_TABLES = tables(__file__)
+HOST = _TABLES["host"]
+DEVICE = _TABLES["device"]
+PROBLEMS = _TABLES["problems"]
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):
@@ -227,3 +171,34 @@ class Trace:
             )
             raise InputError(what, why, "Leave out --latency-ms, or give a trace that was recorded.")
         return replace(self, metadata=replace(self.metadata, told_latency=latency))
+
+
+_SCRIPT = re.compile(r"(?:.*[/\\])?(?P<file>[^/\\]+\.py)\(\d+\): <module>")
+_LAUNCHERS = re.compile(r"(?:\w+_launcher|runpy|__main__)\.py")
+"""Scripts that only run another one."""
+_PROCESS = re.compile(r"\((?P<name>[^()]+)\)$")
+_INTERPRETERS = re.compile(r"(?:i?python[\d.]*|pt_\w+|cuda(?:\d\w*|-EvtHandlr)|MPI Rank \d+)", re.IGNORECASE)
+"""Names of threads that every program in Python, torch or MPI has."""
+
+
+def program_of(trace: Trace) -> str:
+    """Return the script whose module-level code ran longest, else the process of most host rows; "" if neither is
+    named.
+
+    Modules that a script imports run inside it, so that its own code takes longest. A process counts only if it is not
+    an interpreter.
+    """
+    return _script(trace) or _process(trace)
+
+
+def _script(trace: Trace) -> str:
+    calls = trace.host[(trace.host["category"] == "python").to_numpy()]
+    longest = calls.groupby(calls["name"].astype(str))["duration_ns"].max().sort_values(ascending=False)
+    files = (match["file"] for name in longest.index if (match := _SCRIPT.fullmatch(name)))
+    return next((file for file in files if not _LAUNCHERS.fullmatch(file)), "")
+
+
+def _process(trace: Trace) -> str:
+    threads = trace.host["thread"].value_counts()
+    names = [match["name"] for at in threads.index if (match := _PROCESS.search(trace.metadata.threads[at]))]
+    return names[0] if names and not _INTERPRETERS.fullmatch(names[0]) else ""

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from tracekit.analyzers.compare import Comparison, Side
+from tracekit.analyzers.core import facts
 from tracekit.analyzers.results import CAUSE_MEANINGS
 from tracekit.reports.words import (
     ABSENT,
@@ -17,44 +18,11 @@ from tracekit.reports.words import (
 )
 from tracekit.reports.words import shortened as name_shortened
 
-FAMILIES = {
-    "gemm": "GEMMs",
-    "pointwise": "pointwise ops",
-    "norm": "normalization",
-    "reduction": "reductions",
-    "copy": "copies",
-    "gather": "gathers",
-    "embedding": "embeddings",
-    "convolution": "convolutions",
-    "pooling": "pooling",
-    "optimizer": "the optimizer",
-    "loss": "the loss",
-    "other": "other kernels",
-}
+_FACTS = facts(__file__)
+FAMILIES: dict[str, str] = _FACTS["families"]
 """Displayed names of families of ops. A family that is not listed keeps its name."""
 
-IDLE = {
-    "dispatch": "waiting for the host to dispatch",
-    "data-loading": "waiting for data",
-    "preprocessing": "preprocessing on the host",
-    "python": "Python on the host",
-    "compilation": "compiling",
-    "allocation": "allocating memory",
-    "planning": "planning kernels",
-    "recording": "recording a CUDA graph",
-    "setup": "the driver's setup",
-    "garbage-collection": "garbage collection",
-    "profiling": "the profiler at work",
-    "unexplained": "the host, unexplained",
-    "sync": "after a synchronisation",
-    "launch": "launches under way",
-    "queued": "idle with work queued",
-    "transfer": "waiting for a transfer",
-    "communication": "waiting for a collective",
-    "edges": "start and end of the step",
-    "profiler": "profiler's share of kernels",
-    "unknown": "idle, cause unknown",
-}
+IDLE: dict[str, str] = _FACTS["idle"]
 IDLE_MEANINGS = {
     **CAUSE_MEANINGS,
     "edges": "before a step's first work and after its last",

@@ -6,7 +6,7 @@ import pandas as pd
 
 from tracekit.analyzers.compare import Comparison, Side
 from tracekit.analyzers.core import TABLES
-from tracekit.analyzers.results import CAUSES
+from tracekit.analyzers.results import CAUSES, say
 from tracekit.reports.compare.explanation import explained, reason
 from tracekit.reports.compare.names import (
     IDLE_MEANINGS,
@@ -33,22 +33,11 @@ from tracekit.reports.words import (
     percent,
     printable,
     rows_of,
+    sentence,
 )
 
 _SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "compare")
 _STYLES = ("tokens", "page", "tables", "compare", "paper")
-_HOW = (
-    "Times are for one step: means over all steps in each trace, and over the devices where there are several.",
-    "The latency is the one without a profiler, timed or else estimated, if both runs have one, else the mean step in "
-    "the trace.",
-    "Idle time is split by the causes of the gaps in the trace, scaled to the latency.",
-    "Layers are matched from the roots down: by name and class, by name, the k-th of a class, then what is left in "
-    "order; a wrapper that only one side has is skipped.",
-    "Ops and kernels are matched by name, else by the layers that they spend their time in, else by their FLOPs.",
-    "Times of work are the kernels' own durations. Concurrent kernels count in full; the row of their overlap "
-    "subtracts what is counted more than once, so that the rows sum to the step.",
-    "Rows that only one side has are marked as such.",
-)
 
 
 def render(comparison: Comparison, mark: str = "") -> str:
@@ -64,7 +53,7 @@ def render(comparison: Comparison, mark: str = "") -> str:
         rows=_rows(comparison),
         total=_total(comparison),
         tables=table_views(comparison),
-        how=_HOW,
+        how=sentence(say("how-compare")).splitlines(),
         policy=page.content_security_policy(theme, script),
         theme_script=theme,
         script=script,

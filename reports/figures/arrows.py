@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.core import Column, Table
+from tracekit.analyzers.core import tables
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.figures.icicles import text
@@ -105,19 +105,7 @@ def _hover(row: Any) -> list[Any]:
     return [row.Index, text(str(row.part), 100), f"{times}<br>{intensity}, {rates}"]
 
 
-MOVES = Table(
-    "roofline_moves",
-    "Parts of a step on the roofline before and after a prediction.",
-    Column("part", "object", "", "class of the layer, for its own work; class of op if the trace names no layers"),
-    Column("prediction", "object", "", "applied optimizations; a number: that step of the plan, after all before it"),
-    Column("before_ns", "int64", "ns", "busy time of a step before"),
-    Column("after_ns", "int64", "ns", "predicted busy time of a step after; 0: other parts do its work"),
-    Column("before_intensity", "float64", "FLOP/B", "arithmetic intensity before"),
-    Column("after_intensity", "float64", "FLOP/B", "arithmetic intensity after"),
-    Column("before_rate", "float64", "GFLOP/s", "achieved before"),
-    Column("after_rate", "float64", "GFLOP/s", "predicted rate after"),
-    Column("precision", "object", "", "precision of most of the arithmetic, before → after"),
-)
+MOVES = tables(__file__)["roofline_moves"]
 _MOVED = 0.01
 """Smallest change, as a fraction of the step's time in either direction, that counts as a move."""
 

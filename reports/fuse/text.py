@@ -8,13 +8,8 @@ import pandas as pd
 
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.fuse import Planned
-from tracekit.reports.words import duration, percent, printable
-
-_NO_DATA_FLOW = (
-    "A trace does not record which op reads which tensor, so these groups are guesses, and no kernel is "
-    "written for them. For kernels, give the execution trace that was recorded with it (--execution-trace FILE), or "
-    "profile the model: tracekit profile --model NAME, or tracekit.profile(model, inputs) for one of your own."
-)
+from tracekit.analyzers.results import say
+from tracekit.reports.words import duration, percent, printable, sentence
 
 
 def plan_text(rows: Sequence[Planned], gpu: GPU, *, measured: bool = False) -> str:
@@ -50,7 +45,7 @@ def launch_order_text(plan: pd.DataFrame) -> str:
         lines.append(f"{row['number']:3d}.  {row['pattern']}, {row['groups']} × {where}: {printable(row['ops'])}")
         before, after = (duration(row[f"{name}_ns"] / 1e3) for name in ("before", "after"))
         lines.append(f"      {before} → {after} in a step, modelled")
-    return "\n".join([*lines, "", *textwrap.wrap(_NO_DATA_FLOW, 100)]) + "\n"
+    return "\n".join([*lines, "", *textwrap.wrap(sentence(say("fusion-guessed")), 100)]) + "\n"
 
 
 def results_text(results: Iterable[Any]) -> str:

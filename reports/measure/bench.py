@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.analyzers.core import Interval
+from tracekit.analyzers.results import say
 from tracekit.reports.measure.bench_panels import Panel, panels
 from tracekit.reports.words import (
     ABSENT,
@@ -23,6 +24,7 @@ from tracekit.reports.words import (
     printable,
     printed,
     quantity,
+    sentence,
     significant,
     speedup,
     times,
@@ -52,15 +54,6 @@ _COST = {
     "KL on text": lambda row: ABSENT if row["text_kl"] is None else significant(row["text_kl"]),
 }
 _COLUMNS = {**_SPEED, **_COST}
-_LEGEND = (
-    "GPU: share of time in which a kernel runs. off by: root mean square of the outputs' difference from the first "
-    "configuration's, relative to that of its outputs; same: share of positions with the same most likely token, "
-    "on random tokens or on the text; change: of the perplexity or the score, with its 95 % interval by bootstrap."
-)
-_RANDOM = (
-    "Speed only: the weights are random, so there is no perplexity, and differences say how far arithmetic drifts in "
-    "this architecture, not what a trained model would lose."
-)
 
 
 def bench_text(rows: Sequence[Row], *, width: int | None = None) -> str:
@@ -73,7 +66,7 @@ def _text(rows: Sequence[Row], width: int) -> RenderableType:
     for title, group in grouped(rows).items():
         names = _columns_with_values(group)
         parts += [Text(title), *(_table(group, [name for name in names if name in half]) for half in (_SPEED, _COST))]
-    return Group(*parts, *(paragraph(line, width) for line in (_LEGEND, "", *remarks(rows))))
+    return Group(*parts, *(paragraph(line, width) for line in (sentence(say("bench-legend")), "", *remarks(rows))))
 
 
 def bench_html(rows: Sequence[Row]) -> str:
@@ -84,7 +77,9 @@ def bench_html(rows: Sequence[Row]) -> str:
         if (names := _columns_with_values(group)) is not None
     ]
     page = environment().get_template("bench.html.j2")
-    return page.render(runs=runs, legend=_LEGEND, remarks=remarks(rows), **frame("bench", "Bench", "bench"))
+    return page.render(
+        runs=runs, legend=sentence(say("bench-legend")), remarks=remarks(rows), **frame("bench", "Bench", "bench")
+    )
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -99,7 +94,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     """Return failures, caveats, and the note on random weights where it applies."""
     failed = [f"{row['config']} ({row['model']}): not measured. {row['error']}" for row in rows if row["error"]]
     caveats = [f"{row['config']} ({row['model']}): {row['caveats']}" for row in rows if row["caveats"]]
-    general = [_RANDOM] if any(row["weights"] == "random" for row in rows) else []
+    general = [sentence(say("random-weights-drift"))] if any(row["weights"] == "random" for row in rows) else []
     return [*failed, *caveats, *general]
 
 

@@ -49,10 +49,10 @@ def _nearness(sweep: pd.DataFrame) -> list[str]:
     known = sweep[sweep["refused"] == ""]
     sides = [known[known["source"] == source] for source in (MODELLED, MEASURED)]
     both = sides[0].merge(sides[1], on=["gpu", "batch_size", "seq_len", "apply"], suffixes=("", "_measured"))
-    return [_near(str(gpu), rows) for gpu, rows in both.groupby("gpu", sort=False)]
+    return [_compared_with_measured(str(gpu), rows) for gpu, rows in both.groupby("gpu", sort=False)]
 
 
-def _near(gpu: str, rows: pd.DataFrame) -> str:
+def _compared_with_measured(gpu: str, rows: pd.DataFrame) -> str:
     ratio, changed = rows["latency_ns_measured"] / rows["latency_ns"], rows[rows["apply"] != NONE]
     between = " to ".join(dict.fromkeys((significant(ratio.min()), significant(ratio.max()))))
     steps = f"A measured step on {gpu} took {between} times the predicted time."

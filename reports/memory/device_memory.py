@@ -68,7 +68,8 @@ def memory_text(run: MemoryOfRun) -> str:
     at, of = (f" in {line.phase}" if line.phase else ""), _capacity(run)
     lines = [f"{'MODELLED: ' * run.modelled}{_size(line.peak_bytes)} at the peak{at}{of}"]
     lines += [
-        f"  {_size(size):>9}  {percent(size / max(1, line.peak_bytes)):>6}  {kind}" for kind, size in _by_kind(run)
+        f"  {_size(size):>9}  {percent(size / max(1, line.peak_bytes)):>6}  {kind}"
+        for kind, size in _bytes_by_kind(run)
     ]
     lines += ["", "Largest allocations at the peak"]
     for kind, layer, op, size, share, _ in _rows(run)[:_ROWS]:
@@ -89,7 +90,7 @@ def memory_json(run: MemoryOfRun) -> str:
         "peak_ns": line.peak_ns,
         "phase": line.phase or None,
         "capacity_bytes": run.capacity_bytes or None,
-        "by_kind": dict(_by_kind(run)),
+        "by_kind": dict(_bytes_by_kind(run)),
         "at_peak": line.at_peak.to_dict("records"),
         "over_time": line.over_time.to_dict("list"),
         "remedies": [_plain(each) for each in run.remedies],
@@ -120,7 +121,7 @@ def _capacity(run: MemoryOfRun) -> str:
     return f", of {_size(run.capacity_bytes)}" if run.capacity_bytes else ""
 
 
-def _by_kind(run: MemoryOfRun) -> list[tuple[str, int]]:
+def _bytes_by_kind(run: MemoryOfRun) -> list[tuple[str, int]]:
     sums = run.timeline.at_peak.groupby("kind")["bytes"].sum()
     return [(kind, int(sums[kind])) for kind in KINDS if sums.get(kind, 0)]
 

@@ -7,28 +7,14 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.ranks import Job
+from tracekit.analyzers.results import say
 from tracekit.reports.ranks import words
 from tracekit.reports.ranks.words import time
-from tracekit.reports.words import ABSENT, environment, percent, printable, quantity, rows_of
+from tracekit.reports.words import ABSENT, environment, percent, printable, quantity, rows_of, sentence
 from tracekit.reports.words import page as embed
 
 MOST_RANKS, MOST_GROUPS = 256, 64
 _STYLES = ("tokens", "page", "tables", "ranks", "paper")
-_HOW = (
-    "Calls of a collective are matched by process group and sequence number or, without these, by order.",
-    "Clocks are aligned on the ends of collectives, which no rank leaves before all have arrived. The error is the "
-    "distance within which 90 % of the ends lie from that of their collective.",
-    "Own time is the time that the rank would take without waiting for others: its device's work without exposed "
-    "communication, and its host's time without waits for the device.",
-    "A rank's wait at a collective lasts until the last one arrives; the rest is transfer. The wait between two "
-    "arrivals is attributed in equal parts to the ranks that are still missing; these parts sum to all waits.",
-    "A rank's cost is the time that the simulated job saves if the rank takes the own time of its typical peer. "
-    "Intervals are 80 % intervals of the mean over the steps.",
-    "A rank is named if the excess of its own time, or of one class of it, is significant over the steps, exceeds the "
-    "spread between ranks, and costs 2 %; and if the FLOPs or bytes that its ops have beyond its peers' take 2 % of "
-    "their computation. Among two or three ranks, a host must be later by a quarter of its peers' own time, "
-    "and half of that at one place in a step.",
-)
 
 
 def render(
@@ -56,7 +42,7 @@ def render(
         ranks_left=max(0, len(job.ranks) - MOST_RANKS),
         groups=_groups(job),
         matrix=group_matrix(job),
-        how=_HOW,
+        how=sentence(say("how-ranks")).splitlines(),
         notes={},
         policy=embed.content_security_policy(theme, script),
         theme_script=theme,

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.ranks import Remedy, ReplayedJob
+from tracekit.analyzers.results import say
 from tracekit.reports.ranks.words import time
 from tracekit.reports.words import (
     ABSENT,
@@ -26,6 +27,7 @@ from tracekit.reports.words import (
     printed,
     public,
     rows_of,
+    sentence,
 )
 
 SCHEMA_VERSION = "1.0"
@@ -36,15 +38,6 @@ _MOST_OF_IT = 0.5
 """A worker or a stage is named if its remedy recovers this fraction of the lost time."""
 _TOGETHER = 0.9
 _STYLES = ("tokens", "page", "tables", "ranks", "paper")
-_HOW = (
-    "Each step is replayed from its operations: each worker computes in the recorded order, a transfer begins when the "
-    "last of its workers is ready, and nothing else delays an operation.",
-    "The ideal duration of a computation is the mean over all operations of its type, that of a transfer the median.",
-    "The slowdown is the replayed time with the recorded durations, divided by that with the ideal ones. That of a "
-    "stage, a data-parallel rank or a type of operation is the time if only its operations keep their durations; below "
-    "1, it is faster than the mean.",
-    "A worker's slowdown is the smaller of those of its stage and of its data-parallel rank.",
-)
 
 
 def opening(job: ReplayedJob) -> str:
@@ -245,7 +238,7 @@ def render(job: ReplayedJob, mark: str = "") -> str:
         workers_left=max(0, len(job.workers) - _MOST_COLUMNS),
         parts=_part_cells(job),
         steps=_step_cells(job),
-        how=_HOW,
+        how=sentence(say("how-ranks-replayed")).splitlines(),
         notes={},
         policy=page.content_security_policy(theme, script),
         theme_script=theme,

@@ -101,7 +101,7 @@ def communication(job: Job) -> str:
 
 def explained(job: Job) -> list[str]:
     """Return the sentences about links, collectives and parallelism."""
-    return [link(job), communication(job), slower_hosts(job), in_turn(job), *parallelisms(job)]
+    return [link(job), communication(job), slower_hosts(job), said_of_turns(job), *parallelisms(job)]
 
 
 def slower_hosts(job: Job) -> str:
@@ -115,7 +115,7 @@ def slower_hosts(job: Job) -> str:
     )
 
 
-def in_turn(job: Job) -> str:
+def said_of_turns(job: Job) -> str:
     """Return the sentence about waits for a rank that differs between steps; "" if waits are short, or mostly for named
     ranks."""
     imposed = job.by_step.pivot_table("imposed_ns", "step", "rank", aggfunc="sum")

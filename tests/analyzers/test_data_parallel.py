@@ -10,7 +10,7 @@ from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import CAP_BYTES
 from tracekit.analyzers.predict.data_parallel import Assumed
-from tracekit.analyzers.predict.gradient_order import Gradient, all_reduce_ns, buckets
+from tracekit.analyzers.predict.stream_layout import Gradient, all_reduce_ns, buckets
 from tracekit.answer import scaling
 from tracekit.cli import main
 

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from tiny_models import settings_of
 
 from tracekit.analyzers.cost import hardware
-from tracekit.analyzers.memory.allocations import allocations
-from tracekit.analyzers.memory.timeline import kinds_of
+from tracekit.analyzers.memory.timeline import allocations, kinds_of
 from tracekit.capture import model_trace
 from tracekit.cli import main
 

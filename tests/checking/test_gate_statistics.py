@@ -17,7 +17,7 @@ from tracekit.analyzers.check import (
     counter_values,
     judged,
 )
-from tracekit.analyzers.check.ratios import from_steps, paired
+from tracekit.analyzers.check.ratios import paired, ratios_of_steps
 from tracekit.analyzers.core import digamma, t_quantile, trigamma, trigamma_inverse
 from tracekit.analyzers.results import COUNTS
 from tracekit.analyzers.trace import Latency
@@ -239,5 +239,5 @@ def test_change_points():
 def test_an_unbounded_interval_is_no_warning():
     """Two steps of one run on each side bound the ratios of many parts by nothing."""
     before, after = np.random.default_rng(0).normal(3, 30, (2, 18, 2))
-    ratios = from_steps(before, after, (1, 1), 0.02, 0.05, together=True)
+    ratios = ratios_of_steps(before, after, (1, 1), 0.02, 0.05, together=True)
     assert any(each.high == math.inf for each in ratios)

@@ -13,7 +13,7 @@ from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.fuse import plan
 from tracekit.apply import Subject, with_written_kernels
-from tracekit.capture import OwnModel, graph_of, on_fake_tensors, steps
+from tracekit.capture import OwnModel, graph_of, run_on_fake_tensors, steps
 from tracekit.capture import complete as planned
 from tracekit.fuse import run_kernels
 from tracekit.run import Settings
@@ -194,7 +194,7 @@ class Net(nn.Module):
 
 
 def planned_for(model, x):
-    return plan(graph_of(on_fake_tensors(OwnModel(model, {"x": x}), H100).recording), H100)
+    return plan(graph_of(run_on_fake_tensors(OwnModel(model, {"x": x}), H100).recording), H100)
 
 
 def test_layers_written_by_hand_compute_the_same(tmp_path):

@@ -10,7 +10,7 @@ from tiny_models import write_model
 from tracekit.advise import parse
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.apply import SEED, Subject, Training, prepare
-from tracekit.apply import trained as trained_models
+from tracekit.apply import quantized as trained_models
 from tracekit.capture import NoRanges, complete, models
 from tracekit.measure.side_by_side import output_difference
 from tracekit.run import Settings

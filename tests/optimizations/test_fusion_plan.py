@@ -10,7 +10,7 @@ from tracekit.analyzers.cost import Product, estimate_ns, hardware, sm_limits
 from tracekit.analyzers.predict import fusion_plan
 from tracekit.analyzers.predict.op_columns import op_list
 from tracekit.analyzers.predict.transforms.fusion_groups import find_groups
-from tracekit.analyzers.predict.transforms.fusion_plan import of_elements, of_product, of_rows
+from tracekit.analyzers.predict.transforms.fusion_plan import configure_elements, configure_product, configure_rows
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 WIDTH = 2048
@@ -119,7 +119,11 @@ def test_the_plan_of_a_captured_run():
 )
 def test_every_launch_fits_every_gpu(gpu, row, rows, element, shape):
     limits = sm_limits(gpu)
-    for config in (of_rows(row, rows, gpu), of_elements(row, gpu), of_product(shape, element, gpu)):
+    for config in (
+        configure_rows(row, rows, gpu),
+        configure_elements(row, gpu),
+        configure_product(shape, element, gpu),
+    ):
         assert config.shared_bytes <= limits.shared_block_bytes
         assert config.warps * limits.threads_of_a_warp <= 1024 * limits.threads_of_a_warp / 32
         assert config.registers <= limits.registers_of_a_thread
@@ -139,6 +143,6 @@ def test_occupancy_is_what_the_scarcest_resource_leaves():
 
 def test_a_product_takes_the_largest_tile_that_keeps_the_gpu_busy():
     h200 = hardware.find("h200")
-    assert of_product(Product(1, 8192, 8192, 4096), 2, h200).tile.startswith("128 x ")
-    assert of_product(Product(1, 1, 3072, 2048), 2, h200).tile == "16 x 64 x 128"
-    assert of_product(Product(1, 4096, 4096, 4096), 2, hardware.find("t4")).stages == 2
+    assert configure_product(Product(1, 8192, 8192, 4096), 2, h200).tile.startswith("128 x ")
+    assert configure_product(Product(1, 1, 3072, 2048), 2, h200).tile == "16 x 64 x 128"
+    assert configure_product(Product(1, 4096, 4096, 4096), 2, hardware.find("t4")).stages == 2

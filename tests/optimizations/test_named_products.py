@@ -11,7 +11,7 @@ from tracekit.advise.optimizations.half_precision import HalfPrecision
 from tracekit.advise.optimizations.layouts import PadShapes
 from tracekit.advise.optimizations.mixed_precision import TF32, MixedPrecision
 from tracekit.analyzers.attribute import multiplies_in
-from tracekit.analyzers.predict import halved_at_best, in_precision, retimed_by_name
+from tracekit.analyzers.predict import halved_at_best, retimed_by_name, rows_in_precision
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_products_of_unknown_cost_shrink_by_their_names() -> None:
         recorded=replace(known.recorded, multiplies_in=named),
     )
     products = run.ops.name == "aten::addmm"
-    assert in_precision(run, "fp32").tolist() == products.tolist()
+    assert rows_in_precision(run, "fp32").tolist() == products.tolist()
     assert MixedPrecision().obstacle(run) is None
     low, expected, high = (MixedPrecision().transform(run, end) for end in ("worst", "expected", "best"))
     before = run.ops.kernel_ns[products]
@@ -92,6 +92,6 @@ def test_products_are_narrowed_once() -> None:
 def test_a_known_cost_is_not_judged_by_the_name() -> None:
     run = base("a100", precision="fp32")
     run = replace(run, recorded=replace(run.recorded, multiplies_in=pd.Series(["fp32"] * len(run.ops))))
-    assert not in_precision(run, "fp32").any()
+    assert not rows_in_precision(run, "fp32").any()
     assert (retimed_by_name(run, run.ops, "bf16", "expected").kernel_ns == run.ops.kernel_ns).all()
     assert TF32().objection(run) is None

@@ -7,7 +7,7 @@ import pytest
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.ranks import Reason, Straggler
-from tracekit.reports.ranks.words import because, in_turn, named, slower_hosts
+from tracekit.reports.ranks.words import because, named, said_of_turns, slower_hosts
 
 MS = 1e6
 
@@ -72,7 +72,7 @@ def test_ranks_that_are_late_in_turn(imposed, said):
         waiting_ns=30.0,
         step_ns=100.0,
     )
-    assert in_turn(job) == said
+    assert said_of_turns(job) == said
 
 
 def test_the_host_is_late_for_a_cause_of_idle_time():

@@ -10,7 +10,7 @@ from tracekit.analyzers.attribute.idle_causes import idle_causes_table
 from tracekit.analyzers.attribute.layer_tables import layer_ops_table, layer_parts_table
 from tracekit.analyzers.attribute.op_tables import Totals
 from tracekit.analyzers.cost import hardware
-from tracekit.analyzers.results import Considered, Costs, Evidence, analysis, of_step, say, table_schemas, tables
+from tracekit.analyzers.results import Considered, Costs, Evidence, analysis, of_step, say, tables
 from tracekit.analyzers.trace import CaptureInfo, Latency
 from tracekit.analyzers.trace.trace import PROBLEMS
 
@@ -201,7 +201,7 @@ def _layers(work: pd.DataFrame, paths: list[str], types: list[str]) -> pd.DataFr
     for row, above in enumerate(parent):
         depth[row] = depth[above] + 1 if above >= 0 else 0
     busy = work["busy_ns"].sum()
-    return table_schemas.LAYERS.frame(
+    return tables.LAYERS.frame(
         {
             "path": paths,
             "type": types,
@@ -235,7 +235,7 @@ def _parent(path: str, paths: list[str]) -> int:
 def _layer_types(layers: pd.DataFrame) -> pd.DataFrame:
     grouped = layers.loc[layers["type"] != ""].groupby("type", sort=False)
     sums = grouped[["calls", *_TIMES, "self_duration_ns", "self_busy_ns", "share", "flops", "bytes"]].sum()
-    return table_schemas.LAYER_TYPES.frame(
+    return tables.LAYER_TYPES.frame(
         {"type": list(sums.index), "layers": grouped.size().to_numpy(), "synchronized_share": np.nan}
         | dict.fromkeys(_BOUNDS, grouped["bound"].first().to_numpy())
         | {name: sums[name].to_numpy() for name in sums.columns}
@@ -291,7 +291,7 @@ def _kernels(work: pd.DataFrame) -> pd.DataFrame:
 def _gaps(work: pd.DataFrame) -> pd.DataFrame:
     """Return gaps in which the host is late, once because it had waited."""
     late = work[work["gap_ns"] > 0]
-    return table_schemas.GAPS.frame(
+    return tables.GAPS.frame(
         {"start_ns": late["start_ns"] - late["gap_ns"], "duration_ns": late["gap_ns"], "device": np.zeros(len(late))}
         | {"step": late["step"], "work": late.index, "op": pd.Categorical(late["op_name"].astype(object))}
         | {"cause": pd.Categorical(["dispatch"] * (len(late) - 1) + ["sync"])}
@@ -300,13 +300,13 @@ def _gaps(work: pd.DataFrame) -> pd.DataFrame:
 
 def _idle(gaps: pd.DataFrame) -> Idle:
     """Return the idle table, in which each gap has one part."""
-    causes = pd.Categorical(gaps["cause"].astype(object), categories=[*table_schemas.CAUSES, ""])
+    causes = pd.Categorical(gaps["cause"].astype(object), categories=[*tables.CAUSES, ""])
     parts = pd.DataFrame({"gap": np.arange(len(gaps)), "cause": causes})
     return Idle(gaps, parts.assign(row=-1, duration_ns=gaps["duration_ns"].to_numpy()))
 
 
 def _host_causes() -> pd.DataFrame:
-    return table_schemas.HOST_CAUSES.frame(
+    return tables.HOST_CAUSES.frame(
         {"step": [0], "cause": ["sync"], "name": ["aten::item"], "location": ["generate.py:7"], "caller": ["generate"]}
         | {"gaps": [1], "idle_ns": [20_000]}
     )
@@ -316,7 +316,7 @@ def _host_spans(work: pd.DataFrame) -> pd.DataFrame:
     """Return an op around each launch, and a wait at the end."""
     launch = work["start_ns"] - work["delay_ns"]
     n = len(work)
-    return table_schemas.HOST_SPANS.frame(
+    return tables.HOST_SPANS.frame(
         {
             "step": np.zeros(2 * n + 1),
             "start_ns": np.r_[launch - 5_000, launch, launch.iloc[-1] + 3_000],

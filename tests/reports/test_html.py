@@ -15,7 +15,7 @@ from hostile import LONG, SCRIPT, hostile
 from verified_runs import verified
 
 import tracekit
-from tracekit.advise import after_measuring
+from tracekit.advise import reordered_by_measurements
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import Analysis, Change, Coverage, OpClassTime, PlanStep, Projection, Verified
@@ -388,7 +388,9 @@ def test_what_was_measured_to_fail_comes_last_everywhere(analysis: Analysis) -> 
     gain, latency = graphs.predicted, Interval(206, 237, 300)
     assert gain is not None
     steps = tuple(_step(name, name, gain, gain, latency) for name in ("batching", graphs.id))
-    after = after_measuring(replace(of_run, plan=steps, verified=replace(of_run.verified, results=(failed, *others))))
+    after = reordered_by_measurements(
+        replace(of_run, plan=steps, verified=replace(of_run.verified, results=(failed, *others)))
+    )
     assert "batching: 6.8–8.1×, measured 4.2×." in headline(after)
     assert [step.name for step in after.plan] == ["batching"]
     assert [advice.id for advice in after.recommendations] == ["batching", graphs.id, "fused-kernels"]

@@ -33,7 +33,14 @@ if TYPE_CHECKING:
     )
     from tracekit.advise.predicted import advise, latency_us
     from tracekit.advise.reasons import share_of
-    from tracekit.advise.recommending import RECORD, after_measuring, fit_problems, fitted, recommend, why_nothing
+    from tracekit.advise.recommending import (
+        RECORD,
+        fit_problems,
+        fitted,
+        recommend,
+        reordered_by_measurements,
+        why_nothing,
+    )
     from tracekit.advise.search import WORTHWHILE, Search, Steps, pays
 else:
     __getattr__ = lazily(__name__, __file__)

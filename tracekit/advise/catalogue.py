@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator
 from tracekit.advise.combined import Combined, conflict
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.avoid_syncs import AvoidSyncs
-from tracekit.advise.optimizations.batching import Batching
+from tracekit.advise.optimizations.batching import Batching, PagedKV
 from tracekit.advise.optimizations.compile import Compile
-from tracekit.advise.optimizations.copies import OffloadOverlap, PinnedCopies
+from tracekit.advise.optimizations.copies import DataLoading, OffloadOverlap, PinnedCopies
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs
-from tracekit.advise.optimizations.data_loading import DataLoading
 from tracekit.advise.optimizations.eight_bits import FP8Dynamic, Int8Dynamic
 from tracekit.advise.optimizations.fused_attention_fallback import FusedAttentionFallback
 from tracekit.advise.optimizations.fused_kernels import FusedKernels
@@ -26,7 +25,6 @@ from tracekit.advise.optimizations.mixed_precision import TF32, MixedPrecision
 from tracekit.advise.optimizations.nf4 import NF4
 from tracekit.advise.optimizations.overlap_communication import OverlapCommunication
 from tracekit.advise.optimizations.packed import OWN
-from tracekit.advise.optimizations.paged_kv import PagedKV
 from tracekit.advise.optimizations.sdpa import SDPA
 from tracekit.advise.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.advise.optimizations.static_cache import StaticCache

@@ -1,9 +1,13 @@
 """The interface of an optimization: whether it applies to a run, and what it changes."""
 
 import re
+import sys
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -29,7 +33,11 @@ _BY_HAND = "Change the script, record it again, and measure with: tracekit compa
 
 
 class Optimization(ABC):
-    """An optimization. Its prediction is the simulation of the op list that `transform` returns."""
+    """An optimization. Its prediction is the simulation of the op list that `transform` returns.
+
+    A subclass may say its title, aliases, costs, condition, caveats, switches and recipe in the section of its id of an
+    `optimizations.toml` beside its file.
+    """
 
     id: str
     argument: str = ""
@@ -54,6 +62,8 @@ class Optimization(ABC):
     step."""
     for_training: bool = True
     """Whether it can be applied to a training step."""
+    recipe: str = ""
+    """Code to copy, where it is the same for every run."""
     switches: Mapping[str, str] = {}
     """Serving engine (vllm, sglang) -> how to enable it there. An engine that is missing has no such switch."""
     contains: tuple[str, ...] = ()
@@ -75,6 +85,13 @@ class Optimization(ABC):
     """Ids of fixes of mistakes that come before it in a plan, independent of their gain."""
     excludes: Mapping[str, str] = {}
     """Ids of optimizations that it cannot be combined with -> the reason. One of the two has to name the other."""
+
+    def __init_subclass__(cls) -> None:
+        """Give a class with an id of its own what `optimizations.toml` beside its file says of it."""
+        super().__init_subclass__()
+        if "id" in vars(cls):
+            for name, value in _said(Path(sys.modules[cls.__module__].__file__ or "")).get(cls.id, {}).items():
+                setattr(cls, name, value)
 
     @property
     def description(self) -> str:
@@ -129,9 +146,9 @@ class Optimization(ABC):
     def reason(self, base: Baseline) -> Statements:
         """Return why this run gains from it. reports/words/wording.py has the words for each kind of statement."""
 
-    @abstractmethod
     def how_to(self, base: Baseline) -> str:
-        """Return code or a command to copy."""
+        """Return code or a command to copy; by default the recipe."""
+        return self.recipe
 
     @abstractmethod
     def apply(self, subject: Subject) -> Subject:
@@ -212,6 +229,17 @@ class Optimization(ABC):
         Raises InputError for an invalid argument.
         """
         raise InputError(f"{self.id} takes no argument.", f"It was given {argument!r}.", f"Write: {self.id}")
+
+
+@cache
+def _said(file: Path) -> dict[str, dict[str, Any]]:
+    """Return what optimizations say of themselves, by id; empty without a file."""
+    beside = file.with_name("optimizations.toml")
+    rows = tomllib.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+    for row in rows.values():
+        row.update({name: tuple(row[name]) for name in ("aliases", "caveats") if name in row})
+        row.update({"costs": Costs(*row["costs"])} if "costs" in row else {})
+    return rows
 
 
 def runs_torch(base: Baseline) -> bool:

@@ -132,7 +132,7 @@ def judge(optimization: Optimization, search: Search) -> Considered:
         id=optimization.id,
         title=optimization.title,
         recommended=worth,
-        reason=optimization.reason(search.base) if worth else rival or _against(gain),
+        reason=optimization.reason(search.base) if worth else rival or _objections(gain),
         speedup=gain,
         explained=change(search.base, after.expected, after.work),
         notes=() if worth or rival else optimization.notes(search.base),
@@ -154,7 +154,7 @@ def _simpler(optimization: Optimization, gain: Interval, search: Search) -> Stat
     return ()
 
 
-def _against(gain: Interval) -> Statements:
+def _objections(gain: Interval) -> Statements:
     """Return the reason against an optimization with this gain."""
     verdict = "changes-nothing" if gain.high < WORTHWHILE else "may-not-pay"
     return (say("slower" if gain.high < 1 else verdict),)

@@ -98,7 +98,7 @@ def why_nothing(analysis: Analysis) -> str:
     return "No step that the trace marks holds GPU work."
 
 
-def after_measuring(analysis: Analysis) -> Analysis:
+def reordered_by_measurements(analysis: Analysis) -> Analysis:
     """Return the analysis with recommendations that failed, or gained nothing, behind the others.
 
     The plan ends before the first of them, because the gains of later steps were predicted on top of it.

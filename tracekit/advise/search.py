@@ -196,8 +196,10 @@ class Search:
     def _refuses(self, before: Steps, step: Optimization) -> bool:
         key = (_key(before), step.name)
         if key not in self._refused:
-            start, after = self._after(before, "expected"), (*before, step)
-            refused = step.obstacle(self._after(before, "worst")) or too_large(self._after(after, "expected"), start)
+            start, after = self._run_after(before, "expected"), (*before, step)
+            refused = step.obstacle(self._run_after(before, "worst")) or too_large(
+                self._run_after(after, "expected"), start
+            )
             self._refused[key] = refused is not None
         return self._refused[key]
 
@@ -210,26 +212,26 @@ class Search:
 
     def _expected(self, steps: Steps) -> float:
         """Return the expected gain of the steps, by which plans are ranked."""
-        after = self._after(in_order(steps), "expected")
+        after = self._run_after(in_order(steps), "expected")
         return self._work(in_order(steps)) * self.base.latency_ns / after.latency_ns
 
     def _simulated(self, steps: Steps, outcomes: tuple[Outcome, ...]) -> Scenarios:
         ordered = in_order(steps)
         key = (_key(ordered), outcomes == OUTCOMES)
         if key not in self._scenarios:
-            after = {outcome: self._after(ordered, outcome) for outcome in outcomes}
+            after = {outcome: self._run_after(ordered, outcome) for outcome in outcomes}
             by_hand = any(step.fixes_mistake for step in ordered)
             self._scenarios[key] = simulated(after, self.base, self._work(ordered), by_hand=by_hand)
         return self._scenarios[key]
 
     def _work(self, ordered: Steps) -> float:
         """Return the work of a step afterwards, relative to the baseline."""
-        return math.prod(step.work(self._after(ordered[:i], "expected")) for i, step in enumerate(ordered))
+        return math.prod(step.work(self._run_after(ordered[:i], "expected")) for i, step in enumerate(ordered))
 
-    def _after(self, ordered: Steps, outcome: Outcome) -> Baseline:
+    def _run_after(self, ordered: Steps, outcome: Outcome) -> Baseline:
         key = (_key(ordered), outcome)
         if key not in self._applied:
-            self._applied[key] = run_after(ordered[-1], self._after(ordered[:-1], outcome), outcome)
+            self._applied[key] = run_after(ordered[-1], self._run_after(ordered[:-1], outcome), outcome)
         return self._applied[key]
 
 

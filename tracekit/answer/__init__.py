@@ -6,7 +6,6 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.answer.analyzing import analyze, analyze_into, compare, memory_of_run
-    from tracekit.answer.fused_kernels import by_data_flow, with_graph
-    from tracekit.answer.predicting import predict, scaling
+    from tracekit.answer.predicting import plan_by_data_flow, predict, scaling, with_graph
 else:
     __getattr__ = lazily(__name__, __file__)

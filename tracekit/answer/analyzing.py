@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from tracekit.advise import Search, after_measuring, corrected, saving_remedies
+from tracekit.advise import Search, corrected, reordered_by_measurements, saving_remedies
 from tracekit.analyzers.attribute import with_captures
 from tracekit.analyzers.compare import Comparison
 from tracekit.analyzers.compare import compare as compare_analyses
@@ -110,12 +110,12 @@ def _with_measurements(analysis: Analysis, path: str | Path) -> Analysis:
     """Add the file's name, measurements of this run, and corrections from measurements of other runs on this machine.
     They are never cached."""
     analysis = replace(analysis, file="" if str(path) == "-" else _name(path))
-    measured = after_measuring(replace(corrected(analysis), verified=verification_of(path)))
+    measured = reordered_by_measurements(replace(corrected(analysis), verified=verification_of(path)))
     if graph_of(path) is None:
         return measured
-    from tracekit.answer.fused_kernels import by_data_flow
+    from tracekit.answer.predicting import plan_by_data_flow
 
-    return by_data_flow(measured, path)
+    return plan_by_data_flow(measured, path)
 
 
 def _analyzed(trace: Trace, named: GPU | None, counters: pd.DataFrame | None) -> Analysis:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tracekit.capture.fake.op_graph import graph_of
     from tracekit.capture.fake.recording import Recording
     from tracekit.capture.fake.session import ModelledCapture
-    from tracekit.capture.fake.steps import FakeRun, on_fake_tensors, record
+    from tracekit.capture.fake.steps import FakeRun, record, run_on_fake_tensors
     from tracekit.capture.inputs import last_logits_only, prompt_inputs
     from tracekit.capture.latency import (
         WARM_UP_STEPS,

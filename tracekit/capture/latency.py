@@ -100,13 +100,13 @@ class ModuleTimes:
 
     def push(self, name: str) -> None:
         synchronize()
-        open_, _ = self._of_thread()
+        open_, _ = self._calls_of_thread()
         open_.append((name, time.perf_counter_ns()))
 
     def pop(self) -> None:
         synchronize()
         now = time.perf_counter_ns()
-        open_, times = self._of_thread()
+        open_, times = self._calls_of_thread()
         name, began = open_.pop()
         kind = _class_of(name)
         if all(_class_of(outer) != kind for outer, _ in open_):
@@ -116,7 +116,7 @@ class ModuleTimes:
             self._calls[name].append(Counter(times))
             times.clear()
 
-    def _of_thread(self) -> tuple[list[tuple[str, int]], Counter[str]]:
+    def _calls_of_thread(self) -> tuple[list[tuple[str, int]], Counter[str]]:
         """Return the open modules of this thread, and the times of its outermost one."""
         if not hasattr(self._threads, "own"):
             self._threads.own = [], Counter[str]()

@@ -15,8 +15,10 @@ from statistics import NormalDist, stdev
 
 from tracekit.analyzers.check import Outcome, Rules, RunTimes, TimeChange, compare_times, overall
 from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.analyzers.results import say
 from tracekit.check.options import configuration
 from tracekit.check.run_values import recorded
+from tracekit.reports.words import sentence
 
 PAIRS = 300
 SIDE = 3
@@ -24,9 +26,6 @@ SIDE = 3
 PROCESSES, STEPS = 30, 20
 _SEED = 1
 _MOST_STARTING = 6
-_UNSURE = """Inconclusive: the times vary so much that most pairs have no verdict, so few false alarms say nothing.
-Compare counters (--only counters), or record more runs on each side, or use a quieter machine.
-"""
 _WORK = Path(__file__).with_name("self_test_work.py")
 
 
@@ -93,6 +92,7 @@ def described(result: SelfTest) -> str:
     """Return the result as text."""
     alarms, pairs = result.in_order
     sure = result.outcome == "pass"
+    unsure = "" if sure else sentence(say("self-test-inconclusive"))
     most = f" (at most {_percent(wilson(result.false_alarms, result.pairs))} with 95 % confidence)" if sure else ""
     return (
         f"A/A self-test: {result.what}; {result.pairs} pairs of {SIDE} and {SIDE} runs, drawn at random.\n"
@@ -100,7 +100,7 @@ def described(result: SelfTest) -> str:
         f"  false alarms: {result.false_alarms} of the {result.pairs}{most}\n"
         f"  one side after the other: {alarms} of {pairs} pairs\n"
         f"  spread between runs: {_percent(result.spread)}; for single runs, set run_spread = {result.spread:.3f}\n"
-        f"{'' if sure else _UNSURE}"
+        f"{unsure}"
     )
 
 

@@ -19,7 +19,7 @@ _GPU_SIZE = 4096
 _GPU_WARM_UP = 20
 
 
-def on_cpu(steps: int) -> list[list[float]]:
+def time_on_cpu(steps: int) -> list[list[float]]:
     """Time steps of equal parts, each a GEMM and a sum."""
     import numpy as np
 
@@ -35,7 +35,7 @@ def on_cpu(steps: int) -> list[list[float]]:
     return times
 
 
-def on_gpu(steps: int, lock: str) -> list[list[float]]:
+def time_on_gpu(steps: int, lock: str) -> list[list[float]]:
     """Time the same steps on the current GPU, by events. torch is imported before the lock is taken."""
     import fcntl
 
@@ -60,4 +60,6 @@ def _gpu_step(torch, arrays) -> list[float]:  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
-    print(json.dumps(on_gpu(int(sys.argv[1]), sys.argv[3]) if "cuda" in sys.argv else on_cpu(int(sys.argv[1]))))
+    print(
+        json.dumps(time_on_gpu(int(sys.argv[1]), sys.argv[3]) if "cuda" in sys.argv else time_on_cpu(int(sys.argv[1])))
+    )

@@ -70,10 +70,10 @@ def command(
     from tracekit.run import KERNELS, TRACE
 
     if execution_trace:
-        _by_execution_trace(run, execution_trace, groups, everything, gpu, gpu_file, output)
+        _plan_by_execution_trace(run, execution_trace, groups, everything, gpu, gpu_file, output)
         return
     if not groups and not everything and run_kernels.is_trace_alone(run):
-        click.echo(_by_launch_order(run, gpu, gpu_file), nl=False)
+        click.echo(_plan_by_launch_order(run, gpu, gpu_file), nl=False)
         return
     run_kernels.check_graph(run)
     chosen = hardware.selected(gpu or "", gpu_file or "") or gpu_of(run)
@@ -108,7 +108,7 @@ def _require_what_kernels_need() -> None:
     require("triton")
 
 
-def _by_execution_trace(
+def _plan_by_execution_trace(
     trace: Path,
     beside: Path,
     groups: tuple[int, ...],
@@ -138,7 +138,7 @@ def _by_execution_trace(
     _conclude(results, target)
 
 
-def _by_launch_order(run: Path, gpu: str | None, gpu_file: str | None) -> str:
+def _plan_by_launch_order(run: Path, gpu: str | None, gpu_file: str | None) -> str:
     from tracekit.answer import analyze
     from tracekit.reports.fuse import launch_order_text
 

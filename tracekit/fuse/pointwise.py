@@ -6,48 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, facts
 from tracekit.analyzers.fuse import GENERATED, Graph, OpGroup, roots
 
 Line = tuple[str, ast.expr]
 """A name and the expression that is assigned to it."""
 
-_VALUES = {
-    "add": "a + b",
-    "sub": "a - b",
-    "mul": "a * b",
-    "div": "a / b",
-    "neg": "-a",
-    "exp": "tl.exp(a)",
-    "tanh": "_tanh(a)",
-    "sigmoid": "tl.sigmoid(a)",
-    "silu": "a * tl.sigmoid(a)",
-    "relu": "tl.maximum(a, 0.0)",
-    "to_copy": "a",
-}
+_FACTS = facts(__file__)
+_VALUES: dict[str, str] = _FACTS["values"]
 """Value of an op from its inputs (a, b)."""
-_SLOPES = {
-    "add": ("g", "g"),
-    "sub": ("g", "-g"),
-    "mul": ("g * b", "g * a"),
-    "div": ("g / b", "-g * a / (b * b)"),
-    "neg": ("-g",),
-    "exp": ("g * v",),
-    "tanh": ("g * (1.0 - v * v)",),
-    "sigmoid": ("g * v * (1.0 - v)",),
-    "silu": ("g * tl.sigmoid(a) * (1.0 + a * (1.0 - tl.sigmoid(a)))",),
-    "relu": ("tl.where(a > 0.0, g, 0.0)",),
-    "to_copy": ("g",),
-}
+_SLOPES: dict[str, list[str]] = _FACTS["slopes"]
 """Gradient of each input, from the gradient of the value (g), the value (v) and the inputs (a, b)."""
-_TORCH = {
-    **_VALUES,
-    "exp": "torch.exp(a)",
-    "tanh": "torch.tanh(a)",
-    "sigmoid": "torch.sigmoid(a)",
-    "silu": "torch.nn.functional.silu(a)",
-    "relu": "torch.relu(a)",
-}
+_TORCH: dict[str, str] = {**_VALUES, **_FACTS["torch"]}
 _TANH = "1.0 - 2.0 / (1.0 + tl.exp(2.0 * x))"
 
 

@@ -34,9 +34,9 @@ def graph_of_settings(settings: Settings, gpu: GPU) -> Graph:
 
 def graph_of_module(own: OwnModel, gpu: GPU) -> Graph:
     """Record the graph of a step of the user's module on fake tensors. Exceptions of its code on them pass through."""
-    from tracekit.capture import graph_of, on_fake_tensors
+    from tracekit.capture import graph_of, run_on_fake_tensors
 
-    return graph_of(on_fake_tensors(own, gpu).recording)
+    return graph_of(run_on_fake_tensors(own, gpu).recording)
 
 
 def gpu_of(folder: Path) -> GPU:

@@ -98,7 +98,7 @@ def _filled(request: Request, run: Ready, comparison: Measured | None) -> Row:
         cpu = CpuShare()
         times = time_step(run.step, clock_of(settings.device))
         warnings = comparison.warnings if comparison else (cpu.warning(),) if settings.device == "cpu" else ()
-        state, busy = device_state.under_load(lambda: run.step(NoRanges()))
+        state, busy = device_state.read_under_load(lambda: run.step(NoRanges()))
     latency = comparison.after if comparison else times.step
     phases = times.phases
     items, unit = trial.items_of(settings)

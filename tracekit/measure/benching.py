@@ -92,7 +92,7 @@ class _Making:
     verbose: bool
 
     @property
-    def of_grid(self) -> tuple[str, int, float]:
+    def basis(self) -> tuple[str, int, float]:
         return self.calibration, self.grid.train_steps, self.grid.wall_s
 
 
@@ -109,8 +109,7 @@ def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) 
         yield from (replace(_row(requested, each, first), error=str(error)) for each in wanted)
         return
     requests = [
-        Request(_row(settings, each, first), settings, first, each, making.evaluation, *making.of_grid)
-        for each in wanted
+        Request(_row(settings, each, first), settings, first, each, making.evaluation, *making.basis) for each in wanted
     ]
     missing = [each for each in requests if each.row.key not in making.done]
     expected = _expectations(settings, first, making) if missing else None

@@ -42,7 +42,7 @@ def reading() -> DeviceReading | None:
         nvml.nvmlShutdown()
 
 
-def under_load(run: Callable[[], object], seconds: float = LOAD_S) -> tuple[DeviceReading | None, float | None]:
+def read_under_load(run: Callable[[], object], seconds: float = LOAD_S) -> tuple[DeviceReading | None, float | None]:
     """Call `run` for `seconds`, then read the GPU's state and the fraction of time in which a kernel ran (0 to 1)."""
     if reading() is None:
         return None, None

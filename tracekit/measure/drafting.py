@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.advise import CHECKED, acceptance_of
 from tracekit.analyzers.core import InputError
-from tracekit.analyzers.results import Difference
+from tracekit.analyzers.results import Difference, of_step, say
 from tracekit.capture import (
     Emitter,
     Step,
@@ -21,6 +21,7 @@ from tracekit.capture import (
     text_of,
 )
 from tracekit.measure.side_by_side import Measured, Ready, beside
+from tracekit.reports.words import sentence
 from tracekit.run import Settings, require
 
 if TYPE_CHECKING:
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 
 NEW_TOKENS = 64
 """Number of tokens that are generated."""
-_MEASURED = (
-    "A draft model was measured: {new} tokens in {passes} passes of the large model, {tokens:.2f} a pass, {drafted} "
-    "drafted at a time; acceptance {acceptance:.2f}. The times are those of the generation, its prompt included, "
-    "for as many tokens as a step has."
-)
-_RANDOM_PROMPT = "The prompt is random tokens: acceptance depends on the text. Give one: --prompt FILE."
 
 
 @dataclass(frozen=True)
@@ -79,10 +74,10 @@ def measured(before: Ready, draft: Draft, *, budget_s: float, wall_s: float) -> 
     new, tokens = len(output), len(output) / max(1, len(passes))
     difference = result.difference or Difference(0.0, 0.0, None, None)
     acceptance = acceptance_of(tokens, CHECKED)
-    caveat = _MEASURED.format(
-        new=new, passes=len(passes), tokens=tokens, drafted=CHECKED, acceptance=acceptance
-    )  # fmt: skip
-    caveats = (caveat, *(() if draft.prompt else (_RANDOM_PROMPT,)))
+    values = {"new": str(new), "passes": str(len(passes)), "tokens": f"{tokens:.2f}", "drafted": str(CHECKED)}
+    values["acceptance"] = f"{acceptance:.2f}"
+    caveat = sentence(say("draft-measured", *(of_step(role, "name", value) for role, value in values.items())))
+    caveats = (caveat, *(() if draft.prompt else (sentence(say("draft-prompt-is-random")),)))
     return Drafted(replace(result, difference=replace(difference, agreement=same)), new, acceptance, caveats)
 
 

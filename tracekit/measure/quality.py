@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.core import LARGEST, InputError, Interval, reading
+from tracekit.analyzers.core import LARGEST, Floats, InputError, Interval, reading
 from tracekit.analyzers.results import Quality
 from tracekit.apply import SEED, Subject
 from tracekit.capture import config_of, kind_of, longest_sequence, models, synchronize
@@ -24,8 +24,6 @@ _BLOCK = 32
 _DRAWS = 1000
 _ENDS = (2.5, 97.5)
 _HINT = "Name a text file, a file of token ids (.npy, .json), or a function as module:name."
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

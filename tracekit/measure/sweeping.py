@@ -153,7 +153,7 @@ def _run(grid: Grid, device: Device, length: int, batch: int, worker: Worker, li
 
 
 def _measured(settings: Settings, name: str, worker: Worker, seconds: float) -> Row:
-    answer = worker.call(alone, settings) if name == NONE else worker.call(beside_none, settings, name, seconds)
+    answer = worker.call(alone, settings) if name == NONE else worker.call(measure_beside_none, settings, name, seconds)
     refused = str(answer) if isinstance(answer, Failure) else answer.error
     return refused_row(settings, name, MEASURED, refused) | ({} if refused else _numbers(settings, answer))
 
@@ -168,7 +168,7 @@ def alone(settings: Settings) -> Verified:
     return Verified(NONE, "", None, Interval(1.0, 1.0, 1.0), after=times, peak_memory_bytes=run.peak_memory_bytes())
 
 
-def beside_none(settings: Settings, name: str, seconds: float) -> Verified:
+def measure_beside_none(settings: Settings, name: str, seconds: float) -> Verified:
     """Measure an optimization alternately with the unmodified run. A worker process calls this."""
     expected, budget = Expected(None, None), min(BUDGET_S, seconds)
     return trial.verify(jobs.prepared(settings), name, expected, budget, wall_s=seconds)

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tracekit.advise import parse
 from tracekit.analyzers.core import TracekitError
-from tracekit.analyzers.results import DeviceReading, Verification, Verified
+from tracekit.analyzers.results import DeviceReading, Verification, Verified, of_step, say
 from tracekit.analyzers.trace import Latency
 from tracekit.apply import SEED, Subject
 from tracekit.measure import device_state, drafting
@@ -17,19 +17,12 @@ from tracekit.measure.interleaved import BUDGET_S, WALL_S, noise
 from tracekit.measure.quality import Evaluation, judged
 from tracekit.measure.side_by_side import Measured, Ready, measure
 from tracekit.measure.worker import device_works, failure_of
+from tracekit.reports.words import sentence
 from tracekit.run import Settings, environment, require
 from tracekit.version import __version__
 
-RANDOM_WEIGHTS = (
-    "Speed only: the weights are random, so differences show how far the arithmetic drifts in this architecture, not "
-    "the accuracy that a trained model would lose."
-)
 _APPLIED_WITH = ("torchao", "bitsandbytes", "liger-kernel", "nvidia-ml-py")
 """Packages that a measurement depends on, in addition to torch and transformers."""
-_DRAFTS = (
-    "The check of {drafted} drafted tokens is predicted and measured. It yields {tokens:.1f} tokens at that acceptance "
-    "rate, not counting the time of a draft model."
-)
 POISONED = "The device failed in an earlier optimization, and this process cannot use it any more."
 
 
@@ -71,7 +64,7 @@ def verify(
         measured = measure(before, changed, resident_bytes=resident, budget_s=budget_s, wall_s=wall_s)
         quality, unjudged = judged(before.subject, changed, evaluation)
         caveats = [*_caveats(changed, measured), *filter(None, [unjudged])]
-        return replace(_with(predicted, measured, caveats), quality=quality)
+        return replace(_joined(predicted, measured, caveats), quality=quality)
 
     return _guarded(unmeasured(name, expected), tried)
 
@@ -88,7 +81,7 @@ def verify_draft(
         share = items_of(before.subject.settings)[0] / drafted.tokens
         before_us, after_us = (_scaled(each, share) for each in (drafted.measured.before, drafted.measured.after))
         of_a_step = replace(drafted.measured, before=before_us, after=after_us)
-        return replace(_with(predicted, of_a_step, caveats), acceptance=drafted.acceptance)
+        return replace(_joined(predicted, of_a_step, caveats), acceptance=drafted.acceptance)
 
     whole = replace(expected, speedup=expected.whole or expected.speedup, whole=None)
     return _guarded(unmeasured(name, whole), tried)
@@ -108,7 +101,7 @@ def _guarded(predicted: Verified, tried: Callable[[Verified], Verified]) -> Veri
         return replace(predicted, error=str(failure_of(error)))
 
 
-def _with(predicted: Verified, measured: Measured, caveats: Sequence[str]) -> Verified:
+def _joined(predicted: Verified, measured: Measured, caveats: Sequence[str]) -> Verified:
     return replace(
         predicted,
         measured=measured.speedup,
@@ -121,8 +114,13 @@ def _with(predicted: Verified, measured: Measured, caveats: Sequence[str]) -> Ve
     )
 
 
+def _drafts(changed: Subject) -> str:
+    drafted, tokens = str(changed.checked), f"{changed.tokens_a_step:.1f}"
+    return sentence(say("drafts-checked", of_step("drafted", "name", drafted), of_step("tokens", "name", tokens)))
+
+
 def _caveats(changed: Subject, measured: Measured) -> list[str]:
-    drafts = _DRAFTS.format(drafted=changed.checked, tokens=changed.tokens_a_step) if changed.checked else ""
+    drafts = _drafts(changed) if changed.checked else ""
     noisy = noise(measured.before, measured.after)
     return [line for line in (drafts, *changed.caveats, *measured.warnings, noisy) if line]
 
@@ -170,7 +168,7 @@ def summary(
         peak_memory_bytes=began.peak_memory_bytes,
         results=tuple(results),
         caveats=(
-            *((RANDOM_WEIGHTS,) if settings.weights == "random" else ()),
+            *((sentence(say("random-weights")),) if settings.weights == "random" else ()),
             *device_state.drift(began.reading, last),
         ),
         before=began.reading,

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.core import InputError
-from tracekit.analyzers.results import Verification, Verified
+from tracekit.analyzers.results import Verification, Verified, say
 from tracekit.apply import Subject
 from tracekit.capture import TORCH_NAMES, device_run
 from tracekit.measure import trial
@@ -16,16 +16,11 @@ from tracekit.measure.device_state import reading as read_device
 from tracekit.measure.expectations import Expectations, Expected
 from tracekit.measure.side_by_side import Ready, ready
 from tracekit.measure.verifying import recommended
+from tracekit.reports.words import sentence
 from tracekit.run import TRACE, Settings, require, silent
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-_AFTER_PROFILER = (
-    "This process was profiled before it measured, so each launch took 2 to 3 µs longer. Name optimizations "
-    "(apply=...) to measure them before profiling."
-)
 
 
 def verify(
@@ -54,9 +49,8 @@ def verify(
     with _profiled(before) as folder:
         names = recommended(folder, settings, top)
         verification = _measure(before, names, Expectations(folder / TRACE).predict)
-    return replace(
-        verification, caveats=(*verification.caveats, *((_AFTER_PROFILER,) if before.subject.on_cuda else ()))
-    )
+    profiled = (sentence(say("process-was-profiled")),) if before.subject.on_cuda else ()
+    return replace(verification, caveats=(*verification.caveats, *profiled))
 
 
 @contextmanager

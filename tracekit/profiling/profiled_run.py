@@ -10,7 +10,7 @@ from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.fuse import Graph
 from tracekit.analyzers.fuse import graph as graphs
 from tracekit.analyzers.results import Analysis
-from tracekit.answer import analyze_into, by_data_flow
+from tracekit.answer import analyze_into, plan_by_data_flow
 from tracekit.capture import (
     WARM_UP_STEPS,
     Capture,
@@ -80,7 +80,7 @@ def added(analysis: Analysis, folder: Path, recorded: Callable[[], Graph], say: 
     """
     try:
         write_atomically(folder / GRAPH, graphs.to_bytes(recorded()))
-        return write_analysis(by_data_flow(analysis, folder), folder)
+        return write_analysis(plan_by_data_flow(analysis, folder), folder)
     except Exception as error:
         forget(folder)
         say(f"no graph of its ops was kept: {_reason(error)}")

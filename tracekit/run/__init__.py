@@ -6,7 +6,18 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.run import environment, files, folder, run_json, seal
-    from tracekit.run.environment import Place, configuration_folder, cpu_state, place, write_place
+    from tracekit.run.environment import (
+        Place,
+        Say,
+        configuration_folder,
+        cpu_state,
+        first_line,
+        model_errors,
+        place,
+        require,
+        silent,
+        write_place,
+    )
     from tracekit.run.files import joined, to_json, verification_of
     from tracekit.run.folder import (
         ANALYSIS,
@@ -21,7 +32,6 @@ if TYPE_CHECKING:
         is_page_of,
         page_of,
     )
-    from tracekit.run.packages import Say, first_line, model_errors, require, silent
     from tracekit.run.run_json import (
         Run,
         check_folder,

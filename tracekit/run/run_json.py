@@ -13,9 +13,8 @@ from tracekit.analyzers.core import Count, InputError, TracekitError, decoded, l
 from tracekit.analyzers.trace import is_secret_key, looks_secret, trace_file
 from tracekit.reports.words import write_atomically
 from tracekit.run import environment, seal
-from tracekit.run.environment import place
+from tracekit.run.environment import Say, place
 from tracekit.run.folder import RUN, TRACE
-from tracekit.run.packages import Say
 from tracekit.run.settings import Settings
 from tracekit.version import __version__
 

@@ -8,24 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers.core import UnknownNameError
+from tracekit.analyzers.core import UnknownNameError, facts
 from tracekit.analyzers.cost.hardware.data_sheet import completed, gpu_of_row
 from tracekit.analyzers.cost.hardware.gpu import GPU, nearest
 
 SHEETS = Path(__file__).parent / "gpus.toml"
 CALIBRATION = Path(__file__).parent / "calibration.toml"
 _SECTION = re.compile(r"^\[([a-z0-9.-]+)\]$", re.MULTILINE)
-ALIASES = {
-    "v100": "v100-sxm",
-    "a100": "a100-80gb-sxm",
-    "h100": "h100-sxm",
-    "p100": "p100-sxm",
-    "h800": "h800-sxm",
-    "a6000": "rtx-a6000",
-    "h200-sxm": "h200",
-    "b200-sxm": "b200",
-    "b300-sxm": "b300",
-}
+ALIASES: dict[str, str] = facts(__file__)["aliases"]
 """The most common variant of each family; an A100 without a memory size is the 80 GB one."""
 
 

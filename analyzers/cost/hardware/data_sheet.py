@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, facts, version
 from tracekit.analyzers.cost.hardware.gpu import ESTIMATED, GPU
 
 _IDLE_W = 20
@@ -185,18 +185,7 @@ class SMLimits(msgspec.Struct, frozen=True):
         return self.resident_blocks(warps, registers, shared_bytes) * warps / self.warps
 
 
-_NVIDIA = {
-    (6, 0): SMLimits(64, 32, 65536, 64 * _KB, 48 * _KB, 0, schedulers=2),
-    (6, 1): SMLimits(64, 32, 65536, 96 * _KB, 48 * _KB, 0),
-    (7, 0): SMLimits(64, 32, 65536, 96 * _KB, 96 * _KB, 0),
-    (7, 5): SMLimits(32, 16, 65536, 64 * _KB, 64 * _KB, 0),
-    (8, 0): SMLimits(64, 32, 65536, 164 * _KB, 163 * _KB, _KB),
-    (8, 6): SMLimits(48, 16, 65536, 100 * _KB, 99 * _KB, _KB),
-    (8, 9): SMLimits(48, 24, 65536, 100 * _KB, 99 * _KB, _KB),
-    (9, 0): SMLimits(64, 32, 65536, 228 * _KB, 227 * _KB, _KB),
-    (10, 0): SMLimits(64, 32, 65536, 228 * _KB, 227 * _KB, _KB),
-    (12, 0): SMLimits(48, 24, 65536, 100 * _KB, 99 * _KB, _KB),
-}
+_NVIDIA = {version(first): SMLimits(**limits) for first, limits in facts(__file__)["limits"].items()}
 _CDNA3 = SMLimits(32, 16, 131072, 64 * _KB, 64 * _KB, 0, threads_of_a_warp=64, registers_of_a_thread=512)
 
 

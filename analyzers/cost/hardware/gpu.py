@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.analyzers.core import Interval, UnknownNameError
+from tracekit.analyzers.core import Interval, UnknownNameError, facts, version
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4")
 _RUNS_AS = {
@@ -157,19 +157,7 @@ def nearest(name: str, known: Mapping[str, Any] | frozenset[str] | list[str]) ->
     return f"Nearest: {', '.join(close)}." if close else f"Known: {', '.join(sorted(known))}."
 
 
-_NVIDIA_FROM = {
-    "fp16-tensor": (7, 0),
-    "bf16": (8, 0),
-    "tf32": (8, 0),
-    "fp8": (8, 9),
-    "int8-tensor": (7, 5),
-    "flash-attention": (8, 0),
-    "efficient-attention": (5, 0),
-    "compile": (7, 0),
-    "llm-int8": (7, 5),
-    "float8-dynamic": (8, 9),
-    "cuda-graphs": (3, 5),
-}
+_NVIDIA_FROM = {name: version(first) for name, first in facts(__file__)["features"].items()}
 """Feature -> first compute capability that has it."""
 
 _CDNA3 = frozenset(_NVIDIA_FROM) - {"llm-int8"} | {"max-autotune-gemm"}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tracekit.analyzers.core import InputError, Interval, limits
+from tracekit.analyzers.core import InputError, Interval, facts, limits, version
 from tracekit.analyzers.cost.hardware.catalogue import choose, known, measured, slice_of_id
 from tracekit.analyzers.cost.hardware.data_sheet import completed, gpu_of_row, row_of_gpu
 from tracekit.analyzers.cost.hardware.gpu import GPU, PRECISIONS, nearest
@@ -31,19 +31,7 @@ if TYPE_CHECKING:
 
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_ARCHITECTURES = {
-    (6, 0): "pascal",
-    (6, 1): "pascal",
-    (7, 0): "volta",
-    (7, 5): "turing",
-    (8, 0): "ampere",
-    (8, 6): "ampere",
-    (8, 9): "ada",
-    (9, 0): "hopper",
-    (10, 0): "blackwell",
-    (10, 3): "blackwell",
-    (12, 0): "blackwell",
-}
+_ARCHITECTURES = {version(first): name for first, name in facts(__file__)["architectures"].items()}
 _CALIBRATED = ("sustained", "copy_efficiency", "host_op_us", "launch_us", "kernel_start_us", "basis")
 _DEFAULTS: dict[str, Any] = {
     "vendor": "nvidia",

@@ -141,7 +141,7 @@ def batch_norm_with_update(call: Arguments) -> Cost:
 
 def _trained_batch_norm(call: Arguments) -> Cost:
     x, others = call.tensor(0), call.every(1, 5)
-    written, work = [call.optional(3), call.optional(4), *_channel_statistics(x)], _by_channel(x)
+    written, work = [call.optional(3), call.optional(4), *_channel_statistics(x)], _norm_by_channel(x)
     flops, reads = _forward_flops(x), [x, *others]
     return moves("norm", flops, reads, [x, *written], x.dtype, work=work, shared=others, shared_results=written)
 
@@ -151,11 +151,11 @@ def _trained_batch_norm(call: Arguments) -> Cost:
 def batch_norm_backward(call: Arguments, grad: int, x: int) -> Cost:
     """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, ...)."""
     source, weight = call.tensor(x), call.optional(2)
-    parameters, work = [weight, *call.every(5, 7)], _by_channel(source, backward=True)
+    parameters, work = [weight, *call.every(5, 7)], _norm_by_channel(source, backward=True)
     return _gradients(_BACKWARD, source, [call.tensor(grad), source], parameters, [weight, weight], work)
 
 
-def _by_channel(x: Tensor, *, backward: bool = False) -> Norm:
+def _norm_by_channel(x: Tensor, *, backward: bool = False) -> Norm:
     channels_last = len(x.shape) == 2 or (x.strides is not None and x.strides[1] == 1)
     return Norm(channels=x.shape[1], channels_last=channels_last, backward=backward)
 

@@ -7,7 +7,7 @@ from math import prod
 
 import msgspec
 
-from tracekit.analyzers.core import MOST_ELEMENTS
+from tracekit.analyzers.core import MOST_ELEMENTS, facts
 from tracekit.analyzers.cost.ops.work import Precision
 
 
@@ -44,35 +44,12 @@ _PRECISIONS: dict[str, Precision] = {
     "float4_e2m1fn_x2": "fp8",
 }
 
-_SIZES: dict[Kind, dict[str, int]] = {
-    Kind.BOOL: {"bool": 1},
-    Kind.INTEGER: {
-        "uint8": 1,
-        "int8": 1,
-        "int16": 2,
-        "uint16": 2,
-        "int32": 4,
-        "uint32": 4,
-        "int64": 8,
-        "uint64": 8,
-    },
-    Kind.FLOAT: {
-        "float8_e4m3fn": 1,
-        "float8_e4m3fnuz": 1,
-        "float8_e5m2": 1,
-        "float8_e5m2fnuz": 1,
-        "float8_e8m0fnu": 1,
-        "float4_e2m1fn_x2": 1,
-        "float16": 2,
-        "bfloat16": 2,
-        "float32": 4,
-        "float64": 8,
-    },
-    Kind.COMPLEX: {"complex32": 4, "complex64": 8, "complex128": 16},
-}
+_FACTS = facts(__file__)
 
 DTYPES: dict[str, DType] = {
-    name: DType(name, size, kind) for kind, sizes in _SIZES.items() for name, size in sizes.items()
+    name: DType(name, size, Kind[kind.upper()])
+    for kind, sizes in _FACTS["bytes"].items()
+    for name, size in sizes.items()
 }
 
 BOOL = DTYPES["bool"]
@@ -80,52 +57,11 @@ INT32 = DTYPES["int32"]
 INT64 = DTYPES["int64"]
 FLOAT32 = DTYPES["float32"]
 
-_ALIASES = {
-    "half": "float16",
-    "float": "float32",
-    "double": "float64",
-    "byte": "uint8",
-    "unsigned char": "uint8",
-    "quint8": "uint8",
-    "char": "int8",
-    "signed char": "int8",
-    "qint8": "int8",
-    "short": "int16",
-    "short int": "int16",
-    "unsigned short": "uint16",
-    "short unsigned int": "uint16",
-    "int": "int32",
-    "qint32": "int32",
-    "unsigned int": "uint32",
-    "long": "int64",
-    "long int": "int64",
-    "long long": "int64",
-    "unsigned long": "uint64",
-    "long unsigned int": "uint64",
-    "complexhalf": "complex32",
-    "complex<half>": "complex32",
-    "complexfloat": "complex64",
-    "complex<float>": "complex64",
-    "complexdouble": "complex128",
-    "complex<double>": "complex128",
-}
+_ALIASES: dict[str, str] = _FACTS["aliases"]
 
 # c10::ScalarType, whose numbers are how a trace records a `dtype=` argument.
-_SCALAR_TYPES = (
-    *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
-    *("complex32", "complex64", "complex128", "bool", "int8", "uint8", "int32", "bfloat16"),
-)
-_LATER_SCALAR_TYPES = {
-    23: "float8_e5m2",
-    24: "float8_e4m3fn",
-    25: "float8_e5m2fnuz",
-    26: "float8_e4m3fnuz",
-    27: "uint16",
-    28: "uint32",
-    29: "uint64",
-    44: "float8_e8m0fnu",
-    45: "float4_e2m1fn_x2",
-}
+_SCALAR_TYPES: list[str] = _FACTS["scalar_types"]
+_LATER_SCALAR_TYPES: dict[str, str] = _FACTS["later_scalar_types"]
 
 
 def find(name: str) -> DType | None:
@@ -138,7 +74,7 @@ def from_scalar_type(number: int) -> DType | None:
     """Return the type with this number in c10::ScalarType; None if its size is unknown."""
     if 0 <= number < len(_SCALAR_TYPES):
         return DTYPES[_SCALAR_TYPES[number]]
-    name = _LATER_SCALAR_TYPES.get(number)
+    name = _LATER_SCALAR_TYPES.get(str(number))
     return DTYPES[name] if name else None
 
 

@@ -65,7 +65,7 @@ class Products:
 def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float]) -> Floats:
     """Return the seconds of each GEMM."""
     sizes = (products.batch, products.m, products.n, products.k, products.bytes)
-    batch, m, n, k, moved = (_by_tiling(size) for size in sizes)
+    batch, m, n, k, moved = (_spread_over_tilings(size) for size in sizes)
     ctas = batch * np.ceil(m / _TM) * np.ceil(n / _TN) * _SPLIT
     depth = np.ceil(k / _SPLIT)
     compute = _compute_seconds(ctas, depth, machine, fit)
@@ -74,12 +74,14 @@ def gemm_seconds(products: Products, machine: Machine, fit: Mapping[str, float])
     memory = (moved + partial_sums) / (machine.bandwidth * fit["stream"] * streaming)
     p = fit["overlap"]
     total = (compute**p + memory**p) ** (1 / p) + _IS_SPLIT * fit["split_us"] * 1e-6
-    impossible = (_by_tiling(products.most_parts) < _SPLIT) | (_by_tiling(products.least_rows) > _TM)
+    impossible = (_spread_over_tilings(products.most_parts) < _SPLIT) | (
+        _spread_over_tilings(products.least_rows) > _TM
+    )
     best: Floats = fit["start_us"] * 1e-6 + np.where(impossible, np.inf, total).min(axis=-1)
     return best
 
 
-def _by_tiling(field: ArrayLike) -> Floats:
+def _spread_over_tilings(field: ArrayLike) -> Floats:
     """Return the field with an added last dimension for the tilings."""
     return np.asarray(field, dtype=np.float64)[..., None]
 

@@ -49,11 +49,13 @@ def written_out(base: Baseline) -> list[Written]:
     forward = [_forward(costs, names, i) for i in softmaxes if "backward" not in names[i]]
     unmasked = {one.cost.work for one in forward if one and one.cost and not _is_causal(one.cost)}
     backward = [_backward(costs, names, i, unmasked) for i in softmaxes if "backward" in names[i]]
-    unsized = [_by_names(costs, names, i) for i, name in enumerate(names) if name in _SOFTMAXES and costs[i] is None]
+    unsized = [
+        _written_by_names(costs, names, i) for i, name in enumerate(names) if name in _SOFTMAXES and costs[i] is None
+    ]
     return [attention for attention in (*forward, *backward, *unsized) if attention]
 
 
-def _by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
+def _written_by_names(costs: list[Cost | None], names: list[str], softmax: int) -> Written | None:
     """Return the attention of a softmax without a cost, from the nearest batched GEMMs before it to those after it."""
     near = range(max(softmax - REACH, 0), min(softmax + REACH, len(names)))
     products = [i for i in near if names[i] in _BATCHED and costs[i] is None]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import GPU, Cost, Product, estimate_ns
 from tracekit.analyzers.predict.op_columns import OpList, changed
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -56,12 +56,12 @@ _ONE_KERNEL = (9, 0)
 experts, and first reads their sizes back (aten/src/ATen/native/cuda/GroupedBlas.cpp)."""
 LAUNCHES = 2
 """The kernel, and the one before it that writes the first row of each expert."""
-KERNEL_ERROR = Outcomes(1.6, 1.2, 1.0)
-"""Real time of that kernel relative to its modelled time: the model assumes that all experts have equally many rows.
-Not measured."""
+_KNOWN = outcomes(__file__)
+KERNEL_ERROR = _KNOWN["kernel_error"]
+"""Real time of that kernel relative to its modelled time: the model assumes that all experts have equally many rows."""
 
 
-def in_one_kernel(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
+def experts_in_one_kernel(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
     """Return `ops`, the base's op list in other dtypes, with each loop over experts replaced by one kernel if the dtype
     has one."""
     loops = where(ops, lambda cost: _has_one_kernel(cost, base.gpu)) & (ops.launches > LAUNCHES)
@@ -97,6 +97,6 @@ FIXED = "aten::topk"
 """The op that replaces them if the number of rows is fixed."""
 
 
-def by_values(ops: OpList) -> Rows:
+def rows_by_values(ops: OpList) -> Rows:
     """Select the ops of an op list that have outputs whose shapes depend on values."""
     return which(ops.name, _BY_VALUES.__contains__)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import Outcomes, numbers, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Precision, estimate_ns
 from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -112,8 +112,10 @@ def pick(outcomes: Outcomes, outcome: Outcome) -> float:
     return float(getattr(outcomes, outcome))
 
 
-RATIO_EXPONENT = Outcomes(0.85, 1.0, 1.1)
-"""Exponent of the modelled ratio: modelled ratios of GEMM times have an error of about 15 % in the logarithm."""
+_KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
+RATIO_EXPONENT = _KNOWN["ratio_exponent"]
+"""Exponent of the modelled ratio."""
 
 
 def retimed(ops: OpList, change: Callable[[Cost], Cost], gpu: GPU, outcome: Outcome) -> OpList:
@@ -160,9 +162,8 @@ def narrowed(cost: Cost, precision: Precision) -> Cost:
     )
 
 
-PLAIN_NS = 5_400.0
-"""Host time of a plain launch on the reference machine of `HostSpeed`: the 25th percentile of launches in twelve
-decoding runs on hosts of H200s, divided by the speed of their hosts."""
+PLAIN_NS = _NUMBERS["plain_ns"]
+"""Host time of a plain launch on the reference machine of `HostSpeed`."""
 
 
 def plain_launch_ns(base: Baseline) -> float:
@@ -199,7 +200,7 @@ Parts = Mapping[str, _Work]
 def predicted_work(runs: Mapping[str, tuple[OpList, OpList]]) -> pd.DataFrame:
     """Return PREDICTED_WORK of op lists before and after, by the names of the applied optimizations."""
     of_list = {id(ops): ops for pair in runs.values() for ops in pair}
-    parts = {key: _by_part(ops) for key, ops in of_list.items()}
+    parts = {key: _parts(ops) for key, ops in of_list.items()}
     rows = [(key, *row) for key, (a, b) in runs.items() for row in _changes(parts[id(a)], parts[id(b)])]
     if not rows:
         return PREDICTED_WORK.empty()
@@ -216,7 +217,7 @@ def _changes(before: Parts, after: Parts) -> Iterator[tuple[Any, ...]]:
         yield name, *(value for pair in zip(*values, strict=True) for value in pair)
 
 
-def _by_part(ops: OpList) -> Parts:
+def _parts(ops: OpList) -> Parts:
     codes, held = alike(ops.layer_type, ops.cost, ops.category)
     layered = any(layer_type for layer_type, _, _ in held)
     by_key: dict[str, _Work] = defaultdict(_Work)

@@ -5,26 +5,24 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import GPU, Cost, estimate_ns
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.predict.transforms.by_cost import Outcome, Rows, pick
 
-INTERMEDIATES_SAVED = Outcomes(0.3, 0.95, 1.0)
-"""Fraction of the traffic between neighbouring ops that fusion removes; some intermediates are needed later. Compiling
-GPT-2's prefill (512 tokens, H200) removed nearly all of it; published results of older versions, a third."""
-READ_AGAIN = Outcomes(0.0, 0.0, 1.0)
+_KNOWN = outcomes(__file__)
+INTERMEDIATES_SAVED = _KNOWN["intermediates_saved"]
+"""Fraction of the traffic between neighbouring ops that fusion removes; some intermediates are needed later."""
+READ_AGAIN = _KNOWN["read_again"]
 """Fraction of a chain's other inputs that its one kernel has read before, as in `x * sigmoid(x)`. Op lists do not
-identify tensors: either none of these inputs was read before, or all that are as large as an earlier input or result.
-"""
+identify tensors."""
 LONG = 30
 """Number of elementwise ops above which a chain is assumed to read its inputs again: code that computes hundreds of
 values names few tensors. Not in the backward pass, where each op reads what it saved."""
-IN_ONE_VALUE = Outcomes(1.0, 30.0, 30.0)
-"""Ops of a long chain for each value that Inductor writes (its `realize_opcount_threshold`)."""
-READ_FOR_VALUE = Outcomes(8.0, 8.0, 4.0)
-"""Most tensors that Inductor reads for one value (its `realize_acc_reads_threshold`, and `realize_reads_threshold` for
-values that are used again)."""
+IN_ONE_VALUE = _KNOWN["in_one_value"]
+"""Ops of a long chain for each value that Inductor writes."""
+READ_FOR_VALUE = _KNOWN["read_for_value"]
+"""Most tensors that Inductor reads for one value."""
 
 
 def fused_cost(costs: list[Cost], outcome: Outcome, *, saved_inputs: bool = False) -> Cost:

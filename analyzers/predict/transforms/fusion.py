@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Norm, Reduce, estimate_ns
 from tracekit.analyzers.fuse import SPELLED, Pass, Place
 from tracekit.analyzers.predict.op_columns import OpList, joined
@@ -17,7 +17,8 @@ from tracekit.analyzers.predict.transforms.fused_bytes import fused_cost
 _POINTWISE = ("pointwise", "copy", "gather", "embedding")
 _REDUCING = ("norm", "softmax", "reduction", "loss")
 _REDUCES = 2
-FUSED_KERNEL = Outcomes(1.3, 1.0, 0.9)
+_KNOWN = outcomes(__file__)
+FUSED_KERNEL = _KNOWN["fused_kernel"]
 """Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
 
 
@@ -129,17 +130,17 @@ def _use(cost: Cost) -> Cost:
 
 
 RowsByOp = Mapping[tuple[str, str, str], list[int]]
-KERNEL = Outcomes(1.3, 1.0, 0.85)
+KERNEL = _KNOWN["kernel"]
 """Ratio of the real to the modelled time of a written kernel."""
-TIMED = Outcomes(1.05, 1.0, 0.95)
+TIMED = _KNOWN["timed"]
 """The same ratio for a kernel that was timed separately on the GPU, because caches and clocks differ in a step."""
 FOUND = 0.5
 """Fraction of a group's ops that a trace must have. Some ops are recorded under the name of an op inside them, such as
 zero_."""
-CALLED = Outcomes(1.0, 0.5, 0.0)
+CALLED = _KNOWN["called"]
 """Fraction that remains of the host time of a group's first op beyond a plain launch, because its module is still
 called."""
-KEPT = Outcomes(1.0, 1.0, 0.8)
+KEPT = _KNOWN["kept"]
 """The same fraction for every op of a kernel that serves several modules, which are still called one by one, such as
 packed projections."""
 SHARED = ("packed_projections",)

@@ -46,7 +46,7 @@ def find_groups(ops: OpList) -> list[Group]:
     numbers = chains(ops, within_layer=False)
     for members in np.split(np.arange(len(ops)), np.flatnonzero(np.diff(numbers)) + 1):
         kept = _without_appending(rows, [int(row) for row in members if row not in taken])
-        for part in _of_one_size(rows, kept):
+        for part in _groups_of_one_size(rows, kept):
             if len(part) > 1 and any(rows.family(row) not in _MOVING for row in part):
                 groups.append(Group(_pattern(rows, part), tuple(part)))
     return sorted(groups, key=lambda group: group.rows)
@@ -124,7 +124,7 @@ def _cross_entropies(rows: Rows) -> list[Group]:
     return groups
 
 
-def _of_one_size(rows: Rows, members: list[int]) -> list[list[int]]:
+def _groups_of_one_size(rows: Rows, members: list[int]) -> list[list[int]]:
     """Split a chain where an op cannot read the previous op's result, because the sizes differ too much.
 
     A trace without a graph does not record which op reads which tensor. Statistics of rows, as a reduction writes them,

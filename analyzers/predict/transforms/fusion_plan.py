@@ -46,7 +46,7 @@ class LaunchConfig(msgspec.Struct, frozen=True):
     """Resident warps, relative to the most that the GPU supports, if there are enough blocks."""
 
 
-def of_rows(row: int, rows: int, gpu: GPU) -> LaunchConfig:
+def configure_rows(row: int, rows: int, gpu: GPU) -> LaunchConfig:
     """Return a configuration that reduces rows of `row` elements, one block per row.
 
     A block holds the whole row, or loops over parts of it if more would leave too few warps to hide memory latency.
@@ -54,23 +54,23 @@ def of_rows(row: int, rows: int, gpu: GPU) -> LaunchConfig:
     limits = sm_limits(gpu)
     largest = min(_power_of_two(row), _LONGEST_TILE)
     tiles = [largest >> halvings for halvings in range(largest.bit_length()) if largest >> halvings >= _SHORTEST_TILE]
-    configs = [_of_a_row(tile, rows, limits) for tile in tiles or [largest]]
+    configs = [_configure_row(tile, rows, limits) for tile in tiles or [largest]]
     return next((config for config in configs if config.occupancy >= _HIDES_LATENCY), configs[-1])
 
 
-def _of_a_row(tile: int, rows: int, limits: SMLimits) -> LaunchConfig:
+def _configure_row(tile: int, rows: int, limits: SMLimits) -> LaunchConfig:
     warps = next(warps for least, warps in _WARPS_OF_ROWS if tile >= least)
     return _config_of_tile(f"{tile}", rows, warps, 1, 4 * warps, _registers(tile, warps, limits), limits)
 
 
-def of_elements(elements: int, gpu: GPU) -> LaunchConfig:
+def configure_elements(elements: int, gpu: GPU) -> LaunchConfig:
     """Return blocks of elements, as large as possible with at least one block for each multiprocessor."""
     limits = sm_limits(gpu)
     tile = next((tile for tile in _POINTWISE if elements >= tile * gpu.sms), _POINTWISE[-1])
     return _config_of_tile(f"{tile}", ceil(elements / tile), 4, 1, 0, _registers(tile, 4, limits), limits)
 
 
-def of_product(shape: Product, element: float, gpu: GPU) -> LaunchConfig:
+def configure_product(shape: Product, element: float, gpu: GPU) -> LaunchConfig:
     """Return the fitting tile with the best score."""
     limits = sm_limits(gpu)
     scored = [_product(tile, stages, shape, element, gpu, limits) for tile in _TILES for stages in _stages(gpu)]
@@ -218,11 +218,11 @@ def _together(costs: list[Cost]) -> Cost:
 def _config(group: Group, costs: list[Cost], together: Cost, base: Baseline) -> LaunchConfig:
     element = ELEMENT_BYTES[together.precision]
     if isinstance(together.work, Product):
-        return of_product(together.work, element, base.gpu)
+        return configure_product(together.work, element, base.gpu)
     reducing = next((cost for cost in costs if cost.row > 1 and group.pattern != CHAIN), None)
     if reducing is None:
-        return of_elements(int(max(cost.write_bytes for cost in costs) // element), base.gpu)
-    return of_rows(reducing.row, _rows(reducing, costs), base.gpu)
+        return configure_elements(int(max(cost.write_bytes for cost in costs) // element), base.gpu)
+    return configure_rows(reducing.row, _rows(reducing, costs), base.gpu)
 
 
 def _rows(reducing: Cost, costs: list[Cost]) -> int:

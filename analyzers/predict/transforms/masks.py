@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.predict.recorded import READS_A_VALUE
@@ -67,9 +67,9 @@ _PRODUCTS = re.compile(r"aten::(?:linear|addmm|mm|b?addbmm|bmm|matmul|einsum|con
 _ALL_TRUE = (("aten::all",), ("aten::sum", "aten::eq"))
 """Calls before the read of whether a mask is all true."""
 _CLASSES = Path(__file__).parent / "mask_classes.toml"
-KERNEL_ERROR = Outcomes(1.25, 1.0, 0.85)
-"""Measured time of the math backend's kernels, relative to the modelled one. On an H200, ViT-large (batch 8) took 187
-µs per layer (modelled 178) in a graph, and 98 (89) compiled; BERT-large 120 (116)."""
+_KNOWN = outcomes(__file__)
+KERNEL_ERROR = _KNOWN["kernel_error"]
+"""Measured time of the math backend's kernels, relative to the modelled one."""
 
 
 def traced(base: Baseline, outcome: Outcome) -> OpList:
@@ -85,7 +85,7 @@ def unfused(base: Baseline) -> Rows:
     return where(base.ops, _is_encoders) & ~is_masked(base.ops) & _builds_masks(base)
 
 
-def from_the_host(base: Baseline) -> bool:
+def fills_mask_from_host(base: Baseline) -> bool:
     """Return whether a captured step makes a mask for unfused attention that the traced step does not have.
 
     Such a mask is filled from a tensor of the host.
@@ -116,10 +116,10 @@ def _reads_after(ops: OpList, calls: Collection[tuple[str, ...]]) -> Rows:
     rows, called = which(ops.call, READS_A_VALUE.__contains__), ops.call
     for row in rows.nonzero()[0]:
         rows[row] = any(tuple(called[max(row - len(each), 0) : row]) == each for each in calls)
-    return rows & _before_layers(ops) if rows.any() else rows
+    return rows & _rows_before_layers(ops) if rows.any() else rows
 
 
-def _before_layers(ops: OpList) -> Rows:
+def _rows_before_layers(ops: OpList) -> Rows:
     """Select the rows from the token embedding, or the start, to the first GEMM after it."""
     products = each(_is_layers, ops.cost, ops.call, dtype=bool)
     embeddings = ops.call == "aten::embedding"

@@ -115,7 +115,7 @@ def compiled(cost: Cost) -> list[Cost]:
     """
     shape, half = _geometry(cost), _dtype(cost)
     queries, keys = ((shape.batch, shape.heads, length, shape.head_dim) for length in (shape.queries, shape.keys))
-    laid_out = [_copy(_WIDE, half, sizes, source=_by_position(sizes)) for sizes in (queries, keys, keys)]
+    laid_out = [_copy(_WIDE, half, sizes, source=_sizes_by_position(sizes)) for sizes in (queries, keys, keys)]
     scores = (shape.batch, shape.heads, shape.queries, shape.keys)
     softmax = OpCall("aten::_softmax", (scores, (), ()), (_WIDE, "Scalar", "Scalar"), (None, -1, False))
     return _costs([*laid_out, _scores(cost), softmax, _values(cost), _copy(half, _WIDE, queries)])
@@ -129,13 +129,16 @@ def _prepared(cost: Cost) -> list[OpCall]:
     mask = (shape.batch, 1, shape.queries, shape.keys)
     broadcast = (shape.queries, shape.queries, 1, 0)
     turned = (shape.batch, shape.heads, shape.head_dim, shape.keys)
-    b, h, k, d = _by_position(keys)
-    widened = [_copy(_WIDE, half, sizes, _by_position(sizes), _by_position(sizes)) for sizes in (queries, keys, keys)]
+    b, h, k, d = _sizes_by_position(keys)
+    widened = [
+        _copy(_WIDE, half, sizes, _sizes_by_position(sizes), _sizes_by_position(sizes))
+        for sizes in (queries, keys, keys)
+    ]
     return [
         OpCall("aten::where", (mask, (), ()), ("bool", half, half), (), (broadcast, (), ())),
         *(widened if half != _WIDE else []),
         *(OpCall("aten::mul", (sizes, ()), (_WIDE, "Scalar"), (None, 0.5)) for sizes in (queries, keys)),
-        *_laid_out(shape, queries, _by_position(queries)),
+        *_laid_out(shape, queries, _sizes_by_position(queries)),
         *_laid_out(shape, turned, (b, h, d, k)),
     ]
 
@@ -181,7 +184,7 @@ def _output(cost: Cost) -> list[OpCall]:
     by_position = (shape.batch, shape.queries, shape.heads, shape.head_dim)
     b, h, q, d = _contiguous(queries)
     return [
-        *_laid_out(shape, keys, _by_position(keys)),
+        *_laid_out(shape, keys, _sizes_by_position(keys)),
         _values(cost),
         *([_copy(half, _WIDE, queries)] if half != _WIDE else []),
         _copy(half, half, by_position, source=(b, q, h, d)),
@@ -197,7 +200,7 @@ def _contiguous(sizes: Sizes) -> Sizes:
     return tuple(accumulate((1, *reversed(sizes[1:])), mul))[::-1]
 
 
-def _by_position(sizes: Sizes) -> Sizes:
+def _sizes_by_position(sizes: Sizes) -> Sizes:
     """Return the strides of [batch, heads, length, dim] stored as [batch, length, heads, dim]."""
     _, heads, length, dim = sizes
     return heads * length * dim, dim, heads * dim, 1

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Family, Precision, estimate_ns
 from tracekit.analyzers.predict.op_columns import OpList, joined
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -20,11 +20,12 @@ from tracekit.analyzers.predict.transforms.attention import written_out
 from tracekit.analyzers.predict.transforms.by_cost import coded, each, plain_launch_ns, put, where
 from tracekit.analyzers.predict.transforms.products import linear_product
 
-PYTHON_OP = Outcomes(2.2, 1.5, 0.6)
+_KNOWN = outcomes(__file__)
+PYTHON_OP = _KNOWN["python_op"]
 """Host time to enter an op that is written in Python (a custom op, an autograd function), in plain launches."""
-SUBCLASS = Outcomes(6.0, 4.0, 1.0)
+SUBCLASS = _KNOWN["subclass"]
 """Host time that eager code adds to a layer whose weight is a tensor subclass (torchao) with dispatch in Python, in
-plain launches: 18 to 26 µs on the host of an H200, on which a plain launch took 5 µs (int4, decode)."""
+plain launches."""
 TORCHAO = "torchao::"
 """Prefix of the names of ops that torchao's Python code launches in eager mode."""
 WIDENING = TORCHAO + "widen"

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Precision, Product
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -89,12 +89,12 @@ def with_weights(cost: Cost, bytes_a_weight: float, stored: Precision, precision
     )
 
 
-_ALIGNED = Outcomes(0.5, 0.25, 0.14)
-"""Ratio of the time of a GEMM with padded sides to that without: 0.14 as modelled for large GEMMs on an H100,
-more on other GPUs and for smaller GEMMs."""
+_KNOWN = outcomes(__file__)
+_ALIGNED = _KNOWN["aligned"]
+"""Ratio of the time of a GEMM with padded sides to that without."""
 
 
-def in_precision(base: Baseline, *precisions: str) -> Rows:
+def rows_in_precision(base: Baseline, *precisions: str) -> Rows:
     """Select the GEMMs of unknown cost that multiply in one of these precisions."""
     return np.isin(base.recorded.products_in(base.ops), precisions)
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Raw, field
 
+from tracekit.analyzers.core import facts
+
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The exceptions that msgspec raises for JSON that is malformed, of other types, or not UTF-8."""
 
@@ -187,51 +189,10 @@ PYTHON_FRAME = "python_frame"
 """Category of a call of a Python function that is not a module."""
 DEVICE_KINDS: tuple[Kind, ...] = ("kernel", "memcpy", "memset")
 
-_NAMED: dict[str, Kind] = {
-    "cpu_op": "op",
-    "operator": "op",
-    "user_annotation": "range",
-    "cuda_runtime": "runtime",
-    "cuda_driver": "runtime",
-    "runtime": "runtime",
-    "python_function": "module",
-    "overhead": "overhead",
-    PYTHON_FRAME: "python",
-    "kernel": "kernel",
-    "concurrent_kernel": "kernel",
-    "hpu_op": "kernel",
-    "mtia_ccp_events": "kernel",
-    "memcpy": "memcpy",
-    "memset": "memset",
-}
-_NOT_WORK = {
-    "ac2g",
-    "async_cpu_to_gpu",
-    "collective_comm",
-    "cpu_instant_event",
-    "cuda_event",
-    "cuda_profiler_range",
-    "cuda_sync",
-    "external_correlation",
-    "fwdbwd",
-    "gpu_pm_counter",
-    "gpu_user_annotation",
-    "mtia_insight",
-    "mtia_workloadd",
-    "trace",
-    "tracekit",
-}
-_SUFFIXES: dict[str, Kind] = {
-    "runtime": "runtime",
-    "driver": "runtime",
-    "kernel": "kernel",
-    "op": "kernel",
-    "memcpy": "memcpy",
-    "memset": "memset",
-    "annotation": "not work",
-    "sync": "not work",
-    "event": "not work",
-}
+_FACTS = facts(__file__)
+_NAMED: dict[str, Kind] = _FACTS["named"]
+_NOT_WORK = frozenset(_FACTS["not_work"])
+_SUFFIXES: dict[str, Kind] = _FACTS["suffixes"]
 _BACKENDS = ("gpu", "xpu", "mtia", "hpu", "privateuse1", "hip", "roctracer", "glow")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from msgspec import field
 
-from tracekit.analyzers.core import Column, InputError, Int64, Number, Table
+from tracekit.analyzers.core import InputError, Int64, Number, tables
 from tracekit.analyzers.trace.kineto.chunks import Chunks, decode_sound
 from tracekit.analyzers.trace.kineto.columns import LAST_US, MEMORY, starts_ns, starts_us
 from tracekit.analyzers.trace.kineto.events import BROKEN, Event, MoveArgs, decode_args
@@ -75,14 +75,7 @@ def _record(event: _Event) -> int:
     return event.args.record if event.args else -1
 
 
-MOVES = Table(
-    "memory_moves",
-    "Allocations and frees, in order.",
-    Column("time_ns", "int64", "ns", "when, on the host's clock, after the trace's base"),
-    Column("address", "int64", "", "address of the block"),
-    Column("bytes", "int64", "B", "bytes allocated, negative when freed"),
-    Column("allocated_bytes", "int64", "B", "bytes that are allocated on the device from then on"),
-)
+MOVES = tables(__file__)["memory_moves"]
 _CPU = 0
 
 

@@ -13,6 +13,8 @@ from math import nan
 import msgspec
 import pandas as pd
 
+from tracekit.analyzers.core import facts
+
 _NAME, _NUMBER, _OF_DETAILS = "Kernel Name", "ID", "Metric Name"
 _HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTILINE)
 
@@ -138,19 +140,7 @@ def _raw_metrics(
     )
 
 
-_LIGHT = "GPU Speed Of Light"
-_LABELS = {
-    (_LIGHT, "Duration", "second"): "gpu__time_duration.sum",
-    (_LIGHT, "DRAM Throughput", "%"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    (_LIGHT, "SOL DRAM", "%"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    (_LIGHT, "Compute (SM) Throughput", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    (_LIGHT, "SM Throughput", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    (_LIGHT, "SOL SM", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    ("Memory Workload Analysis", "Memory Throughput", "byte/second"): "dram__bytes.sum.per_second",
-    ("Occupancy", "Achieved Occupancy", "%"): "sm__warps_active.avg.pct_of_peak_sustained_active",
-    ("Launch Statistics", "Registers Per Thread", "register/thread"): "launch__registers_per_thread",
-    ("Launch Statistics", "# SMs", "SM"): "launch__sm_count",
-}
+_LABELS = {(section, label, unit): metric for section, label, unit, metric in facts(__file__)["labels"]}
 _SECTIONS = sorted({section for section, _, _ in _LABELS}, key=len, reverse=True)
 _LAUNCH = ("Process ID", "ID")
 _METRIC = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, Ints
 from tracekit.analyzers.trace.nsys import MAGIC
 from tracekit.analyzers.trace.source import Source
 
@@ -236,9 +236,6 @@ def _joined(parts: list[tuple], is_text: bool) -> np.ndarray:
 
 def _filled(values: Mapping[str, int | str], rows: int) -> Columns:
     return {n: np.full(rows, v, dtype=object if isinstance(v, str) else np.int64) for n, v in values.items()}
-
-
-Ints = npt.NDArray[np.int64]
 
 
 class Strings:

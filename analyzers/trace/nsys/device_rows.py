@@ -6,15 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace.kineto.assembly import DAY_NS, cap_days, horizon
 from tracekit.analyzers.trace.kineto.event_columns import LARGEST_GRAPH_ID
 from tracekit.analyzers.trace.nsys.database import MISSING, Columns, Database, Rows, Strings, categories, constant
 from tracekit.analyzers.trace.nsys.host_rows import pid_of
 from tracekit.analyzers.trace.problems import Problem, problem
 from tracekit.analyzers.trace.trace import DeviceProperties
-
-Ints = npt.NDArray[np.int64]
-
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -156,11 +154,11 @@ def timed(tables: list[Rows]) -> Timed:
     if not len(starts):
         return Timed([])
     middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2])
-    kept = [_take(t, _near(t["start"], middle)) for t in tables]
+    kept = [_take(t, _rows_near(t["start"], middle)) for t in tables]
     if not sum(len(t["start"]) for t in kept):
         return Timed([])
     base = min(int(t["start"].min()) for t in kept if len(t["start"]))
-    ends = [np.where(_near(t["end"], middle), t["end"], t["start"]) for t in kept]
+    ends = [np.where(_rows_near(t["end"], middle), t["end"], t["start"]) for t in kept]
     last = max(horizon(t["start"], e - t["start"]) for t, e in zip(kept, ends, strict=True) if len(e))
     negative = sum(int((_ended(t) & (t["end"] < t["start"])).sum()) for t in kept)
     long = sum(int((_ended(t) & (_duration(t) > DAY_NS)).sum()) for t in kept)
@@ -197,7 +195,7 @@ def _span(start: Ints, end: Ints) -> Ints:
     return np.clip(end, -(1 << 62), 1 << 62) - start
 
 
-def _near(times: Ints, middle: int) -> npt.NDArray[np.bool_]:
+def _rows_near(times: Ints, middle: int) -> npt.NDArray[np.bool_]:
     """Return whether times are within a month of the middle, and far from the ends of int64. Floats do not overflow."""
     return (times > MISSING) & (times < -MISSING) & (np.abs(times.astype(np.float64) - middle) < _MONTH_NS)
 

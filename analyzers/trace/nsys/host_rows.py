@@ -8,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace.nsys.database import MISSING, Columns, Database, Rows, Strings, categories, constant
-
-Ints = npt.NDArray[np.int64]
-
 
 _PARTS = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<sequence>\d{1,9}))?(?:, op_id = (?P<op_id>\d{1,18}))?"

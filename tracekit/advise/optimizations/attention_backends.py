@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from tracekit.analyzers.core import numbers
 from tracekit.analyzers.cost import GPU, Attention, Cost
 from tracekit.analyzers.predict import PYTHON_OP, Baseline, Extra, OpList, Outcome, Rows, moving, pick, with_extras
 from tracekit.capture import CUDNN, EFFICIENT, FLASH, WORDS
@@ -42,7 +43,7 @@ def runs(name: str, gpu: GPU, *, half: bool) -> bool:
     return gpu.supports(BACKENDS[name].needs) and (half or not BACKENDS[name].half_only)
 
 
-def on_backend(cost: Cost, name: str | None) -> Cost:
+def moved_to_backend(cost: Cost, name: str | None) -> Cost:
     """Return the same fused attention on the named backend; None selects the preferred one."""
     assert isinstance(cost.work, Attention)
     return replace(cost, work=replace(cost.work, backend=BACKENDS[name].kernels if name else ""))
@@ -57,7 +58,8 @@ _UNPADDING = 16
 """Kernels that remove padding before the flash-attn package's kernel and restore it afterwards (transformers'
 _upad_input: lengths, indices, three gathers, a scatter), with two waits for the device."""
 
-_GATHER = 3.0
+_NUMBERS = numbers(__file__)
+_GATHER = _NUMBERS["gather"]
 """Host time of such a gather, an autograd.Function, in plain launches."""
 
 

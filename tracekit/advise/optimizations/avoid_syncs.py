@@ -8,8 +8,8 @@ import numpy as np
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.copies import is_long
 from tracekit.advise.optimizations.host_work import named_causes
-from tracekit.analyzers.predict import FIXED, Baseline, HostTail, OpList, Outcome, Rows, by_values, changed, which
-from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.analyzers.predict import FIXED, Baseline, HostTail, OpList, Outcome, Rows, changed, rows_by_values, which
+from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import Subject
 
 _WORK_BESIDE = 0.05
@@ -38,10 +38,7 @@ class AvoidSyncs(Optimization):
     id = "avoid-syncs"
     needs_gpu = False
     needs_torch = False
-    title = "No waiting for the GPU within a step"
     fixes_mistake = True
-    costs = Costs("about the same", "unchanged", "the lines that read values back")
-    caveats = ("Values that decide what is done next have to be read; check them every so many steps.",)
 
     def objection(self, base: Baseline) -> str | None:
         waits = _avoidable(base).any() or _ends_in_wait(base)
@@ -50,11 +47,11 @@ class AvoidSyncs(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
         amid = _avoidable(base)
-        ops, read = base.ops, _to_host(base) & ~is_long(base) & (amid | (outcome == "best"))
+        ops, read = base.ops, _copies_to_host(base) & ~is_long(base) & (amid | (outcome == "best"))
         read |= (_asked_for(base, read) | _rows_of_masks(base)) & (outcome != "worst")
         return ops.assign(
             sync=ops.sync & ~amid,
-            name=changed(ops.name, by_values(ops), FIXED),
+            name=changed(ops.name, rows_by_values(ops), FIXED),
             kernel_ns=np.where(read, 0.0, ops.kernel_ns),
             host_ns=np.where(read, 0.0, ops.host_ns),
         )
@@ -76,7 +73,7 @@ class AvoidSyncs(Optimization):
     def how_to(self, base: Baseline) -> str:
         if _ends_in_wait(base) and not _avoidable(base).any():
             return "# no torch.cuda.synchronize() in the loop: time many steps together, or with torch.cuda.Event"
-        if by_values(base.ops).any():
+        if rows_by_values(base.ops).any():
             return (
                 "rows = weights.topk(most).indices  # a fixed number, in place of torch.where or nonzero\n"
                 'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'
@@ -92,12 +89,12 @@ class AvoidSyncs(Optimization):
 
 def values_read_back(base: Baseline) -> int:
     """Return the copies to the host within a step that the host waits for."""
-    return int((_amid(base) & _to_host(base)).sum())
+    return int((_amid(base) & _copies_to_host(base)).sum())
 
 
 def waits_for_nothing(base: Baseline) -> int:
     """Return the waits within a step that read neither a value nor a shape: `torch.cuda.synchronize()`."""
-    return int((_amid(base) & (base.ops.category == "kernel") & ~by_values(base.ops)).sum())
+    return int((_amid(base) & (base.ops.category == "kernel") & ~rows_by_values(base.ops)).sum())
 
 
 def _amid(base: Baseline) -> Rows:
@@ -144,5 +141,5 @@ def _rows_of_masks(base: Baseline) -> Rows:
     return np.asarray(finds)
 
 
-def _to_host(base: Baseline) -> Rows:
+def _copies_to_host(base: Baseline) -> Rows:
     return base.recorded.copies_like(base.ops, _TO_HOST)

@@ -1,6 +1,5 @@
 """torch.compile: chains of pointwise ops become one Triton kernel each, and Python overhead disappears."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from operator import eq
 
@@ -13,7 +12,7 @@ from tracekit.advise.optimizations.cuda_graphs import ENTERED, guards_ns
 from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.static_cache import WRITTEN, appended
 from tracekit.advise.reasons import idle, launches, of_step, say
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import GPU, Cost, Product
 from tracekit.analyzers.predict import (
     GENERATED,
@@ -25,7 +24,6 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
-    by_values,
     changed,
     costed_by_time,
     each,
@@ -41,33 +39,32 @@ from tracekit.analyzers.predict import (
     put,
     remembered,
     retimed,
+    rows_by_values,
     statistics_first,
     where,
     which,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import ScriptChanges, Subject
 
-LAUNCH = Outcomes(3.3, 2.65, 2.1)
-"""Host time of a launch in generated code, in plain launches of the run's host, independent of the host's eager code.
-Of 36 compiled rows of blind rounds 02 to 05, with the host's speed measured at their time, as many are too fast at 2.65
-as are too slow; their errors are 11 % on average."""
-BREAK = Outcomes(200.0, 90.0, 45.0)
-"""Host time of a graph that breaks where Python branches on a tensor in the host's memory, in plain launches. Training
-UniSpeech-SAT (twelve breaks, an H100): 199; BART-large (24, an H200): 46."""
-APPENDED = Outcomes(1.0, 0.5, 0.25)
-"""Host time of putting a grown tensor back into its cache, in plain launches: Mistral-7B's 64 take 0.26 ms."""
-PRODUCTS = Outcomes(1.02, 1.0, 0.9)
-"""Time of GEMMs relative to eager code. Without their bias, which is fused into what follows, they use other kernels
-(GPT-2's prefill on an H200 gained more than fusing alone gives)."""
-FEW_WAVES = Outcomes(1.0, 0.83, 0.75)
-"""The same ratio for fp32 GEMMs on Hopper: GPT-2, BERT and ViT (batch 1, H200) took 0.93, 0.86 and 0.78."""
-TRANSPOSED = Outcomes(2.2, 1.4, 0.8)
-"""Ratio of real to modelled time of a generated kernel that widens int8 weights, which it reads along a row and
-writes along a column: 2.1 (Llama-1B, TinyLlama) and 1.2 (Mistral-7B) on an H200."""
-UNWRAPPED = Outcomes(8.0, 4.5, 2.5)
-"""Host time to unwrap a weight that is a tensor subclass at each call of compiled code, in plain launches: layers of
-Llama-1B and 3B in fp8 and int8 (prefill, host of an H200) take 20 to 39 us."""
+_KNOWN = outcomes(__file__)
+LAUNCH = _KNOWN["launch"]
+"""Host time of a launch in generated code, in plain launches of the run's host, independent of the host's eager
+code."""
+BREAK = _KNOWN["break"]
+"""Host time of a graph that breaks where Python branches on a tensor in the host's memory, in plain launches."""
+APPENDED = _KNOWN["appended"]
+"""Host time of putting a grown tensor back into its cache, in plain launches."""
+PRODUCTS = _KNOWN["products"]
+"""Time of GEMMs relative to eager code. Without their bias, which is fused into what follows, they use other
+kernels."""
+FEW_WAVES = _KNOWN["few_waves"]
+"""The same ratio for fp32 GEMMs on Hopper."""
+TRANSPOSED = _KNOWN["transposed"]
+"""Ratio of real to modelled time of a generated kernel that widens int8 weights, which it reads along a row and writes
+along a column."""
+UNWRAPPED = _KNOWN["unwrapped"]
+"""Host time to unwrap a weight that is a tensor subclass at each call of compiled code, in plain launches."""
 _NARROW = ("fp8", "int8")
 _APART = (WIDENING, REPEATED, WRITTEN, STATISTICS)
 """Names of ops whose tensors their neighbours do not read: each is a separate kernel."""
@@ -113,17 +110,7 @@ class Compile(Optimization):
 
     id = "compile"
     effort = FLAG
-    title = "torch.compile"
-    costs = Costs("about the same", "rounding of the last digits", "one line, and a wait for the first call")
     after = ("avoid-syncs",)  # a value that is read back breaks the graph
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL -O3  # without --enforce-eager",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --enable-torch-compile",
-    }
-    caveats = (
-        "The first call compiles for a minute or so, and each new shape again, unless marked dynamic.",
-        "Graph breaks (data-dependent Python) reduce the gain.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("compile"):
@@ -170,8 +157,8 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     base = replace(base, ops=costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu))
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
-    alone = which(base.ops.name, _APART.__contains__) | _on_a_number(base.ops, "aten::add_")
-    apart = alone | appended(base) | by_values(base.ops) | _beside_model(base.ops)
+    alone = which(base.ops.name, _APART.__contains__) | _rows_on_a_number(base.ops, "aten::add_")
+    apart = alone | appended(base) | rows_by_values(base.ops) | _rows_beside_model(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = masks.traced(replace(base, ops=ops), outcome)
     host = _host_ns(base, ops, outcome)
@@ -204,14 +191,14 @@ def _factor(name: str, cost: Cost | None, gpu: GPU, outcome: Outcome) -> float:
 def _host_ns(base: Baseline, ops: OpList, outcome: Outcome) -> npt.NDArray[np.float64]:
     """Return the host time of each launch. What is not compiled keeps its own; the rest costs what a launch of
     generated code does on this host, at most what it costs in eager code."""
-    apart = _beside_model(ops)
+    apart = _rows_beside_model(ops)
     generated = ops.launches * pick(LAUNCH, outcome) * plain_launch_ns(base)
-    before = np.minimum(base.ops.host_ns, MOST_TO_LAUNCH_NS)[~_beside_model(base.ops)].sum()
+    before = np.minimum(base.ops.host_ns, MOST_TO_LAUNCH_NS)[~_rows_beside_model(base.ops)].sum()
     total = generated[~apart].sum()
     return np.where(apart, ops.host_ns, generated * min(1.0, before / total if total else 1.0))
 
 
-def _beside_model(ops: OpList) -> Rows:
+def _rows_beside_model(ops: OpList) -> Rows:
     """Select the ops that compiling the model leaves: the optimizer's and, where layers are known, those around it."""
     outside = (ops.layer == "") & (ops.phase == "") & (ops.layer != "").any()
     return np.asarray(optimizes(ops) | outside)
@@ -225,7 +212,7 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
     values, and at each branch on a tensor in the host's memory.
     """
     asking = replace(base, ops=base.ops[~masks.skipped(base.ops)])
-    breaks = values_read_back(asking) + waits_for_nothing(base) + int(by_values(base.ops).sum())
+    breaks = values_read_back(asking) + waits_for_nothing(base) + int(rows_by_values(base.ops).sum())
     reentered = pick(ENTERED, outcome) * breaks
     put_back = pick(APPENDED, outcome) * appended(base).sum() * in_phase(base.ops, "decode").any()
     broken = pick(BREAK, outcome) * base.decisions
@@ -243,10 +230,10 @@ def _torchao_layers(base: Baseline) -> int:
 def _literals(ops: OpList) -> Rows:
     """Return the copies of single numbers from the host, each with a wait; they are constants in compiled code."""
     waited_for = (ops.category == "memcpy") & ops.sync
-    return np.asarray(waited_for & _on_a_number(ops, "aten::copy_"))
+    return np.asarray(waited_for & _rows_on_a_number(ops, "aten::copy_"))
 
 
-def _on_a_number(ops: OpList, name: str) -> Rows:
+def _rows_on_a_number(ops: OpList, name: str) -> Rows:
     """Select the ops of this name that write a single number, such as the count of a norm, which is incremented in
     place."""
     small = where(ops, lambda cost: cost is not None and cost.write_bytes <= _NUMBER)

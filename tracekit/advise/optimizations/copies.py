@@ -1,4 +1,4 @@
-"""Copies from page-locked host memory, which are faster and do not block the host."""
+"""Copies between the host and the GPU, and the loading of batches that are copied."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,16 +7,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
-from tracekit.advise.optimizations.host_work import NOTABLE
+from tracekit.advise.optimizations.host_work import NOTABLE, LessHostWork
 from tracekit.advise.reasons import share_of
 from tracekit.analyzers.attribute import UNRECORDED_WORK
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import copy_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
-from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import ScriptChanges, Subject
 
-HIDDEN_WHEN_PINNED = Outcomes(0.0, 0.0, 1.0)
+_KNOWN = outcomes(__file__)
+HIDDEN_WHEN_PINNED = _KNOWN["hidden_when_pinned"]
 """Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
 _MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
@@ -41,11 +42,8 @@ class PinnedCopies(Optimization):
     id = "pinned-copies"
     effort = FLAG
     needs_torch = False
-    title = "Pinned host memory"
     excludes: Mapping[str, str] = _OFFLOADED
     fixes_mistake = True
-    costs = Costs("page-locked host memory", "unchanged", "one argument")
-    caveats = ("Pinning takes time: pin once, or let the DataLoader do it in its own thread.",)
 
     def objection(self, base: Baseline) -> str | None:
         rows = _pageable(base)
@@ -68,12 +66,6 @@ class PinnedCopies(Optimization):
         rows = _pageable(base)
         return (say("pinned-copies", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),)
 
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "loader = DataLoader(dataset, pin_memory=True)  # or tensor.pin_memory(), once\n"
-            'batch = batch.to("cuda", non_blocking=True)'
-        )
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
             raise refused(self, "Only copies to a GPU need pinned memory.")
@@ -87,7 +79,7 @@ def _pageable(base: Baseline) -> Rows:
     return copies(base, "Pageable")
 
 
-HIDDEN = Outcomes(0.3, 0.9, 1.0)
+HIDDEN = _KNOWN["hidden"]
 """Fraction of the kernels' time during which copies proceed."""
 LAYERS = 4
 """Number of copies to the device between kernels above which a model counts as offloaded layer by layer."""
@@ -110,10 +102,7 @@ class OffloadOverlap(Optimization):
     """
 
     id = "offload-overlap"
-    title = "Copies while the GPU computes"
     fixes_mistake = True
-    costs = Costs("two buffers for copies on the GPU; pinned host memory", "unchanged", "hooks, a library, or a stream")
-    caveats = ("The link remains the bound: weights that fit on the GPU, quantized if necessary, need no copies.",)
 
     def objection(self, base: Baseline) -> str | None:
         if base.ops.kernel_ns[_waited_for(base)].sum() < NOTABLE_WAIT * base.busy_ns:
@@ -168,14 +157,12 @@ def _weights(base: Baseline) -> Rows:
     return coming & (places < kernels.max(initial=-1)) & (between.sum() >= LAYERS)
 
 
-SLOWER = Outcomes(4.0, 1.1, 1.0)
-"""Time of a pinned copy relative to its modelled time. On hosts of an H100, scripts copied at 50 GB/s on most days, at
-13 GB/s on another day, and once at 9 GB/s, as fast as from pageable memory."""
+SLOWER = _KNOWN["slower"]
+"""Time of a pinned copy relative to its modelled time."""
 
-UNKNOWN = Outcomes(0.64, 0.16, 0.04)
-"""Ratio of pinned to pageable time of a long copy of unknown size: 0.03 to 0.39, median 0.16, in 19 scripts on hosts of
-an H100, with four times the median as the upper end, for a slow link."""
-UNKNOWN_SHORT = Outcomes(0.8, 0.5, 0.2)
+UNKNOWN = _KNOWN["unknown"]
+"""Ratio of pinned to pageable time of a long copy of unknown size."""
+UNKNOWN_SHORT = _KNOWN["unknown_short"]
 """The same ratio for shorter copies, which take much of their time to start."""
 LONG_NS = 100_000
 """Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""
@@ -219,3 +206,58 @@ def together(base: Baseline, ops: OpList, rows: Rows, hidden: float) -> OpList:
     rest = float(ops.kernel_ns[~rows & (ops.name != UNRECORDED_WORK)].sum()) - beside
     left = max(0.0, moved - hidden * max(rest, 0.0)) / moved if moved else 1.0
     return ops.assign(kernel_ns=ops.kernel_ns - (1 - left) * alone)
+
+
+WORKERS = _KNOWN["workers"]
+"""Number of workers that share the loading."""
+MORE_WORKERS = _KNOWN["more_workers"]
+"""Factor by which a loader that already has workers becomes faster."""
+_PINNED = PinnedCopies()
+_IN_PROCESS = "_SingleProcess"
+_WITH_WORKERS = "_MultiProcessing"
+
+
+class DataLoading(LessHostWork):
+    """Worker processes make batches while the GPU computes.
+
+    The time in `DataLoader.__next__` is divided by two workers at the low end and by eight as expected; of the rest,
+    only the part that exceeds the remaining step is left. A loader that already has workers becomes 1.25 or 2 times as
+    fast, at best so fast that the step hides it. Its batches are also pinned, as `pinned-copies` predicts.
+
+    *Refused* if data loading takes less than 1 % of the step.
+    """
+
+    id = "data-loading"
+    effort = FLAG
+    causes = ("data-loading",)
+    nothing = "The host does not wait for data."
+
+    def left(self, base: Baseline, outcome: Outcome) -> float:
+        """Return the fraction of loading that workers do not finish while the rest of the step runs."""
+        loading = base.outside.total(self.causes)
+        without = replace(base, outside=base.outside.scaled(0.0, self.causes))
+        faster = MORE_WORKERS if _loader(base, _WITH_WORKERS) else WORKERS
+        return max(0.0, loading / pick(faster, outcome) - without.simulate(self.transform(base, outcome))) / loading
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        """Pin the batches that the loader makes."""
+        return base.ops if _PINNED.objection(base) else _PINNED.transform(base, outcome)
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        return replace(changes, loader_workers=True, pinned=True)
+
+    def how_to(self, base: Baseline) -> str:
+        workers = "2 * num_workers" if _loader(base, _WITH_WORKERS) else "8"
+        more = "pin_memory=True, persistent_workers=True, prefetch_factor=4"
+        return f"DataLoader(dataset, num_workers={workers}, {more})"
+
+    def notes(self, base: Baseline) -> tuple[str, ...]:
+        if _loader(base, _IN_PROCESS):
+            return ("The DataLoader has no workers, so it makes each batch while the GPU waits.",)
+        return ()
+
+
+def _loader(base: Baseline, kind: str) -> bool:
+    rows = base.host_causes[base.host_causes["cause"] == "data-loading"]
+    names = rows["name"].astype(str) + rows["caller"].astype(str)
+    return bool(names.str.contains(kind, regex=False).any())

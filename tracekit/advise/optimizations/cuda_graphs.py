@@ -1,6 +1,5 @@
 """Replays one CUDA graph instead of launching each kernel. Compiled code checks its guards before each call."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +7,9 @@ import numpy as np
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.advise.optimizations.host_work import named_causes
-from tracekit.advise.optimizations.static_cache import on_static_cache
+from tracekit.advise.optimizations.static_cache import moved_to_static_cache
 from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     FIXED_IN,
@@ -18,26 +17,26 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
-    by_values,
     in_phase,
     is_compiled,
     masks,
     pick,
     plain_launch_ns,
+    rows_by_values,
     unfused,
     version_of,
     version_text,
     where,
     with_fixed_transformers,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import ScriptChanges, Subject
 
-ENTERED = Outcomes(20.0, 10.0, 5.0)
+_KNOWN = outcomes(__file__)
+ENTERED = _KNOWN["entered"]
 """Host time of entering the compiled code, per call, in plain launches."""
-GUARDED = Outcomes(0.8, 0.55, 0.35)
-"""Host time of the guards of a layer with weights, per call, in plain launches: the cache lookup of GPT-2 takes 4.5 µs
-a GEMM, that of Mistral-7B 2.9."""
+GUARDED = _KNOWN["guarded"]
+"""Host time of the guards of a layer with weights, per call, in plain launches."""
 
 
 def guards_ns(base: Baseline, outcome: Outcome) -> float:
@@ -73,21 +72,18 @@ def advice(optimization: Optimization, base: Baseline) -> tuple[str, ...]:
     )
 
 
-REPLAY_NS = Outcomes(80_000, 30_000, 12_000)
+REPLAY_NS = _KNOWN["replay_ns"]
 """Host time to replay a graph and to copy its static inputs."""
-KEPT_GUARDS = Outcomes(0.9, 0.45, 0.0)
-"""Fraction of the host time of entering compiled code that remains before the replay: its guards, in mode
-"reduce-overhead", without the checks in the code. In 11 of 12 small rows of blind rounds 02 to 06, the unexplained host
-time was 0.3 to 0.9 of it (median 0.46); nothing remains if the step is recorded by hand (`torch.cuda.graph`)."""
-NODE_NS = Outcomes(1_300, 350, 100)
-"""Idle time between two dependent kernels of a graph: 0.3 us between 736 and 810 profiled kernels (BERT-large,
-ViT-large on an H200), 0.3 to 0.6 in prefills of GPT-2, Llama-1B and T5."""
+KEPT_GUARDS = _KNOWN["kept_guards"]
+"""Fraction of the host time of entering compiled code that remains before the replay: its guards, in mode "reduce-
+overhead", without the checks in the code."""
+NODE_NS = _KNOWN["node_ns"]
+"""Idle time between two dependent kernels of a graph."""
 DIVIDED = (2, 9)
 """The first version of PyTorch whose compiled code divides a graph around work of the host (inductor's
 graph_partition)."""
-BESIDE = Outcomes(0.0, 0.5, 1.0)
-"""Overlap of kernels in several streams that no longer wait for launches, in the logarithm: none at the low end, half
-as expected, and at the high end as much as the streams and the GPU's rates allow."""
+BESIDE = _KNOWN["beside"]
+"""Overlap of kernels in several streams that no longer wait for launches, in the logarithm."""
 
 
 class Graphed(Optimization):
@@ -126,17 +122,6 @@ class CUDAGraphs(Graphed):
     effort = FLAG
     needs_gpu = False
     needs_torch = False
-    title = "CUDA graphs"
-    aliases: tuple[str, ...] = ("graphs",)
-    costs = Costs("the graph's own pool", "unchanged", "one line, where shapes are fixed")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL  # without --enforce-eager",
-        "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-cuda-graph",
-    }
-    caveats: tuple[str, ...] = (
-        "Shapes and addresses must stay the same: decoding needs a static KV cache.",
-        "The graph's memory is not available to other work.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("cuda-graphs"):
@@ -148,13 +133,13 @@ class CUDAGraphs(Graphed):
             return "The run already requests CUDA graphs, and does not replay them: see graph-not-replaying."
         if base.trains:
             return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
-        waits = int((_waited_for(base) & ~_between_parts(base)).sum())
+        waits = int((_waited_for(base) & ~_rows_between_parts(base)).sum())
         if waits:
             return (
                 f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
                 "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
             )
-        shapes = int(by_values(base.ops).sum())
+        shapes = int(rows_by_values(base.ops).sum())
         if shapes:
             return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
         new = int((base.planning > 0).sum())
@@ -166,7 +151,7 @@ class CUDAGraphs(Graphed):
         if stops:
             often = "Once" if stops == 1 else f"{stops} times"
             return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
-        if masks.from_the_host(base):
+        if masks.fills_mask_from_host(base):
             return (
                 "While a step is recorded, the model makes its attention mask from a number on the host, which a "
                 "graph cannot record: use sdpa, or compile it first."
@@ -174,7 +159,7 @@ class CUDAGraphs(Graphed):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        divided = base.ops.index[_between_parts(base)]
+        divided = base.ops.index[_rows_between_parts(base)]
         base = replace(base, ops=_recorded(base, outcome))
         between = np.isin(base.ops.index, divided)
         host = np.where(between, base.ops.host_ns, 0.0)
@@ -200,9 +185,6 @@ class CUDAGraphs(Graphed):
     def notes(self, base: Baseline) -> tuple[str, ...]:
         return advice(self, base)
 
-    def how_to(self, base: Baseline) -> str:
-        return 'model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)'
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
             raise refused(self, "Graphs need a CUDA device.")
@@ -216,7 +198,7 @@ class CUDAGraphs(Graphed):
 
 def _recorded(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list on the static cache that a graph needs, with the masks that capturing creates."""
-    static = replace(base, ops=on_static_cache(base, outcome))
+    static = replace(base, ops=moved_to_static_cache(base, outcome))
     return masks.traced(static, outcome)
 
 
@@ -236,7 +218,7 @@ def _waited_for(base: Baseline) -> Rows:
     return waits & ~masks.asked(ops) if waits.any() else waits
 
 
-def _between_parts(base: Baseline) -> Rows:
+def _rows_between_parts(base: Baseline) -> Rows:
     """Select the copies to the device around which compiled code divides its graph. An unknown PyTorch is a new one."""
     divides = is_compiled(base) and (version_of(base, "torch") or DIVIDED) >= DIVIDED
     waits = _waited_for(base) & divides

@@ -1,30 +1,151 @@
-"""fp8 GEMMs: weights are stored in fp8, and activations are scaled and cast row by row."""
+"""fp8 and int8 GEMMs: weights are stored in 8 bits, and activations are scaled and cast row by row (torchao)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Self
 
-from tracekit.advise.optimization import refused
-from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
+from tracekit.advise.optimization import ENGINES, Optimization, refused
 from tracekit.advise.optimizations.weight_only import from_pretrained, other_formats
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.advise.reasons import largest, of_step, say, share_of
+from tracekit.analyzers.core import InputError, Outcomes, outcomes
+from tracekit.analyzers.cost import Cost, Precision, Product
 from tracekit.analyzers.predict import (
     TORCHAO,
     Baseline,
     Extra,
     LinearProduct,
+    OpList,
     Outcome,
+    Rows,
+    distinct,
+    each_row,
+    inner_products,
     linear_product,
     moving,
     pick,
+    products_of,
+    put,
+    retimed,
+    shrunk,
+    stored_bytes,
+    where,
     which,
+    with_extras,
+    with_weights,
 )
-from tracekit.analyzers.results import Costs
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject, quantized
 
-ROW_STREAM = Outcomes(0.6, 0.75, 1.0)
-TENSOR_STREAM = Outcomes(0.35, 0.5, 0.8)
-"""Rate of the GEMM relative to its model. With one scale per row it uses CUTLASS's kernel; with one scale per tensor
-it uses cuBLASLt's, whose tiles are inefficient for few rows. From a published decode of Llama-3.1-8B on an H100."""
+_TILE_ROWS = 16
+"""Smallest number of rows of a tile, because 8-bit GEMMs have no kernels for a single row."""
+
+
+class DynamicQuantization(Optimization):
+    """Base class of the formats, which define the GEMM's `precision`, its `stream` rate, and additional passes."""
+
+    reads_costs = True
+    precision: Precision
+    conv1d = False
+    """Whether it also replaces transformers' Conv1D."""
+    needs: str
+    """GPU feature that its GEMM kernels require."""
+    dispatch: Outcomes
+    """Host time of torchao's Python code around each GEMM, in plain launches."""
+    stream: Outcomes
+    """Rate of the 8-bit GEMM relative to the model of a plain one."""
+
+    def objection(self, base: Baseline) -> str | None:
+        if not base.gpu.supports(self.needs):
+            return f"{base.gpu.name} has no {self.precision} GEMMs."
+        if base.trains:
+            return "The weights would no longer be trained."
+        if not _half(base, conv1d=True).any():
+            return "The run has no GEMM with weights in 16 bits (quantize from half precision)."
+        if not _half(base, conv1d=self.conv1d).any():
+            return "Its layers are transformers' Conv1D, which torchao leaves as they are: it replaces nn.Linear."
+        return None
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        rows = _half(base, conv1d=self.conv1d)
+        quantized = retimed(base.ops[rows], self._narrowed, base.gpu, outcome)
+        ops = put(base.ops, quantized.assign(kernel_ns=quantized.kernel_ns / pick(self.stream, outcome)))
+        places = rows.nonzero()[0]
+        products = products_of(base.ops, places)
+        fused = base.source.runtime in ENGINES
+        before = each_row(
+            products, lambda product: [self._fused(product)] if fused else self._kernels_before(product, outcome)
+        )
+        after = each_row(products, lambda product: self._kernels_after(product, outcome))
+        return with_extras(replace(base, ops=ops), before, after)
+
+    def _narrowed(self, cost: Cost) -> Cost:
+        product = linear_product(cost)
+        assert product is not None
+        inputs = product.rows * product.inputs
+        smaller = with_weights(cost, 1, self.precision, self.precision)
+        shape = cost.work
+        assert isinstance(shape, Product)
+        tiled = replace(shape, m=max(shape.m, _TILE_ROWS), n=max(shape.n, FEWEST_ROWS))
+        return replace(smaller, read_bytes=max(smaller.read_bytes - inputs, smaller.weight_bytes), work=tiled)
+
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        """Return the kernels that find the largest element of each row and divide by it, as in eager PyTorch."""
+        size, rows = product.rows * product.inputs, product.rows
+        passes = (
+            ("abs", moving(2 * size, 2 * size, "bf16")),
+            ("amax", moving(2 * size, 2 * rows, "bf16", "reduction")),
+            ("clamp", moving(2 * rows, 4 * rows, "fp32")),
+            ("div", moving(4 * rows, 4 * rows, "fp32")),
+            ("mul", moving(2 * size + 4 * rows, 2 * size, "bf16")),
+            ("clamp", moving(2 * size, 2 * size, "bf16")),
+            ("_to_copy", moving(2 * size, size, self.precision, "copy")),
+        )
+        host = 1 + pick(self.dispatch, outcome) / len(passes)
+        return [Extra(TORCHAO + name, cost, host=host) for name, cost in passes]
+
+    def _fused(self, product: LinearProduct) -> Extra:
+        """Return the kernel of a serving engine, which scales and casts all rows in one pass over them."""
+        size, rows = product.rows * product.inputs, product.rows
+        return Extra(TORCHAO + "_to_copy", moving(2 * size, size + 4 * rows, self.precision, "copy"), host=1.0)
+
+    def _kernels_after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        return []
+
+    def reason(self, base: Baseline) -> Statements:
+        rows = _half(base, conv1d=self.conv1d)
+        before = base.ops.cost[rows][0].precision
+        rate = base.gpu.sustained_flops(self.precision) / base.gpu.sustained_flops(before)
+        return (
+            say(
+                "dynamic-quantization",
+                share_of(base, rows),
+                of_step("precision", "precision", self.precision),
+                of_step("ratio", "ratio", rate),
+                of_step("products", "launches", int(rows.sum())),
+            ),
+        )
+
+    def evidence(self, base: Baseline) -> Statements:
+        rows = _half(base, conv1d=self.conv1d)
+        products = map(linear_product, distinct(base.ops.cost[rows]))
+        sizes = sorted(product.rows for product in products if product)
+        ends = of_step("fewest", "rows", sizes[0]), of_step("most", "rows", sizes[-1])
+        return (say("rows-of-products", *ends), *largest(base, rows))
+
+    def memory(self, base: Baseline, before: Memory) -> Memory:
+        return shrunk(before, stored_bytes(base, _half(base, conv1d=self.conv1d)), 0.5)
+
+
+def _half(base: Baseline, *, conv1d: bool) -> Rows:
+    half = where(base.ops, lambda cost: cost is not None and cost.precision in ("fp16", "bf16"))
+    return inner_products(base, conv1d=conv1d) & half
+
+
+_KNOWN = outcomes(__file__)
+ROW_STREAM = _KNOWN["row_stream"]
+TENSOR_STREAM = _KNOWN["tensor_stream"]
+"""Rate of the GEMM relative to its model. With one scale per row it uses CUTLASS's kernel; with one scale per tensor it
+uses cuBLASLt's, whose tiles are inefficient for few rows."""
 
 _CONFIG = "Float8DynamicActivationFloat8WeightConfig"
 _FP16 = "torchao scales rows of bf16 weights, and these are fp16: load them in bf16, or use fp8-dynamic:per-tensor."
@@ -45,22 +166,10 @@ class FP8Dynamic(DynamicQuantization):
     """
 
     id = "fp8-dynamic"
-    title = "fp8 GEMMs, dynamic scales"
-    aliases = ("fp8",)
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL --quantization fp8",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --quantization fp8",
-    }
     precision = "fp8"
     needs = "float8-dynamic"
-    dispatch = Outcomes(55.0, 45.0, 25.0)
+    dispatch = _KNOWN["fp8_dynamic_dispatch"]
     excludes: Mapping[str, str] = other_formats("fp8-dynamic")
-    caveats = (
-        "Compile with it: eager code quantises each input in seven kernels and much Python, compiled code in one.",
-        "Few rows lose: the GEMM waits for a quantising kernel that takes as long as it saves.",
-        "Outputs change in the second digit; check quality.",
-    )
 
     def __init__(self, per_tensor: bool = False) -> None:
         self.per_tensor, self.granularity = per_tensor, "PerTensor" if per_tensor else "PerRow"
@@ -75,12 +184,12 @@ class FP8Dynamic(DynamicQuantization):
         fp16 = which(base.ops.cost, lambda cost: linear_product(cost) is not None and cost.precision == "fp16")
         return super().objection(base) or (_FP16 if fp16.any() and not self.per_tensor else None)
 
-    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """Return the kernels before each GEMM.
 
         With a single scale, the largest element is found in two passes over the whole tensor.
         """
-        passes = super()._before(product, outcome)
+        passes = super()._kernels_before(product, outcome)
         second = Extra(TORCHAO + "amax", moving(4096, 4, "fp32", "reduction"))
         return [*passes[:2], second, *passes[2:]] if self.per_tensor else passes
 
@@ -97,9 +206,8 @@ FEWEST_ROWS = 17
 """torch._int_mm needs more than 16 rows. With fewer, weights are widened, and the GEMM is computed in int32
 without tensor cores."""
 
-INT_MM = Outcomes(110.0, 75.0, 30.0)
-"""Host time around torch._int_mm in eager code, in plain launches: layers of Llama-1B and Mistral-7B take 440 and
-580 us more for 512 rows than for one, on the host of an H200."""
+INT_MM = _KNOWN["int_mm"]
+"""Host time around torch._int_mm in eager code, in plain launches."""
 _FALLBACK_BYTES = 16
 """Bytes written and read per weight in that case: widened to int32 (4), times the input (4 read, 4 written), summed
 (4 read)."""
@@ -117,27 +225,25 @@ class Int8Dynamic(DynamicQuantization):
     """
 
     id = "int8-dynamic"
-    title = "int8 GEMMs, dynamic scales"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     precision = "int8"
     needs = "int8-tensor"
-    dispatch = Outcomes(170.0, 130.0, 80.0)
-    stream = Outcomes(0.6, 0.8, 1.0)
+    dispatch = _KNOWN["int8_dynamic_dispatch"]
+    stream = _KNOWN["int8_dynamic_stream"]
     excludes: Mapping[str, str] = other_formats("int8-dynamic")
     caveats = (
         "Compile with it: eager code quantises each input in seven kernels and much Python, and scales in two.",
         f"Fewer than {FEWEST_ROWS} rows (decoding) have no int8 GEMM, and lose by far.",
     )
 
-    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
-        quantise = super()._before(product, outcome)
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        quantise = super()._kernels_before(product, outcome)
         if product.rows >= FEWEST_ROWS:
             entered = Extra(quantise[-1].name, quantise[-1].cost, host=quantise[-1].host + pick(INT_MM, outcome))
             return [*quantise[:-1], entered]
         widened = moving(product.weights, _FALLBACK_BYTES * product.weights, "fp32", "other")
         return [*quantise, Extra(TORCHAO + "mul (int32)", widened)]
 
-    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         """Return the kernels that multiply the int32 sums by the scales of rows and weights."""
         out = product.rows * product.outputs
         return [

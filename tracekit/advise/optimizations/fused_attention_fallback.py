@@ -21,7 +21,7 @@ from tracekit.analyzers.predict import (
     with_extras,
     written_out,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import Subject
 
 _COPY = "aten::copy_"
@@ -70,10 +70,7 @@ class FusedAttentionFallback(Optimization):
     """
 
     id = "fused-attention-fallback"
-    title = "Fused attention instead of the math path"
     fixes_mistake = True
-    costs = Costs("scores are never stored", "rounding of the last digits", "a line or two before the call")
-    caveats = ("Check the kernel's name afterwards: PyTorch falls back without an error.",)
 
     def objection(self, base: Baseline) -> str | None:
         if base.fallback is None or not written_out(base):

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.fuse import LIBRARY, Pass, Placed
 from tracekit.analyzers.predict import (
     Baseline,
@@ -25,24 +25,20 @@ from tracekit.analyzers.predict import (
     which,
     with_kernels,
 )
-from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
+from tracekit.analyzers.results import Evidence, Statement, Statements
 from tracekit.apply import WRITTEN_OUT, Subject, with_fused_kernels
 
-LIGER_LAUNCH = Outcomes(25.0, 20.0, 15.0)
-"""Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches: 90 to 100
-us on the host of an H200, where a plain launch took 5 us (Llama-1B, Mistral-7B and Qwen2). It applies to each
-norm, and to each half of a gated activation that it replaces."""
-WRITTEN_LAUNCH = Outcomes(13.0, 9.5, 7.0)
-"""Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch and the Python around it. Eight
-steps that waited for the host of an H100 or an H200 (GPT-2, Llama-1B, Qwen3, a hand-written decoder) gave 7 to 12 for
-each; in a loop with only one kernel, it took 5 to 9."""
-TRAINED_LAUNCH = Outcomes(20.0, 13.0, 8.0)
-"""The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python: four host-bound
-training steps gave 8 and 10 (GPT-2), 16 and 22 (Qwen3) for each."""
-LIBRARY_LAUNCH = Outcomes(6.0, 4.5, 3.0)
-"""The same for a group that calls the library's GEMM: 21 to 28 us in a loop with only one kernel, in which a plain
-launch took 5 to 7 us (hosts of an H200 and an H100)."""
-CALLED = Outcomes(1.0, 0.5, 0.0)
+_KNOWN = outcomes(__file__)
+LIGER_LAUNCH = _KNOWN["liger_launch"]
+"""Host time of a kernel of liger-kernel, an autograd.Function around a Triton launch, in plain launches. It applies to
+each norm, and to each half of a gated activation that it replaces."""
+WRITTEN_LAUNCH = _KNOWN["written_launch"]
+"""Host time of a kernel that `tracekit fuse` wrote, in plain launches: a Triton launch and the Python around it."""
+TRAINED_LAUNCH = _KNOWN["trained_launch"]
+"""The same for one pass of a kernel with a backward pass, which is an autograd.Function in Python."""
+LIBRARY_LAUNCH = _KNOWN["library_launch"]
+"""The same for a group that calls the library's GEMM."""
+CALLED = _KNOWN["called"]
 """Fraction of the host time of a chain's first op beyond a plain launch that remains, because the module is still
 called."""
 
@@ -73,19 +69,12 @@ class FusedKernels(Optimization):
 
     id = "fused-kernels"
     reads_costs = True
-    aliases = ("fused",)
-    costs: Costs = Costs(
-        "less: no intermediate results", "rounding of the last digits", "a patch for each family of models"
-    )
-    caveats: tuple[str, ...] = (
-        "A run that waits for its host becomes slower: a kernel of liger-kernel is launched through Python.",
-        "Each family of models needs its own patch; check the outputs once.",
-    )
 
     def __init__(self, groups: str = "") -> None:
         self.groups = groups
         self.title = _TITLES.get(groups, f"Fused kernel of group {groups} of the run's plan")
         if groups:
+            assert self.costs
             self.caveats, self.costs = _WRITTEN_CAVEATS, replace(self.costs, effort="apply(model) of each written file")
 
     def with_argument(self, argument: str) -> Self:
@@ -110,7 +99,7 @@ class FusedKernels(Optimization):
                 (group.template, each, _launch_ns(group, each, plain, outcome)) for group, each in self._planned(base)
             ]
             return with_kernels(base.ops, passes, plain, outcome)
-        return self._by_chains(base, outcome)
+        return self._fuse_chains(base, outcome)
 
     def _unplanned(self, base: Baseline) -> str | None:
         """Return why none of the groups can be predicted."""
@@ -129,7 +118,7 @@ class FusedKernels(Optimization):
         known = _placed(base)
         return [(group, each) for group in known for each in group.passes if self.groups in ("all", str(group.number))]
 
-    def _by_chains(self, base: Baseline, outcome: Outcome) -> OpList:
+    def _fuse_chains(self, base: Baseline, outcome: Outcome) -> OpList:
         """Fuse neighbours in launch order, as kernels of libraries do."""
         among = _known(base)
         ops = fused(base.ops, base.gpu, outcome, within_layer=True, among=among)
@@ -159,7 +148,7 @@ class FusedKernels(Optimization):
         rows = base.ops[_fusible(base)].frame()
         types = rows.groupby("layer_type").agg(launches=("launches", "sum"), ns=("kernel_ns", "sum"))
         top = types.sort_values("ns", ascending=False).head(_NAMED)
-        return tuple(_of_layers(*row) for row in top.itertuples())
+        return tuple(_launches_of_layers(*row) for row in top.itertuples())
 
     def how_to(self, base: Baseline) -> str:
         if self.groups:
@@ -194,7 +183,7 @@ def _launch_ns(group: Placed, each: Pass, plain_ns: float, outcome: Outcome) -> 
     return pick(TRAINED_LAUNCH if trained else WRITTEN_LAUNCH, outcome) * plain_ns
 
 
-def _of_layers(layer_type: str, launched: int, ns: float) -> Statement:
+def _launches_of_layers(layer_type: str, launched: int, ns: float) -> Statement:
     cell = partial(Evidence, table="layer_types", row=layer_type)
     values = of_step("launches", "launches", int(launched)), cell("time", float(ns), column="self_duration_ns")
     return say("layers", cell("layer", layer_type or "no layer", column="type"), *values)

@@ -9,18 +9,19 @@ import pandas as pd
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.reasons import largest, launches, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, joined, pick, where, which
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import ScriptChanges, Subject
 
-HOST_KEPT = Outcomes(0.9, 0.6, 0.4)
+_KNOWN = outcomes(__file__)
+HOST_KEPT = _KNOWN["host_kept"]
 """Fraction of the host time of passes over lists that remains, because the lists are still built in Python."""
-HOST_PER_PARAMETER_NS = Outcomes(4_000, 2_000, 1_000)
-"""Host time that a fused call adds per parameter if the optimizer launched each operation for each parameter: its
-four tensors become elements of lists."""
-KERNEL_ERROR = Outcomes(1.25, 1.0, 0.9)
+HOST_PER_PARAMETER_NS = _KNOWN["host_per_parameter_ns"]
+"""Host time that a fused call adds per parameter if the optimizer launched each operation for each parameter: its four
+tensors become elements of lists."""
+KERNEL_ERROR = _KNOWN["kernel_error"]
 _LISTS = re.compile("_foreach_(?!copy_)")
 """Passes over lists, except those that copy gradients of another type."""
 _ARITHMETIC = re.compile(r"^aten::(?:mul|add|sub|div|neg|lerp|sqrt|rsqrt|reciprocal|addcmul|addcdiv|maximum|copy)_?$")
@@ -49,9 +50,6 @@ class FusedOptimizer(Optimization):
 
     id = "fused-optimizer"
     effort = FLAG
-    title = "Fused optimizer"
-    costs = Costs("about the same", "rounding of the last digits", "one argument")
-    caveats = ("Adam, AdamW, SGD and Adagrad have fused kernels; others do not.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.trains:
@@ -135,7 +133,7 @@ def _ratio(base: Baseline, cost: Cost | None) -> float:
     return estimate_ns(cost, base.gpu) / sum(estimate_ns(each, base.gpu) for each in passes.cost)
 
 
-def _by_parameter(base: Baseline) -> bool:
+def _updates_each_parameter(base: Baseline) -> bool:
     return not any("_foreach_" in name for name in base.ops.name[_steps(base)])
 
 
@@ -146,7 +144,7 @@ def _parameters(base: Baseline) -> float:
 
 def _host_ns(base: Baseline, outcome: Outcome) -> float:
     host = base.ops.host_ns[_steps(base)]
-    if not _by_parameter(base):
+    if not _updates_each_parameter(base):
         return float(host.sum() * pick(HOST_KEPT, outcome))
     gathered, added = float(host[0]), _parameters(base) * pick(HOST_PER_PARAMETER_NS, outcome)
     return min(gathered + added, float(host.sum()))
@@ -156,7 +154,7 @@ def _fused_cost(base: Baseline) -> Cost:
     """Return the cost of accessing each parameter, gradient and moment once."""
     passes = base.ops[_steps(base)]
     widest = max(passes.cost, key=lambda cost: cost.write_bytes)
-    copy = _copy_bytes(passes) if _by_parameter(base) else widest.write_bytes
+    copy = _copy_bytes(passes) if _updates_each_parameter(base) else widest.write_bytes
     flops = sum(cost.flops for cost in passes.cost)
     return replace(widest, flops=flops, read_bytes=_READ * copy, write_bytes=_WRITTEN * copy)
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import (
     Baseline,
     OpList,
@@ -19,15 +19,15 @@ from tracekit.analyzers.predict import (
     saved_bytes,
     saved_counts,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject
 
-WRAPPING = Outcomes(8.0, 4.0, 2.0)
-"""Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in
-plain launches."""
-HOOKS = Outcomes(6.9, 4.7, 3.2)
-"""Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python.
-Fitted to ten host-bound training runs (three H200, 0.45 to 0.72 times as fast)."""
+_KNOWN = outcomes(__file__)
+WRAPPING = _KNOWN["wrapping"]
+"""Host time of checkpointing one block (saving and restoring the random state, leaving and entering autograd), in plain
+launches."""
+HOOKS = _KNOWN["hooks"]
+"""Host time of one tensor that a block saves, in plain launches: it is packed twice and unpacked once, in Python."""
 SHORT = 0.85
 """Fraction of the GPU's memory above which a step leaves no room for a longer sequence or a larger batch."""
 _MOST = 0.5
@@ -48,10 +48,6 @@ class GradientCheckpointing(Optimization):
     """
 
     id = "gradient-checkpointing"
-    title = "Gradient checkpointing"
-    aliases = ("checkpointing",)
-    costs = Costs("activations of one block, not of all", "unchanged", "one line")
-    caveats = ("It costs time and saves memory: use it for a batch or a length that does not fit otherwise.",)
 
     def objection(self, base: Baseline) -> str | None:
         if base.blocks.empty:
@@ -78,9 +74,6 @@ class GradientCheckpointing(Optimization):
             return ()
         held = of_step("held", "bytes", capture.peak_memory_bytes)
         return (say("memory-of-a-step", held, of_step("memory", "bytes", base.gpu.memory_bytes)),)
-
-    def how_to(self, base: Baseline) -> str:
-        return "model.gradient_checkpointing_enable()"
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.training:

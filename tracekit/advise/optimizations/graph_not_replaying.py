@@ -7,12 +7,13 @@ from tracekit.advise.optimization import refused
 from tracekit.advise.optimizations.compile import entering_ns
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.advise.reasons import idle
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
 from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import ScriptChanges, Subject
 
-LEFT = Outcomes(0.3, 0.0, 0.0)
+_KNOWN = outcomes(__file__)
+LEFT = _KNOWN["left"]
 """Fraction of the time for recording graphs that remains, because a few shapes are still new."""
 
 
@@ -35,12 +36,8 @@ class GraphNotReplaying(CUDAGraphs):
     id = "graph-not-replaying"
     needs_gpu = False
     needs_torch = False
-    title = "CUDA graphs that replay"
     fixes_mistake = True
-    aliases = ()
-    switches: Mapping[str, str] = {}
     excludes: Mapping[str, str] = {"cuda-graphs": "it is the same graph.", "max-autotune": "it records graphs, too."}
-    caveats = ("Whatever a graph reads or writes must keep its address and shape from step to step.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.graph_use.falls_back:
@@ -73,13 +70,6 @@ class GraphNotReplaying(CUDAGraphs):
 
     def evidence(self, base: Baseline) -> Statements:
         return (say("launches-in-graphs-place", of_step("launches", "launches", int(base.ops.launches.sum()))),)
-
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "# TORCH_LOGS=perf_hints says why graphs are skipped, such as mutated inputs\n"
-            "cache = StaticCache(config, max_cache_len=length)  # addresses stay: no .crop(), no clone()\n"
-            "torch.compiler.cudagraph_mark_step_begin()  # before each step"
-        )
 
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         raise refused(self, _TENSORS)

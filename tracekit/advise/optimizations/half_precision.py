@@ -1,6 +1,5 @@
 """Weights, activations and arithmetic in 16 bits: bfloat16 if the GPU supports it, else float16."""
 
-from collections.abc import Mapping
 from dataclasses import astuple, replace
 from typing import Literal, Self
 
@@ -12,7 +11,7 @@ from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.attention_backends import preferred
 from tracekit.advise.optimizations.fused_attention_fallback import fused_in_half
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost
 from tracekit.analyzers.predict import (
     WIDE,
@@ -20,10 +19,9 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
+    experts_in_one_kernel,
     halved_at_best,
-    in_one_kernel,
     in_phase,
-    in_precision,
     narrowed,
     now_in,
     pick,
@@ -31,23 +29,23 @@ from tracekit.analyzers.predict import (
     remembered,
     retimed,
     retimed_by_name,
+    rows_in_precision,
     saved_bytes,
     where,
     which,
     with_wide_parts,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.apply import ScriptChanges, Subject
 from tracekit.capture import TORCH_NAMES
 
-HOST_FACTOR = Outcomes(1.05, 1.0, 0.95)
-"""Host time relative to fp32: other backends are chosen, with other checks. Published: 0.95 to 1.04 times as fast in
-host-bound steps."""
-CUDNN_ATTENTION = Outcomes(10.0, 8.0, 0.0)
-"""Host time of a call of cuDNN's attention beyond that of another backend while decoding, in plain launches: it
-looks up its graph by sizes, and the number of keys grows. GPT-2 on an H200: 37 us per layer; prefills and
-training: none."""
+_KNOWN = outcomes(__file__)
+HOST_FACTOR = _KNOWN["host_factor"]
+"""Host time relative to fp32: other backends are chosen, with other checks."""
+CUDNN_ATTENTION = _KNOWN["cudnn_attention"]
+"""Host time of a call of cuDNN's attention beyond that of another backend while decoding, in plain launches: it looks
+up its graph by sizes, and the number of keys grows."""
 HalfType = Literal["fp16", "bf16"]
 _TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}
 _PADS = ("aten::copy_", "aten::constant_pad_nd")
@@ -74,17 +72,7 @@ class HalfPrecision(Optimization):
     """
 
     id = "half-precision"
-    title = "Half precision"
     reads_costs = True
-    costs = Costs("a half", "2 to 3 decimal digits a value", "one line")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL --dtype bfloat16",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --dtype bfloat16",
-    }
-    caveats = (
-        "Outputs change in the third digit; compare them before you ship.",
-        "A run that waits for its host gains nothing: fewer bytes do not launch kernels sooner.",
-    )
 
     def __init__(self, dtype: HalfType | None = None) -> None:
         self.dtype = dtype
@@ -114,7 +102,7 @@ class HalfPrecision(Optimization):
         ops = retimed(base.ops, lambda cost: _halved(cost, to, base.gpu), base.gpu, outcome)
         ops = halved_at_best(base, retimed_by_name(base, ops, to, outcome), outcome)
         host = ops.host_ns * pick(HOST_FACTOR, outcome) + attention_host_ns(base, outcome)
-        return in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
+        return experts_in_one_kernel(base, with_wide_parts(base, ops.assign(host_ns=host)), outcome)
 
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         return now_in(super().applied(base, outcome), self.type_on(base.gpu))
@@ -181,7 +169,7 @@ def in_half(base: Baseline, outcome: Outcome) -> OpList:
     base = fused_in_half(base, outcome)
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
     ops = ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome))
-    return in_one_kernel(base, with_wide_parts(base, ops), outcome)
+    return experts_in_one_kernel(base, with_wide_parts(base, ops), outcome)
 
 
 def half_type(gpu: GPU) -> HalfType:
@@ -228,4 +216,4 @@ def _emulates(base: Baseline) -> bool:
 
 
 def _full_precision(base: Baseline) -> Rows:
-    return where(base.ops, lambda cost: cost is not None and _is_wide(cost, base.gpu)) | in_precision(base, *WIDE)
+    return where(base.ops, lambda cost: cost is not None and _is_wide(cost, base.gpu)) | rows_in_precision(base, *WIDE)

@@ -4,11 +4,11 @@ A simulated step without that work is the bound.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
 
 from tracekit.advise.optimization import Optimization, refused
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
-from tracekit.analyzers.results import Costs, Evidence, Statement, Statements, of_step, say
+from tracekit.analyzers.core import numbers, outcomes
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
+from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
 from tracekit.apply import Subject
 
 NOTABLE = 0.01
@@ -90,12 +90,12 @@ def _named(name: str, location: str, caller: str, ns: float) -> Statement:
     return say(kind, *values)
 
 
-MOVED = {"worst": 0.9, "expected": 0.97, "best": 1.0}
-"""Fraction of a function's time that disappears once it runs on the GPU: 0.95, 0.96, 0.97 and all of it in four scripts
-on an H100."""
-UNNAMED = 0.25
-"""Fraction of a step above which time in which the host recorded nothing counts as code outside the model. The
-recording itself and unnamed pauses took up to 0.08 of a step in sixty traces."""
+_KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
+MOVED = _KNOWN["moved"]
+"""Fraction of a function's time that disappears once it runs on the GPU."""
+UNNAMED = _NUMBERS["unnamed"]
+"""Fraction of a step above which time in which the host recorded nothing counts as code outside the model."""
 _PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
 _UNNAMED_CAUSE = ("unexplained",)
 _RESIZES = r"zoom|resize|interpolat|PIL|Image\."
@@ -116,22 +116,15 @@ class Preprocessing(LessHostWork):
     """
 
     id = "preprocessing"
-    title = "Host code off the critical path"
-    costs = Costs("the raw inputs", "rounding, if other code resizes", "the code around the model")
-    switches: Mapping[str, str] = {
-        "vllm": """vllm serve MODEL --compilation-config '{"cudagraph_mode": "FULL_DECODE_ONLY"}'""",
-        "sglang": "python -m sglang.launch_server --model-path MODEL  # without --disable-overlap-schedule",
-    }
     causes = ("preprocessing", "python")
     nothing = "No function of the host outside the model's ops takes a notable part of the step."
-    caveats = ("Resizing on the GPU may round otherwise than on the CPU: compare the model's answers.",)
 
     def reduced(self, base: Baseline) -> tuple[str, ...]:
         return (*self.causes, *_UNNAMED_CAUSE) if _unnamed(base) else self.causes
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of the work that remains; at worst, only the largest function is moved."""
-        return 1 - MOVED[outcome] * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
+        return 1 - pick(MOVED, outcome) * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
 
     def reason(self, base: Baseline) -> Statements:
         return (*super().reason(base), *((say("host-work-unnamed"),) if _unnamed(base) else ()))

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from tracekit.advise.optimizations.weight_only import WeightOnly, from_pretrained, other_formats, replaced
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     WIDENING,
@@ -25,20 +25,20 @@ from tracekit.analyzers.predict import (
     which,
     with_extras,
 )
-from tracekit.analyzers.results import Costs, Memory
+from tracekit.analyzers.results import Memory
 from tracekit.apply import Subject, quantized
 
-STREAM = Outcomes(0.75, 0.9, 1.0)
+_KNOWN = outcomes(__file__)
+STREAM = _KNOWN["stream"]
 """Bandwidth of the generated kernel relative to the library's."""
-GENERATED = Outcomes(0.7, 0.85, 1.0)
+GENERATED = _KNOWN["generated"]
 """Arithmetic rate of the generated kernel relative to the library's."""
-START_US = Outcomes(3.0, 0.5, 0.0)
+START_US = _KNOWN["start_us"]
 """Additional start-up time of the generated kernel in microseconds."""
-WIDENED = Outcomes(64, 128, 256)
+WIDENED = _KNOWN["widened"]
 """Number of weights that a multiprocessor widens per clock."""
-ELEMENTWISE = Outcomes(1.35, 1.1, 0.9)
-"""Ratio of real to modelled time of the kernels around a GEMM that is not fused: 1.0 (BERT-large, Llama-8B) to 1.35
-(Mistral-7B with one row) on an H200."""
+ELEMENTWISE = _KNOWN["elementwise"]
+"""Ratio of real to modelled time of the kernels around a GEMM that is not fused."""
 TILE_ROWS = 64
 """Rows of a tile. The weights are widened again for each tile."""
 
@@ -62,20 +62,10 @@ class Int8WeightOnly(WeightOnly):
     """
 
     id = "int8-weight-only"
-    title = "Weights in int8"
-    aliases = ("int8",)
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
-    switches: Mapping[str, str] = {
-        "sglang": "python -m sglang.launch_server --model-path MODEL --torchao-config int8wo",
-    }
     excludes: Mapping[str, str] = other_formats("int8-weight-only")
     bits = 8
     scales_bytes = 0.0
     needs = "compile"
-    caveats = (
-        "It saves memory, not time: PyTorch from 2.7 on widens the weights in a separate kernel, compiled or not.",
-        "Compilers before that widened them inside the GEMM (predicted as int8-weight-only:fused).",
-    )
 
     def __init__(self, fused: bool = False) -> None:
         self.fused = fused

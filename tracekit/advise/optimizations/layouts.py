@@ -11,16 +11,17 @@ import numpy.typing as npt
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Norm, Product, is_unaligned, multiple_of, padded, rounded_up, vectors
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, products, retimed, where, which
-from tracekit.analyzers.results import Costs, Evidence, Statements
+from tracekit.analyzers.results import Evidence, Statements
 from tracekit.apply import ScriptChanges, Subject, twin
 from tracekit.run import require
 
 _OVER_IMAGES = re.compile(r"conv(?:_transpose)?[23]d|convolution")
-_LEFT_OUT = Outcomes(0.5, 0.9, 1.0)
-"""Fraction of the layout copies that disappears. Weights that autocast converts in every step may be copied still."""
+_KNOWN = outcomes(__file__)
+_LEFT_OUT = _KNOWN["left_out"]
+"""Fraction of the layout copies that disappears."""
 
 
 class ChannelsLast(Optimization):
@@ -39,10 +40,7 @@ class ChannelsLast(Optimization):
     """
 
     id = "channels-last"
-    title = "Channels last"
-    costs = Costs("unchanged", "unchanged but for the order of sums", "one line")
     excludes: Mapping[str, str] = dict.fromkeys(("compile", "max-autotune"), "compiled code chooses the layout itself.")
-    caveats = ("Ops without a kernel for this layout copy their inputs back: look for `contiguous` in the next trace.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not which(base.ops.call, lambda call: bool(_OVER_IMAGES.search(call))).any():
@@ -66,11 +64,6 @@ class ChannelsLast(Optimization):
 
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _copying(base))
-
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "model = model.to(memory_format=torch.channels_last)\nimages = images.to(memory_format=torch.channels_last)"
-        )
 
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         return replace(changes, channels_last=True)
@@ -127,10 +120,7 @@ class PadShapes(Optimization):
 
     id = "pad-shapes"
     reads_costs = True
-    title = "Padded shapes"
     fixes_mistake = True
-    costs = Costs("a few rows more", "unchanged, with the padding masked", "one argument")
-    caveats = ("Padding must not take part: mask padded tokens, and cut padded logits.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not _unaligned(base).any():
@@ -149,7 +139,7 @@ class PadShapes(Optimization):
         return products.now_aligned(super().applied(base, outcome))
 
     def reason(self, base: Baseline) -> Statements:
-        if not _by_shapes(base).any():
+        if not _rows_by_shapes(base).any():
             return (say("pad-shapes-by-name", share_of(base, _unaligned(base))),)
         side, even = _odd_side(_largest(base))
         sizes = of_step("side", "rows", side), of_step("padded", "rows", even)
@@ -159,7 +149,7 @@ class PadShapes(Optimization):
         return largest(base, _unaligned(base))
 
     def how_to(self, base: Baseline) -> str:
-        if not _by_shapes(base).any():
+        if not _rows_by_shapes(base).any():
             return "size = -(-size // 8) * 8  # sizes of GEMMs as multiples of 8"
         largest_product = _largest(base)
         side, even = _odd_side(largest_product)
@@ -174,16 +164,16 @@ class PadShapes(Optimization):
 
 
 def _unaligned(base: Baseline) -> Rows:
-    return _by_shapes(base) | products.unaligned(base)
+    return _rows_by_shapes(base) | products.unaligned(base)
 
 
-def _by_shapes(base: Baseline) -> Rows:
+def _rows_by_shapes(base: Baseline) -> Rows:
     return where(base.ops, lambda cost: cost is not None and is_unaligned(cost, base.gpu))
 
 
 def _largest(base: Baseline) -> Cost:
     """Return the unaligned GEMM with the most FLOPs."""
-    cost: Cost = max(base.ops.cost[_by_shapes(base)], key=lambda cost: cost.flops)
+    cost: Cost = max(base.ops.cost[_rows_by_shapes(base)], key=lambda cost: cost.flops)
     return cost
 
 

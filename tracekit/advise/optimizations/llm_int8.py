@@ -7,7 +7,7 @@ from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.half_precision import HalfPrecision, in_half
 from tracekit.advise.optimizations.weight_only import other_formats
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import (
     PYTHON_OP,
@@ -31,7 +31,7 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_weights,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject, quantized
 
 _HALF = 2
@@ -64,13 +64,12 @@ def replaced(base: Baseline) -> Rows:
 
 
 _WAITS = "every layer waits for the device, which a graph cannot do."
-OUTLIERS = Outcomes(0.01, 0.002, 0.0)
-"""Fraction of columns of a layer's input that contain an outlier (above 6.0); without any, that branch is not taken.
-Dettmers et al. 2022 found about 0.1 % of the features, in every layer of large models."""
+_KNOWN = outcomes(__file__)
+OUTLIERS = _KNOWN["outliers"]
+"""Fraction of columns of a layer's input that contain an outlier (above 6.0); without any, that branch is not taken."""
 
-STREAM = Outcomes(0.15, 0.45, 1.0)
-"""Rate of the int8 GEMM relative to its model. Each layer waits for the device, so its whole time counts: layers of
-Mistral-7B on an H200 take 40 us more than the smaller ones of Llama-1B with one row, and 90 us with 512."""
+STREAM = _KNOWN["stream"]
+"""Rate of the int8 GEMM relative to its model. Each layer waits for the device, so its whole time counts."""
 _ZEROING = 4
 """Number of launches that set the outliers' columns to zero, with several rows."""
 _AROUND = 3
@@ -91,8 +90,6 @@ class LLMInt8(BitsAndBytes):
 
     id = "llm-int8"
     reads_costs = True
-    title = "LLM.int8 (bitsandbytes)"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "a library")
     bytes_a_weight = 1
     excludes: Mapping[str, str] = {**other_formats("llm-int8"), "cuda-graphs": _WAITS, "max-autotune": _WAITS}
     caveats = (
@@ -122,9 +119,6 @@ class LLMInt8(BitsAndBytes):
         added = len(_EXAMPLE_BEFORE) + len(_EXAMPLE_AFTER)
         products = of_step("products", "launches", int(rows.sum()))
         return (say("llm-int8", products, share_of(base, rows), of_step("added", "launches", added)),)
-
-    def how_to(self, base: Baseline) -> str:
-        return "AutoModelForCausalLM.from_pretrained(name, quantization_config=BitsAndBytesConfig(load_in_8bit=True))"
 
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_llm_int8(subject)

@@ -11,7 +11,7 @@ from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, Graphed
 from tracekit.advise.optimizations.cuda_graphs import advice as mask_advice
 from tracekit.advise.optimizations.host_work import LessHostWork
 from tracekit.advise.reasons import say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.predict import (
     MOST_TO_LAUNCH_NS,
     Baseline,
@@ -23,10 +23,12 @@ from tracekit.analyzers.predict import (
     plain_launch_ns,
     where,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import ScriptChanges, Subject
 
-PRODUCT = Outcomes(1.0, 0.97, 0.88)
+_KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
+PRODUCT = _KNOWN["product"]
 """Time of the best Triton GEMM, including fused epilogues, relative to the library's, which is seldom slower."""
 COMPILE, GRAPHS = Compile(), CUDAGraphs()
 
@@ -43,16 +45,9 @@ class MaxAutotune(Graphed):
 
     id = "max-autotune"
     effort = REWRITE
-    title = "torch.compile, max-autotune"
-    aliases = ("autotune",)
-    costs = Costs("about the same", "rounding of the last digits", "one line, and minutes for the first call")
     keeps_streams = False
     contains = ("compile", "cuda-graphs")
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
-    caveats = (
-        "The first call tunes for several minutes, and each new shape again.",
-        "It replays CUDA graphs: shapes and addresses stay the same, and decoding needs a static KV cache.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("max-autotune-gemm"):
@@ -79,9 +74,6 @@ class MaxAutotune(Graphed):
     def notes(self, base: Baseline) -> tuple[str, ...]:
         return mask_advice(self, base)
 
-    def how_to(self, base: Baseline) -> str:
-        return 'model.forward = torch.compile(model.forward, mode="max-autotune", fullgraph=True)'
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         return replace(changes, compile_mode="max-autotune")
 
@@ -94,9 +86,9 @@ def _products(ops: OpList) -> Rows:
     return where(ops, lambda cost: cost is not None and cost.family in ("gemm", "convolution"))
 
 
-LEFT = Outcomes(0.3, 0.0, 0.0)
+LEFT = _KNOWN["left"]
 """Fraction of the compilation time that remains, because a few variants are still compiled with dynamic shapes."""
-_WARM = 2.0
+_WARM = _NUMBERS["warm"]
 """Host time of a launch in code that has run before, in plain launches."""
 
 
@@ -112,12 +104,9 @@ class Recompiling(LessHostWork):
     """
 
     id = "recompiling"
-    title = "No compiling in the loop"
-    costs = Costs("about the same", "unchanged", "one argument, or padded shapes")
     causes = ("compilation",)
     names_function = False
     nothing = "Nothing is compiled in the step."
-    caveats = ("Code for any shape may be a few percent slower than code for one.",)
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         return pick(LEFT, outcome)
@@ -134,9 +123,3 @@ class Recompiling(LessHostWork):
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         return super().outside(base, outcome).scaled(1.0 if outcome == "worst" else 0.0, ("unexplained",))
-
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "model = torch.compile(model, dynamic=True)  # or torch._dynamo.mark_dynamic(inputs, 1)\n"
-            "# TORCH_LOGS=recompiles says which guard fails; pad inputs to a few lengths, and warm each up"
-        )

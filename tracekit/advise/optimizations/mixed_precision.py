@@ -6,7 +6,7 @@ from dataclasses import replace
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.half_precision import half_type
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -14,17 +14,17 @@ from tracekit.analyzers.predict import (
     OpList,
     Outcome,
     Rows,
-    in_precision,
     moving,
     narrowed,
     now_in,
     pick,
     retimed,
     retimed_by_name,
+    rows_in_precision,
     where,
     with_extras,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import ScriptChanges, Subject
 from tracekit.capture import TORCH_NAMES
 
@@ -32,15 +32,16 @@ _PRODUCTS = ("gemm", "convolution", "attention")
 _FOLLOW = ("pointwise", "copy", "gather")
 """Families that compute in the dtype of their inputs, which GEMMs then produce in 16 bits."""
 _WIDE = ("fp32", "tf32")
-_CAST_HOST = Outcomes(1.5, 1.0, 0.7)
+_KNOWN = outcomes(__file__)
+_CAST_HOST = _KNOWN["cast_host"]
 """Host time of a cast that autocast adds, in plain launches."""
-_FURTHER = Outcomes(2.0, 1.5, 1.0)
+_FURTHER = _KNOWN["further"]
 """Additional casts for each GEMM with weights: of the bias, and of half of the other operands, which a norm or a sum
-computed in 32 bits. In a transformer's training, PyTorch 2.11 adds six casts for each layer, in two such GEMMs."""
+computed in 32 bits."""
 _BIAS = 16_384
 """Bytes of a bias of usual width, whose cast takes as long as its launch."""
 _UNSCALED = "Gradients were not scaled: the gain is measured, and the loss may underflow without a GradScaler."
-_KEPT = Outcomes(0.8, 0.65, 0.5)
+_KEPT = _KNOWN["kept"]
 """Activations kept, relative to training in 32 bits: inputs of GEMMs are halved, those of norms and losses are not."""
 
 
@@ -60,11 +61,8 @@ class MixedPrecision(Optimization):
     """
 
     id = "mixed-precision"
-    title = "Mixed precision (autocast)"
     reads_costs = True
-    costs = Costs("activations about two thirds, a 16-bit copy of weights", "as in 32 bits, usually", "two lines")
     excludes: Mapping[str, str] = {"half-precision": "its weights are in 16 bits, these stay in 32."}
-    caveats = ("Compare the loss curves of a few hundred steps before you rely on it.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.trains:
@@ -122,7 +120,7 @@ class MixedPrecision(Optimization):
 
 def _wide_products(base: Baseline) -> Rows:
     known = where(base.ops, lambda cost: cost is not None and cost.family in _PRODUCTS and cost.precision in _WIDE)
-    return known | in_precision(base, *_WIDE)
+    return known | rows_in_precision(base, *_WIDE)
 
 
 def _casts(cost: Cost, outcome: Outcome) -> list[Extra]:
@@ -145,10 +143,7 @@ class TF32(Optimization):
 
     id = "tf32"
     effort = FLAG
-    title = "TF32 GEMMs"
     reads_costs = True
-    costs = Costs("unchanged", "3 decimal digits in GEMMs", "one line")
-    caveats = ("GEMMs keep 10 bits of mantissa; sums stay in fp32.",)
 
     def objection(self, base: Baseline) -> str | None:
         if not base.gpu.supports("tf32"):
@@ -169,9 +164,6 @@ class TF32(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _fp32_products(base))
 
-    def how_to(self, base: Baseline) -> str:
-        return 'torch.set_float32_matmul_precision("high")'
-
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
             raise refused(self, "It applies only to GEMMs on tensor cores.")
@@ -184,7 +176,7 @@ class TF32(Optimization):
 
 
 def _fp32_products(base: Baseline) -> Rows:
-    return where(base.ops, _is_fp32_product) | in_precision(base, "fp32")
+    return where(base.ops, _is_fp32_product) | rows_in_precision(base, "fp32")
 
 
 def _is_fp32_product(cost: Cost | None) -> bool:

@@ -9,7 +9,7 @@ from tracekit.advise.optimizations.half_precision import half_type, in_half
 from tracekit.advise.optimizations.llm_int8 import SAVES_MEMORY, BitsAndBytes, replaced
 from tracekit.advise.optimizations.weight_only import other_formats
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     PYTHON_OP,
@@ -27,7 +27,7 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_weights,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import Subject, quantized
 from tracekit.capture import TORCH_NAMES
 
@@ -35,9 +35,10 @@ BYTES_A_WEIGHT = 0.5 + 1 / 64
 """Bytes per weight: four bits, and a scale of one byte for each block of 64 (itself quantized)."""
 FEW_ROWS = 4
 """Largest number of rows for which bitsandbytes (0.50) uses the kernel that unpacks while it multiplies."""
-STREAM = Outcomes(0.4, 0.6, 0.9)
+_KNOWN = outcomes(__file__)
+STREAM = _KNOWN["stream"]
 """Bandwidth of that kernel, relative to a plain one."""
-MODULE = Outcomes(3.0, 1.0, 0.0)
+MODULE = _KNOWN["module"]
 """Host time of the layer's own Python code (checks of types and state at each call), in plain launches."""
 
 
@@ -53,9 +54,6 @@ class NF4(BitsAndBytes):
 
     id = "nf4"
     reads_costs = True
-    title = "NF4 (bitsandbytes)"
-    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
-    switches: Mapping[str, str] = {"vllm": "vllm serve MODEL --quantization bitsandbytes"}
     bytes_a_weight = BYTES_A_WEIGHT
     excludes: Mapping[str, str] = other_formats("nf4")
     caveats = (

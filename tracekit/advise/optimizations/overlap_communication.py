@@ -5,12 +5,13 @@ import numpy as np
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.copies import together
 from tracekit.analyzers.attribute import is_communication
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, present
-from tracekit.analyzers.results import Costs, Statements, of_step, say
+from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import Subject
 
-HIDDEN = Outcomes(0.2, 0.5, 1.0)
+_KNOWN = outcomes(__file__)
+HIDDEN = _KNOWN["hidden"]
 """Fraction of the kernels' time during which collectives proceed: that of the backward pass; at best, the whole
 time."""
 NOTABLE = 0.05
@@ -29,13 +30,7 @@ class OverlapCommunication(Optimization):
 
     id = "overlap-communication"
     effort = REWRITE
-    title = "Collectives behind computation"
     fixes_mistake = True
-    costs = Costs("gradient buckets", "unchanged", "arguments of DDP or FSDP; the network's settings")
-    caveats = (
-        "Collectives take SMs and bandwidth from kernels that run at the same time.",
-        "A collective that waits for a slower rank is fixed on that rank: compare the ranks' traces.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         rows = _collectives(base)
@@ -55,13 +50,6 @@ class OverlapCommunication(Optimization):
             rates = of_step("rate", "link_bytes", rate * 1e9), of_step("link", "link_bytes", link * 1e9)
             return (*statements, say("slow-link", *rates))
         return statements
-
-    def how_to(self, base: Baseline) -> str:
-        return (
-            "model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)\n"
-            "with model.no_sync(): ...  # in all but the last step of gradient accumulation\n"
-            "# NCCL_DEBUG=INFO says which link the ranks use"
-        )
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It is a change of the code that distributes the model.")

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Self
 
 from tracekit.advise.optimization import Optimization
-from tracekit.advise.optimizations.dynamic_quantization import DynamicQuantization
+from tracekit.advise.optimizations.eight_bits import DynamicQuantization
 from tracekit.advise.optimizations.weight_only import WEIGHT_FORMATS, WeightOnly, replaced
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -23,7 +23,6 @@ from tracekit.analyzers.predict import (
     products_of,
     with_extras,
 )
-from tracekit.analyzers.results import Costs
 from tracekit.apply import Subject, quantized
 from tracekit.quantization import CHANNEL, Group
 
@@ -32,14 +31,13 @@ GROUP = "64"
 """Weights that share a scale of two bytes."""
 FEW_ROWS = 8
 """Largest number of rows for which one kernel reads the packed weights and multiplies."""
-STREAM = Outcomes(0.43, 0.55, 0.68)
-"""Bandwidth of that kernel at one row, relative to the library's: four layers of Llama-3.2-3B in int4 on an H100
-(2026-11-24, `int4 decode` of benchmarks/data/fused_kernels.json.gz), by the launch that the shape chooses: all layers
-together, and the best. The lowest is that of a whole step. int8 has not been measured with this kernel."""
-ROW = Outcomes(1.0, 0.7, 0.3)
-"""Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold. Assumed."""
-LAUNCH = Outcomes(10.0, 7.0, 4.0)
-"""Host time that the layer and Triton's launcher, both in Python, add in eager mode, in plain launches. Assumed."""
+_KNOWN = outcomes(__file__)
+STREAM = _KNOWN["stream"]
+"""Bandwidth of that kernel at one row, relative to the library's."""
+ROW = _KNOWN["row"]
+"""Time of a further row, relative to the first: each multiplies all weights again, which the L2 may hold."""
+LAUNCH = _KNOWN["launch"]
+"""Host time that the layer and Triton's launcher, both in Python, add in eager mode, in plain launches."""
 
 
 _GROUPS = ("32", "64", "128", CHANNEL)
@@ -113,11 +111,8 @@ class PackedInt4(Packed):
     """
 
     id = "packed-int4"
-    title = "Weights in int4 (tracekit)"
-    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "one call")
     excludes = _excluded("packed-int4")
     bits = 4
-    caveats = ("Quality drops measurably: check perplexity, or calibrate (awq).",)
 
 
 class PackedInt8(Packed):
@@ -128,11 +123,8 @@ class PackedInt8(Packed):
     """
 
     id = "packed-int8"
-    title = "Weights in int8 (tracekit)"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "one call")
     excludes = _excluded("packed-int8")
     bits = 8
-    caveats = ("Few rows gain: with more than 8, a kernel widens the weights before each GEMM.",)
 
 
 class AWQ(PackedInt4):
@@ -143,12 +135,9 @@ class AWQ(PackedInt4):
     """
 
     id = "awq"
-    title = "Calibrated weights in int4 (tracekit, AWQ)"
-    costs = Costs("weights a quarter of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
     excludes = _excluded("awq")
     smooths = True
     with_argument = Optimization.with_argument
-    caveats = ("Calibrate on text like the one it will serve: random inputs say nothing.",)
 
 
 class SmoothQuant(DynamicQuantization):
@@ -161,25 +150,19 @@ class SmoothQuant(DynamicQuantization):
     """
 
     id = "smoothquant"
-    title = "int8 GEMMs, calibrated (tracekit, SmoothQuant)"
-    costs = Costs("weights a half of 16 bits", "a small loss: measure it", "one call, and inputs to calibrate with")
     excludes = _excluded("smoothquant")
     precision = "int8"
     needs = "int8-tensor"
     conv1d = True
-    dispatch = Outcomes(4.0, 2.0, 0.0)
-    stream = Outcomes(0.6, 0.8, 1.0)
-    caveats = ("Compile with it: eager code quantizes each input in eight kernels.",)
+    dispatch = _KNOWN["smooth_quant_dispatch"]
+    stream = _KNOWN["smooth_quant_stream"]
 
-    def _before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
-        return [*_smoothing(product), *super()._before(product, outcome)]
+    def _kernels_before(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+        return [*_smoothing(product), *super()._kernels_before(product, outcome)]
 
-    def _after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
+    def _kernels_after(self, product: LinearProduct, outcome: Outcome) -> list[Extra]:
         out = product.rows * product.outputs
         return [Extra("aten::mul", moving(4 * out, 4 * out, "fp32")), Extra("aten::mul", moving(4 * out, 2 * out))]
-
-    def how_to(self, base: Baseline) -> str:
-        return 'tracekit.quantize(model, "smoothquant", calibration=batches)'
 
     def apply(self, subject: Subject) -> Subject:
         return quantized.with_own(subject, "smoothquant")

@@ -11,13 +11,13 @@ from tracekit.advise.optimizations.attention_backends import (
     BACKENDS,
     PACKAGE,
     is_half,
-    on_backend,
+    moved_to_backend,
     preferred,
     runs,
     with_package,
 )
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Precision, estimate_ns
 from tracekit.analyzers.predict import (
     Baseline,
@@ -34,17 +34,16 @@ from tracekit.analyzers.predict import (
     where,
     written_out,
 )
-from tracekit.analyzers.results import Costs, Statements
+from tracekit.analyzers.results import Statements
 from tracekit.apply import Subject
 from tracekit.capture import EFFICIENT, beginning
 
-HOST_KEPT = Outcomes(0.8, 0.45, 0.2)
+_KNOWN = outcomes(__file__)
+HOST_KEPT = _KNOWN["host_kept"]
 """Host time of the fused call (its checks, its choice of a backend, the Python code before it), relative to that of the
-ops that it replaces without additional copies. It is 0.41 to 0.49 in traces of GPT-2, BERT, Llama-1B and Mistral-7B
-with and without it on hosts of H200s. From the time that such runs saved without a profiler, it is 0.15 to 0.35, and
-0.5 for GPT-2-large as published by transformers."""
-KERNEL_ERROR = Outcomes(1.3, 1.0, 0.8)
-OF_PRODUCTS = Outcomes(1.0, 0.4, 0.1)
+ops that it replaces without additional copies."""
+KERNEL_ERROR = _KNOWN["kernel_error"]
+OF_PRODUCTS = _KNOWN["of_products"]
 """Time of fused attention of unknown shape, relative to that of its GEMMs, which also move the scores."""
 _FUSED = "aten::scaled_dot_product_attention"
 
@@ -73,13 +72,7 @@ class SDPA(Optimization):
 
     id = "sdpa"
     effort = FLAG
-    title = "Scaled dot-product attention"
     reads_costs = True
-    costs = Costs("no matrix of scores", "rounding of the last digits", "one argument")
-    caveats = (
-        "A decode of one sequence can lose: kernels that do not split the keys leave most of the GPU idle.",
-        "A mask rules flash attention out, and grouped heads the memory-efficient one.",
-    )
 
     def __init__(self, backend: str | None = None) -> None:
         self.backend = backend
@@ -124,7 +117,7 @@ class SDPA(Optimization):
         rows = _fused(base)
         if self.backend is None or not rows.any():
             return base.ops
-        return retimed(base.ops, lambda cost: self._on(cost, masked=False), base.gpu, outcome)
+        return retimed(base.ops, lambda cost: self._fused_cost(cost, masked=False), base.gpu, outcome)
 
     def _joined(self, base: Baseline, outcome: Outcome) -> OpList:
         return self.joined(base, outcome, written_out(base))
@@ -137,7 +130,7 @@ class SDPA(Optimization):
         ops = _merged(base.ops, ordered)
         fused = np.isin(ops.index, base.ops.index[[each.begin for each in ordered]])
         masked = outcome == "worst" and _batch(base) > 1
-        costs = [each.cost and _in_type(self._on(each.cost, masked=masked), precision) for each in ordered]
+        costs = [each.cost and _cast_to(self._fused_cost(each.cost, masked=masked), precision) for each in ordered]
         times = [_time(base, each, cost, outcome) for each, cost in zip(ordered, costs, strict=True)]
         return ops.assign(
             name=changed(ops.name, fused, _FUSED),
@@ -148,7 +141,7 @@ class SDPA(Optimization):
             cost=changed(ops.cost, fused, costs),
         )
 
-    def _on(self, cost: Cost, *, masked: bool) -> Cost:
+    def _fused_cost(self, cost: Cost, *, masked: bool) -> Cost:
         """Return the cost on the chosen kernels.
 
         While decoding, a mask for padding excludes kernels that split the keys.
@@ -156,7 +149,7 @@ class SDPA(Optimization):
         if not isinstance(cost.work, Attention):
             return cost
         efficient = masked and self.backend is None and cost.work.queries == 1
-        return on_backend(cost, "efficient" if efficient else self.backend)
+        return moved_to_backend(cost, "efficient" if efficient else self.backend)
 
     def reason(self, base: Baseline) -> Statements:
         name = self.backend or preferred(base.gpu, half=_half(base)) or "efficient"
@@ -222,7 +215,7 @@ def _merged(ops: OpList, attentions: Sequence[Written]) -> OpList:
     return ops[kept].assign(host_ns=np.add.reduceat(host, kept))
 
 
-def _in_type(cost: Cost, precision: Precision | None) -> Cost:
+def _cast_to(cost: Cost, precision: Precision | None) -> Cost:
     if precision is None or precision == cost.precision:
         return cost
     ratio = ELEMENT_BYTES[precision] / ELEMENT_BYTES[cost.precision]

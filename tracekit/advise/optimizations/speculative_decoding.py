@@ -3,7 +3,6 @@
 Tokens per pass, for an acceptance rate a and k drafted tokens: (1 - a^(k+1)) / (1 - a) (Leviathan et al., 2023).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
@@ -12,7 +11,7 @@ import numpy as np
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.static_cache import MASK_OPS, PREPARING
 from tracekit.advise.reasons import of_step, say
-from tracekit.analyzers.core import InputError, Outcomes
+from tracekit.analyzers.core import InputError, Outcomes, numbers, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Product
 from tracekit.analyzers.predict import (
     Baseline,
@@ -32,16 +31,18 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_masks,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject
 
-ACCEPTANCE = Outcomes(0.5, 0.7, 0.85)
+_KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
+ACCEPTANCE = _KNOWN["acceptance"]
 """Fraction of drafted tokens that the large model accepts, if nothing is known about draft model and text."""
-DRAFT_LAYERS = Outcomes(0.6, 0.4, 0.25)
+DRAFT_LAYERS = _KNOWN["draft_layers"]
 """Host time of a draft's pass relative to the large model's: its layers, and the loop around it."""
-DRAFT_BYTES = 0.1
-"""Kernel time of a draft's pass relative to the large model's. The draft has a tenth of the large model's weights."""
-CHECK_NS = 150_000.0
+DRAFT_BYTES = _NUMBERS["draft_bytes"]
+"""Kernel time of a draft's pass relative to the large model's."""
+CHECK_NS = _NUMBERS["check_ns"]
 """Host time per pass to compare drafted with computed tokens, and to truncate the cache."""
 MOST_DRAFTED = 8
 CHECKED = 4
@@ -68,20 +69,8 @@ class SpeculativeDecoding(Optimization):
 
     id = "speculative-decoding"
     effort = REWRITE
-    title = "Speculative decoding"
-    costs = Costs("a draft model and its cache", "unchanged", "a draft model with a high acceptance rate")
-    condition = "a draft model with the same tokenizer"
     for_training = False
-    switches: Mapping[str, str] = {
-        "vllm": 'vllm serve MODEL --speculative-config \'{"model": "DRAFT", "num_speculative_tokens": 4}\'',
-        "sglang": "python -m sglang.launch_server --model-path MODEL --speculative-algorithm STANDALONE "
-        "--speculative-draft-model-path DRAFT",
-    }
     of_a_pass = True
-    caveats = (
-        "It needs a draft model with the same tokenizer, and text that it guesses well.",
-        "A large batch loses: checking is no longer free when GEMMs are compute-bound.",
-    )
 
     def __init__(self, acceptance: Outcomes = ACCEPTANCE) -> None:
         self.acceptance = acceptance

@@ -7,7 +7,7 @@ import numpy as np
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Append, Attention, Cost
 from tracekit.analyzers.predict import (
     Baseline,
@@ -30,20 +30,19 @@ from tracekit.analyzers.predict import (
     with_extras,
     with_masks,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject
 
-LENGTH = Outcomes(1.5, 1.0, 1.0)
+_KNOWN = outcomes(__file__)
+LENGTH = _KNOWN["length"]
 """Positions of the cache relative to those in use, because attention reads and masks all of them. At best it is just
 long enough."""
-INDEXING = Outcomes(1.8, 1.0, 0.5)
-"""Host time of each op that finds the place to write, in plain launches. With unfused attention, which has a mask
-anyway, layers of four models on hosts of H200s take 0 to 54 µs more than with a growing cache."""
-PREPARING = Outcomes(5.0, 3.5, 2.2)
+INDEXING = _KNOWN["indexing"]
+"""Host time of each op that finds the place to write, in plain launches."""
+PREPARING = _KNOWN["preparing"]
 """Host time of each op that prepares a mask, keys or values, in plain launches."""
-MASKED_CALL = Outcomes(17.0, 12.5, 8.0)
-"""Host time that a call of fused attention with a mask adds, in plain launches: on the host of an H200, a layer takes
-24 (GPT-2) to 33 (grouped heads) plain launches more than with a growing cache."""
+MASKED_CALL = _KNOWN["masked_call"]
+"""Host time that a call of fused attention with a mask adds, in plain launches."""
 _INDEX_OPS = ("aten::arange", "aten::add", "aten::add_", "index_copy_ (checks)", "index_copy_ (checks)")
 """Ops of transformers' StaticLayer.update that compute the position, without the two writes."""
 WRITTEN = "aten::index_copy_"
@@ -67,13 +66,7 @@ class StaticCache(Optimization):
     """
 
     id = "static-cache"
-    title = "Static KV cache"
-    costs = Costs("the cache at its full length", "unchanged", "one argument")
     for_training = False
-    caveats = (
-        "Alone it may lose: attention reads the whole cache, and five more ops per layer compute where to write.",
-        "It is what CUDA graphs and torch.compile need while decoding: predict it with them.",
-    )
 
     def objection(self, base: Baseline) -> str | None:
         if not appended(base).any():
@@ -81,7 +74,7 @@ class StaticCache(Optimization):
         return None
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        return on_static_cache(base, outcome)
+        return moved_to_static_cache(base, outcome)
 
     def reason(self, base: Baseline) -> Statements:
         copied = sum(cost.bytes for cost in base.ops.cost[appended(base)])
@@ -94,9 +87,6 @@ class StaticCache(Optimization):
             *planning,
             say("concatenations", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),
         )
-
-    def how_to(self, base: Baseline) -> str:
-        return 'model.generate(**inputs, cache_implementation="static")'
 
     def apply(self, subject: Subject) -> Subject:
         if subject.settings.workload not in ("decode", "generate"):
@@ -116,7 +106,7 @@ def _appends(cost: Cost | None) -> bool:
     return cost is not None and isinstance(cost.work, Append)
 
 
-def on_static_cache(base: Baseline, outcome: Outcome) -> OpList:
+def moved_to_static_cache(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with a static cache: appends write one token, and attention is masked to the cache's end.
     Because shapes stay the same, no op plans its kernel again."""
     base = replace(base, ops=base.ops.assign(host_ns=base.ops.host_ns - base.planning))

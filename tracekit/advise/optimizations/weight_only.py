@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import largest, of_step, say, share_of
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import (
     SUBCLASS,
@@ -23,7 +23,7 @@ from tracekit.analyzers.predict import (
     where,
     with_weights,
 )
-from tracekit.analyzers.results import Costs, Memory, Statements
+from tracekit.analyzers.results import Memory, Statements
 from tracekit.apply import Subject, quantized
 
 
@@ -51,7 +51,7 @@ class WeightOnly(Optimization):
             return f"{base.gpu.name} has no kernels for it."
         if base.trains:
             return "The weights would no longer be trained."
-        products = where(base.ops, _in_half)
+        products = where(base.ops, _is_half)
         if not products.any():
             return "The run has no GEMM with weights in 16 bits (quantize from half precision)."
         if not replaced(base, conv1d=self.conv1d).any():
@@ -98,13 +98,13 @@ class WeightOnly(Optimization):
         )
 
 
-def _in_half(cost: Cost | None) -> bool:
+def _is_half(cost: Cost | None) -> bool:
     return cost is not None and cost.precision in ("fp16", "bf16") and linear_product(cost) is not None
 
 
 def replaced(base: Baseline, *, conv1d: bool = False) -> Rows:
     """Return the rows of every nn.Linear except the head, including small ones."""
-    return inner_products(base, conv1d=conv1d) & where(base.ops, _in_half)
+    return inner_products(base, conv1d=conv1d) & where(base.ops, _is_half)
 
 
 WEIGHT_FORMATS = ("int8-weight-only", "int4-weight-only", "nf4", "llm-int8", "fp8-dynamic", "int8-dynamic")
@@ -132,12 +132,14 @@ def from_pretrained(configuration: str, *, also: str = "", compiled: bool = Fals
 
 GROUP = 128
 """Number of weights that share a scale and a zero point, of two bytes each."""
-KERNEL_ERROR = Outcomes(1.4, 1.1, 0.9)
-"""Time relative to the kernel model, which was fitted to kernels that ran repeatedly with parts of their weights in
-the L2 cache."""
-WIDENING_TILES = 1.06
+_KNOWN = outcomes(__file__)
+_NUMBERS = numbers(__file__)
+KERNEL_ERROR = _KNOWN["kernel_error"]
+"""Time relative to the kernel model, which was fitted to kernels that ran repeatedly with parts of their weights in the
+L2 cache."""
+WIDENING_TILES = _NUMBERS["widening_tiles"]
 """Time of a GEMM whose tiles widen weights in shared memory (such as Marlin), relative to the plain GEMM, with many
-rows: 0.94 times as fast at 256 rows on an A100, as published."""
+rows."""
 
 
 class Int4WeightOnly(WeightOnly):
@@ -151,22 +153,11 @@ class Int4WeightOnly(WeightOnly):
     """
 
     id = "int4-weight-only"
-    title = "Weights in int4"
-    aliases = ("int4",)
-    costs = Costs("weights a quarter of 16 bits", "a visible loss: measure it", "a library")
-    switches: Mapping[str, str] = {
-        "vllm": "vllm serve MODEL-AWQ --quantization awq_marlin  # a checkpoint in int4, such as AWQ or GPTQ",
-        "sglang": "python -m sglang.launch_server --model-path MODEL --torchao-config int4wo-128",
-    }
     excludes: Mapping[str, str] = other_formats("int4-weight-only")
     eager = True
     bits = 4
     scales_bytes = 4 / GROUP
     needs = "bf16"
-    caveats = (
-        "Quality drops measurably: check perplexity, and use calibrated weights (AWQ, GPTQ) if it matters.",
-        "Steps with many rows (from 16 to 64 on) become slower: unpacking costs more than fewer bytes save.",
-    )
 
     def kernel_ns(self, narrow_ns: float, before_ns: float, before: Cost, base: Baseline, outcome: Outcome) -> float:
         """Return the time by the model of tinygemm's kernels, which widen weights again for every 16 rows.

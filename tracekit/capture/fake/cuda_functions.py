@@ -45,8 +45,8 @@ class CudaFunctions(TorchFunctionMode):
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = {name: on_cpu(value) for name, value in (kwargs or {}).items()}
-        return self._paths.get(func, func)(*map(on_cpu, args), **named)
+        named = {name: cpu_for(value) for name, value in (kwargs or {}).items()}
+        return self._paths.get(func, func)(*map(cpu_for, args), **named)
 
     def _attention(
         self,
@@ -89,7 +89,7 @@ class CudaFunctions(TorchFunctionMode):
         return self._to(tensor, "cpu")
 
 
-def on_cpu(value: Any) -> Any:
+def cpu_for(value: Any) -> Any:
     """Return the CPU for a CUDA device; any other value unchanged."""
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
@@ -155,7 +155,7 @@ def _same(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 @contextmanager
-def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[set[object]]:
+def gpu_defaults(emitter: Emitter, name: str) -> Iterator[set[object]]:
     """Give torch the defaults of a machine with a GPU of this name, and yield the set of compiled functions that ran.
 
     Optimizers update all parameters at once, modules run uncompiled, and CUDA's autocast, events, synchronization and
@@ -165,7 +165,7 @@ def as_on_a_gpu(emitter: Emitter, name: str) -> Iterator[set[object]]:
     foreach, enter = ["cpu", *optimizer._get_foreach_kernels_supported_devices()], autocast.__init__
 
     def entered(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **options: Any) -> None:
-        enter(self, on_cpu(device_type), dtype or torch.get_autocast_dtype(device_type), *args, **options)
+        enter(self, cpu_for(device_type), dtype or torch.get_autocast_dtype(device_type), *args, **options)
 
     replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (optimizer, "_get_foreach_kernels_supported_devices", lambda: foreach),

@@ -5,45 +5,12 @@ from typing import Any
 
 import torch
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, facts
 
 aten = torch.ops.aten
 
 
-_LAUNCH_NOTHING = {
-    "_c10d_functional::wait_tensor",
-    "aten::_coalesced_",
-    "aten::_local_scalar_dense",
-    "aten::_nnz",
-    "aten::_reshape_alias",
-    "aten::_sparse_coo_tensor_unsafe",
-    "aten::_sparse_coo_tensor_with_dims_and_tensors",
-    "aten::_unsafe_view",
-    "aten::as_strided_",
-    "aten::dense_dim",
-    "aten::detach",
-    "aten::detach_",
-    "aten::empty",
-    "aten::empty_like",
-    "aten::empty_strided",
-    "aten::is_coalesced",
-    "aten::is_same_size",
-    "aten::lift_fresh",
-    "aten::new_empty",
-    "aten::new_empty_strided",
-    "aten::resize_",
-    "aten::result_type",
-    "aten::set_",
-    "aten::sparse_dim",
-    "aten::squeeze_",
-    "aten::swapaxes_",
-    "aten::t_",
-    "aten::transpose_",
-    "aten::unsafe_chunk",
-    "aten::unsafe_split",
-    "aten::unsafe_split_with_sizes",
-    "aten::unsqueeze_",
-}
+_LAUNCH_NOTHING = frozenset(facts(__file__)["launch_nothing"])
 
 
 def is_recorded(func: Any) -> bool:

@@ -8,57 +8,15 @@ from typing import Any
 import msgspec
 import torch
 
+from tracekit.analyzers.core import facts
 from tracekit.capture.fake.cuda_ops import launches
 from tracekit.capture.fake.recording import Copies, OpCall
 
-TENSOR_TYPES = {
-    torch.float64: "double",
-    torch.float32: "float",
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
-    torch.float8_e4m3fn: "c10::Float8_e4m3fn",
-    torch.float8_e5m2: "c10::Float8_e5m2",
-    torch.int64: "long int",
-    torch.int32: "int",
-    torch.int16: "short int",
-    torch.int8: "signed char",
-    torch.uint8: "unsigned char",
-    torch.bool: "bool",
-    torch.complex32: "c10::complex<c10::Half>",
-    torch.complex64: "c10::complex<float>",
-    torch.complex128: "c10::complex<double>",
-    torch.qint8: "c10::qint8",
-    torch.quint8: "c10::quint8",
-    torch.qint32: "c10::qint32",
-    torch.uint16: "unsigned short",
-    torch.uint32: "unsigned int",
-    torch.uint64: "unsigned long",
-}
+_TYPES = {getattr(torch, name): known for name, known in facts(__file__)["types"].items()}
+TENSOR_TYPES: dict[torch.dtype, str] = {dtype: name for dtype, (name, _) in _TYPES.items()}
 """C++ type names that the profiler records, by torch dtype."""
 
-_DTYPE_CODES = {
-    torch.uint8: 0,
-    torch.int8: 1,
-    torch.int16: 2,
-    torch.int32: 3,
-    torch.int64: 4,
-    torch.float16: 5,
-    torch.float32: 6,
-    torch.float64: 7,
-    torch.complex32: 8,
-    torch.complex64: 9,
-    torch.complex128: 10,
-    torch.bool: 11,
-    torch.qint8: 12,
-    torch.quint8: 13,
-    torch.qint32: 14,
-    torch.bfloat16: 15,
-    torch.float8_e5m2: 23,
-    torch.float8_e4m3fn: 24,
-    torch.uint16: 27,
-    torch.uint32: 28,
-    torch.uint64: 29,
-}
+_DTYPE_CODES: dict[torch.dtype, int] = {dtype: code for dtype, (_, code) in _TYPES.items()}
 _FORMAT_CODES = {torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2}
 _LISTS = ("List[Tensor]", "List[Optional[Tensor]]")
 _MASKS = (torch.bool, torch.uint8)

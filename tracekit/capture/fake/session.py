@@ -37,13 +37,13 @@ class ModelledCapture:
     def __enter__(self) -> "ModelledCapture":
         from tracekit.capture.fake.cpu_recorder import CpuRecorder, Placement
         from tracekit.capture.fake.cuda_calls import AttentionChoice
-        from tracekit.capture.fake.cuda_functions import CpuFunctions, as_on_a_gpu
+        from tracekit.capture.fake.cuda_functions import CpuFunctions, gpu_defaults
 
         attention, placement = AttentionChoice(self._gpu, flash=False, dtype=require("torch").float32), Placement()
         self._recorder = CpuRecorder(attention, placement)
         self._builder, self._called = self._recorder.start(), Called(self._recorder.hold)
         self._entered = ExitStack()
-        self._compiled = self._entered.enter_context(as_on_a_gpu(self._recorder.emitter, self._gpu.name))
+        self._compiled = self._entered.enter_context(gpu_defaults(self._recorder.emitter, self._gpu.name))
         emitter = _InModules(self._builder, placement)
         for context in (
             CpuFunctions(attention, placement, self._recorder),

@@ -17,7 +17,7 @@ from tracekit.capture import models, workloads
 from tracekit.capture.emitted_ranges import NoRanges, annotate
 from tracekit.capture.fake.cpu_recorder import OPTIMIZER, CpuRecorder, Placement
 from tracekit.capture.fake.cuda_calls import AttentionChoice
-from tracekit.capture.fake.cuda_functions import CpuFunctions, CudaFunctions, as_on_a_gpu
+from tracekit.capture.fake.cuda_functions import CpuFunctions, CudaFunctions, gpu_defaults
 from tracekit.capture.fake.op_calls import element_type
 from tracekit.capture.fake.op_graph import note_results
 from tracekit.capture.fake.op_recorder import OpRecorder
@@ -123,13 +123,13 @@ def record(own: OwnModel, gpu: GPU, say: Say) -> tuple[FakeRun, RecordedOn]:
     do not declare the shapes of their results.
     """
     try:
-        return on_fake_tensors(own, gpu), "fake tensors"
+        return run_on_fake_tensors(own, gpu), "fake tensors"
     except Exception as error:  # code that gets tensors without values can raise any exception
         say(f"fake tensors cannot run it ({type(error).__name__}: {first_line(error)[:120]}); it runs on the CPU")
     return _run_on_cpu(own, gpu), "cpu"
 
 
-def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
+def run_on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
     """Record one step on fake tensors, also of a model that is on a GPU. Exceptions of the model's code on them pass
     through."""
     host_tensors, fake = HostTensors(), _OnTheCpu(allow_non_fake_inputs=True)
@@ -138,7 +138,7 @@ def on_fake_tensors(own: OwnModel, gpu: GPU) -> FakeRun:
         model = copy.deepcopy(own.uncompiled)
     twin = OwnModel(model, mapped(fake.from_tensor, own.inputs), own.train, own.loss)
     recorder = _Strict(attention, host_tensors)
-    like_a_gpu = as_on_a_gpu(recorder.emitter, gpu.name)
+    like_a_gpu = gpu_defaults(recorder.emitter, gpu.name)
     with fake, like_a_gpu as compiled, CudaFunctions(attention, host_tensors, recorder), recorder:
         run = _run_recorded(twin, recorder)
     return replace(run, compiled=len(compiled) + (own.model is not own.uncompiled))
@@ -148,7 +148,7 @@ def _run_on_cpu(own: OwnModel, gpu: GPU) -> FakeRun:
     attention, placement, twin = _attention(gpu), Placement(), own.moved_to("cpu")
     recorder = CpuRecorder(attention, placement)
     placement.enter_module()  # the GPU runs all ops of the step
-    with as_on_a_gpu(recorder.emitter, gpu.name) as compiled, CpuFunctions(attention, placement, recorder), recorder:
+    with gpu_defaults(recorder.emitter, gpu.name) as compiled, CpuFunctions(attention, placement, recorder), recorder:
         run = _run_recorded(twin, recorder)
     return replace(run, compiled=len(compiled) + (own.model is not own.uncompiled))
 
