@@ -1,5 +1,6 @@
 """torch.compile: chains of pointwise ops become one Triton kernel each, and Python overhead disappears."""
 
+import re
 from dataclasses import replace
 from operator import eq
 
@@ -68,6 +69,8 @@ UNWRAPPED = _KNOWN["unwrapped"]
 _NARROW = ("fp8", "int8")
 _APART = (WIDENING, REPEATED, WRITTEN, STATISTICS)
 """Names of ops whose tensors their neighbours do not read: each is a separate kernel."""
+_ADDS_BY_INDEX = re.compile(r"scatter|index_add|index_put|bincount|histc")
+"""Names of ops whose kernels add to addresses that others add to, for which they wait in generated code, too."""
 _NUMBER = 8
 """Largest size of a single number in bytes."""
 ALIGNED = 8
@@ -157,7 +160,7 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     base = replace(base, ops=costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu))
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
-    alone = which(base.ops.name, _APART.__contains__) | _rows_on_a_number(base.ops, "aten::add_")
+    alone = which(base.ops.name, _is_apart) | _rows_on_a_number(base.ops, "aten::add_")
     apart = alone | appended(base) | rows_by_values(base.ops) | _rows_beside_model(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = masks.traced(replace(base, ops=ops), outcome)
@@ -165,6 +168,10 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     host[0] += entry_ns + base.other_host_ns + base.planning.sum()
     factors = each(lambda name, cost: _factor(name, cost, base.gpu, outcome), ops.name, ops.cost, dtype=float)
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
+
+
+def _is_apart(name: str) -> bool:
+    return name in _APART or bool(_ADDS_BY_INDEX.search(name))
 
 
 def _with_lookups(ops: OpList) -> OpList:
