@@ -110,8 +110,7 @@ def _grouped(
     waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
     calls_of = outermost(trace.host, owner[first], start, start + wall)
     words = _words(trace, analysis, head, owner[first], calls_of)
-    computes = np.logical_or.reduceat((work.category == "kernel").to_numpy(), first)
-    words["category"] = np.where(computes, "kernel", words["category"])  # cuBLAS fills a workspace before its kernel
+    words["category"] = np.where(_shares(work, first, work.category == "kernel") > 0, "kernel", words["category"])
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
     by = replace(launching(trace.host, work), blocked=blocked)
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)

@@ -120,12 +120,18 @@ def shared(items, *, of_data=True):
     return run(*calls, *backward, *added)
 
 
+ADDED = Cost(1 << 20, 1 << 23, 1 << 22, "gather", "fp32")
+OF_WEIGHT = op_lists.product(4096, 4096, 16_384, "bf16")
+OF_WEIGHT = replace(OF_WEIGHT, work=replace(OF_WEIGHT.work, gradient=True))
+
 PLANTED = {
     "planned-again": run(linear(), masked() | {"planned": 500_000.0}),
     "padding": run(*[linear(), masked(8, 1, 1024, 1024)] * 4),
     "explicit-mask": run(linear(), masked(1024, 1024)),
     "sorted-gradients": trained(*INDEXED),
     "odd-lengths": run(linear(), op("aten::_fft_r2c", ns=900_000.0) | {"bluestein": 0.8}),
+    "contended-sums": run(linear(), op("aten::scatter_add_", ADDED, ns=9_000_000.0)),
+    "unused-gradients": trained(op("aten::mm", OF_WEIGHT, phase="backward")),
     "loop-of-small-ops": trained(*LOOP * 40),
     "spread-and-summed": run(linear(), SPREAD, op("aten::pow", PAIRS), SUMMED),
     "autograd-in-inference": run(*[op("aten::relu", ns=2_000.0) | {"differentiable": True}] * 8),
@@ -149,6 +155,8 @@ ALIKE = {
     "explicit-mask": run(linear(), masked(1, 8, 1024, 1024)),
     "sorted-gradients": trained(INDEXED[0] | {"ns": 600_000.0}, INDEXED[1]),
     "odd-lengths": run(linear(), op("aten::_fft_r2c", ns=900_000.0)),
+    "contended-sums": run(linear(), op("aten::scatter_add_", ADDED, ns=20_000.0)),
+    "unused-gradients": trained(op("aten::mm", OF_WEIGHT, phase="backward"), ZEROS),
     "loop-of-small-ops": run(*[linear(layer="block"), *LOOP] * 40),
     "spread-and-summed": run(linear(), op("aten::add", PAIRS), SUMMED),
     "autograd-in-inference": trained(*[op("aten::relu", ns=2_000.0, phase="forward") | {"differentiable": True}] * 8),
@@ -277,6 +285,13 @@ def test_items_that_are_trained_one_by_one_are_one_call_if_their_inputs_are_data
     assert waste.applied(shared(12), "expected").latency_ns < shared(12).latency_ns / 2
 
 
+def test_decisions_for_items_are_one_call_and_tokens_are_not():
+    decision = (linear(1), op("aten::relu", ns=2_000.0), linear(1), op("aten::argmax", ns=3_000.0))
+    token = (op("aten::embedding", ns=2_000.0), *decision)
+    waste = find("one-call-per-item")
+    assert waste.objection(run(*decision * 12)) is None and waste.objection(run(*token * 12))
+
+
 def test_a_joined_answer_that_the_host_reads_is_no_cache():
     answer = (*ITEM, op("aten::cat", ns=3_000.0), copy(name="Memcpy DtoH (Device -> Pageable)"))
     assert find("one-call-per-item").objection(run(*answer * 8)) is None
@@ -284,5 +299,5 @@ def test_a_joined_answer_that_the_host_reads_is_no_cache():
 
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 22
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 24
     assert all("Not to be confused with" in kind.what for kind in kinds().values())

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
 from tracekit.advise.waste.unasked import is_cast
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
 
@@ -25,7 +25,7 @@ def passes_without_cache(base: Baseline) -> Finding | None:
     if base.growth is None or base.trains:
         return None
     rows, tokens = base.ops.category == "kernel", base.growth.tokens
-    left = Outcomes(0.7, 0.3, 1 / tokens)
+    left = replace(outcomes(__file__)["passes_left"], best=1 / tokens)
     change = lessened(rows, left, cost=partial(batched, factor=1 / tokens))
     return Finding(rows, change, base.growth.passes, tokens=tokens)
 

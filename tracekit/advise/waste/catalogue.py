@@ -22,6 +22,7 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.finding import NOTABLE, Finding
 from tracekit.advise.waste.inputs import (
+    contended_sums,
     masked_attention,
     odd_transforms,
     padded_items,
@@ -39,6 +40,7 @@ from tracekit.advise.waste.unasked import (
     numbers_in_64_bits,
     spread_and_summed,
     swept_tables,
+    unused_gradients,
     zeros_in_gradients,
 )
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
@@ -187,6 +189,8 @@ DETECTORS = {
     "explicit-mask": masked_attention,
     "sorted-gradients": sorted_gradients,
     "odd-lengths": odd_transforms,
+    "contended-sums": contended_sums,
+    "unused-gradients": unused_gradients,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick, retimed
 
@@ -16,7 +16,7 @@ NOTABLE = 0.01
 GONE = Outcomes(0.0, 0.0, 0.0)
 STAYS = Outcomes(1.0, 1.0, 1.0)
 
-_LEFT = Outcomes(0.2, 0.0, 0.0)
+_LEFT = outcomes(__file__)["left"]
 """Fraction of the host work that is waste for sure, but remains."""
 
 

@@ -1,18 +1,18 @@
 """Detectors of work that the form of its inputs makes large: padding, masks, indices, and lengths."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Attention, Cost
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, retimed, where, which
 
-_LEFT_TO_PLAN = Outcomes(0.3, 0.0, 0.0)
-"""Fraction of the planning that remains: assumed. Kernels of other libraries are chosen by a table, in no time."""
+_KNOWN = outcomes(__file__)
 
 
 def planned_again(base: Baseline) -> Finding | None:
@@ -23,15 +23,13 @@ def planned_again(base: Baseline) -> Finding | None:
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        return run.ops.assign(host_ns=run.ops.host_ns - (1 - pick(_LEFT_TO_PLAN, outcome)) * run.planning)
+        return run.ops.assign(host_ns=run.ops.host_ns - (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning)
 
     return Finding(rows, change, int(rows.sum()), host_ns=float(planning.sum()))
 
 
 _LONG = 64
 """Fewest positions of a sequence that may be padded, or that a mask hides."""
-_NOT_PADDING = Outcomes(1.0, 0.65, 0.3)
-"""Fraction of the tokens that are no padding: assumed. Batches in order of arrival are a half to a fifth."""
 
 
 def padded_items(base: Baseline) -> Finding | None:
@@ -40,7 +38,7 @@ def padded_items(base: Baseline) -> Finding | None:
     if not masked.any():
         return None
     kernels = (base.ops.category == "kernel") & ~in_phase(base.ops, "optimizer")
-    return Finding(kernels, lessened(kernels, _NOT_PADDING), int(masked.sum()))
+    return Finding(kernels, lessened(kernels, _KNOWN["not_padding"]), int(masked.sum()))
 
 
 def masked_attention(base: Baseline) -> Finding | None:
@@ -84,9 +82,8 @@ def _causal(cost: Cost) -> Cost:
     return replace(cost, flops=cost.flops // 2, work=replace(cost.work, causal=True, backend=""))
 
 
-_ADDS_ROWS = Outcomes(6.0, 3.0, 2.0)
-"""Time of adding rows by index without sorting, in times of the gathers in the forward pass: each reads the same rows,
-and an atomic addition reads and writes one."""
+_ADDS_ROWS = _KNOWN["adds_rows"]
+"""Time of adding rows by index without sorting, in times of the gathers in the forward pass."""
 
 
 def sorted_gradients(base: Baseline) -> Finding | None:
@@ -107,9 +104,26 @@ def _outcomes(values: Outcomes) -> tuple[float, float, float]:
     return values.worst, values.expected, values.best
 
 
-_BY_FACTORS = Outcomes(0.5, 0.3, 0.15)
-"""Time of an FFT of a length with small factors, relative to Bluestein's algorithm, which transforms twice at twice the
-length or more, and multiplies three times."""
+_CONTENDED = 10
+"""Times that its bytes take from which a sum by index waits for itself."""
+_SUMS = re.compile(r"^aten::(?:scatter_add_?|index_add_?|bincount|histc)$")
+
+
+def contended_sums(base: Baseline) -> Finding | None:
+    """Find sums by index that take many times as long as their bytes."""
+    ops = base.ops
+    bytes_ns = np.array([cost.bytes if cost is not None else 0 for cost in ops.cost]) / base.gpu.bandwidth * 1e9
+    rows = which(ops.name, lambda name: bool(_SUMS.match(name))) & (bytes_ns > 0)
+    rows &= ops.kernel_ns > _CONTENDED * bytes_ns
+    if not rows.any():
+        return None
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        return run.ops.assign(
+            kernel_ns=np.where(rows, pick(_KNOWN["spread_out"], outcome) * bytes_ns, run.ops.kernel_ns)
+        )
+
+    return Finding(rows, change, int(rows.sum()))
 
 
 def odd_transforms(base: Baseline) -> Finding | None:
@@ -120,6 +134,6 @@ def odd_transforms(base: Baseline) -> Finding | None:
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        return run.ops.assign(kernel_ns=run.ops.kernel_ns * (1 - shares * (1 - pick(_BY_FACTORS, outcome))))
+        return run.ops.assign(kernel_ns=run.ops.kernel_ns * (1 - shares * (1 - pick(_KNOWN["by_factors"], outcome))))
 
     return Finding(rows, change, int(rows.sum()))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
 from tracekit.advise.waste.finding import Change, Finding, lessened
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed, in_phase, pick, retimed, where, which
 
@@ -24,8 +24,8 @@ _ITEMS = 4
 _ALIKE = 0.8
 """Fraction of the calls that launch the same ops of the same sizes."""
 _APPENDS = re.compile(r"^aten::(?:cat|index_copy_?)$")
-_GROWS = Outcomes(0.5, 0.0, 0.0)
-"""Exponent of the growth of kernels of unknown cost with the number of items: a kernel of one item is a launch."""
+_GROWS = outcomes(__file__)["grows"]
+"""Exponent of the growth of kernels of unknown cost with the number of items."""
 
 
 def calls_for_items(base: Baseline) -> Finding | None:
@@ -39,7 +39,7 @@ def calls_for_items(base: Baseline) -> Finding | None:
         alike = [call[: len(usual)] for call in calls if _signature(ops, call[: len(usual)]) == usual]
         if len(alike) >= max(_ITEMS, _ALIKE * len(calls)) and _answers(base, alike[0]):
             return _together(ops, alike)
-    return _shared_layers(base)
+    return _shared_layers(base) or _decisions(base)
 
 
 def _copied_inputs(base: Baseline) -> list[int]:
@@ -111,6 +111,8 @@ _OF_A_CELL = {"aten::sigmoid", "aten::tanh"}
 """Ops of a recurrent cell, whose calls need each other's results."""
 _ADDS = ("aten::add_", "aten::add")
 _OF_LAYER = re.compile(r"[Mm]mBackward")
+_CHOICES = {"aten::argmax", "aten::multinomial", "aten::max"}
+_OF_TOKENS = re.compile(r"embedding|attention|aten::(?:cat|index_copy_?|index_select|gather)$")
 _SUMMED = re.compile(r"evaluate_function: (?:T|Transpose|Permute|CudnnRnn|Convolution)Backward")
 
 
@@ -130,11 +132,22 @@ def _shared_layers(base: Baseline) -> Finding | None:
     return Finding(rows, _for_all(rows, items), items)
 
 
+def _decisions(base: Baseline) -> Finding | None:
+    """Find calls of a network that each choose one answer. Tokens are chosen one after another: their calls look a token
+    up, attend, or append to a cache."""
+    for calls in _rounds(base.ops):
+        names = set(base.ops.name[calls[0]])
+        decides = names & _CHOICES and not any(_OF_TOKENS.search(name) for name in names)
+        if decides:
+            return _together(base.ops, calls)
+    return None
+
+
 def _rounds(ops: OpList) -> Iterator[list[Ints]]:
     """Yield the calls of each stretch of the forward pass in which a sequence of ops with a product repeats."""
     _, codes = np.unique(np.array([f"{a} {b}" for a, b in zip(ops.name, ops.call, strict=True)]), return_inverse=True)
     ends = np.flatnonzero(in_phase(ops, "backward"))
-    codes, product, start = codes[: ends[0] if len(ends) else 0], products(ops), 0
+    codes, product, start = codes[: ends[0] if len(ends) else len(codes)], products(ops), 0
     while start < len(codes):
         period, length = _period(codes[start:])
         if length < _ITEMS * period or not product[start : start + period].any():

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.predict import Baseline, OpList
 
 Ints = npt.NDArray[np.intp]
@@ -18,12 +18,11 @@ _REPEATED = 0.9
 """Fraction of the ops of a stretch whose names repeat in each round."""
 _LONGEST = 64
 """Most ops of a round."""
-_KERNELS = Outcomes(1.0, 0.5, 0.1)
-"""Fraction of the time of small kernels that remains where one kernel does their work: assumed, from all of it to what
-their bytes take. A kernel of a microsecond mostly starts and ends."""
-_HOST = Outcomes(0.3, 0.1, 0.0)
-"""Fraction of the loop's host time that remains beside one round: assumed. Calls on lists of tensors
-(`torch._foreach_*`) still visit each of them."""
+_KNOWN = outcomes(__file__)
+_KERNELS = _KNOWN["kernels"]
+"""Fraction of the time of small kernels that remains where one kernel does their work."""
+_HOST = _KNOWN["host"]
+"""Fraction of the loop's host time that remains beside one round."""
 
 
 def loops_of_small_ops(base: Baseline) -> Finding | None:

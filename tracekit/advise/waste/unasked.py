@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
-from tracekit.analyzers.core import Outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import GPU, Cost, Precision, Product, batched, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, each, in_phase, pick, where, which
 
@@ -30,9 +30,7 @@ def collected_and_freed(base: Baseline) -> Finding | None:
 
 _DOUBLE_SHARE = 0.05
 """Fraction of the kernel time below which 64-bit numbers are counters and sums."""
-_OWED_TO_64_BITS = Outcomes(0.0, 0.5, 1.0)
-"""Exponent of the part of a kernel's excess over its modelled time that its 64-bit numbers cause: from none to all."""
-_HALF = Outcomes(0.7, 0.5, 0.45)
+_KNOWN = outcomes(__file__)
 
 
 def numbers_in_64_bits(base: Baseline) -> Finding | None:
@@ -47,17 +45,19 @@ def numbers_in_64_bits(base: Baseline) -> Finding | None:
 def _narrowed(rows: Rows, base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with these ops in 32 bits. A kernel that is slower than modelled may owe that to 64 bits:
     cuDNN's convolutions do not use tensor cores for them."""
-    ops = lessened(rows, _HALF, cost=partial(_in_32_bits, base.gpu))(base, outcome)
+    ops = lessened(rows, _KNOWN["half"], cost=partial(_in_32_bits, base.gpu, outcome == "best"))(base, outcome)
     modelled = np.array([estimate_ns(cost, base.gpu) if cost else np.inf for cost in ops.cost])
     excess = np.where(rows, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
-    return ops.assign(kernel_ns=ops.kernel_ns / excess ** pick(_OWED_TO_64_BITS, outcome))
+    return ops.assign(kernel_ns=ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome))
 
 
-def _in_32_bits(gpu: GPU, cost: Cost) -> Cost:
-    """Return the cost in 32 bits, for convolutions in TF32, which PyTorch uses where nobody forbids it."""
+def _in_32_bits(gpu: GPU, allowed: bool, cost: Cost) -> Cost:
+    """Return the cost in 32 bits: in TF32 for convolutions, unless somebody forbids it, and for GEMMs if it is allowed,
+    of which 64-bit numbers show nothing."""
     if cost.precision != "fp64":
         return cost
-    narrow: Precision = "tf32" if cost.family == "convolution" and gpu.supports("tf32") else "fp32"
+    on_tensor_cores = cost.family == "convolution" or (allowed and cost.family == "gemm")
+    narrow: Precision = "tf32" if on_tensor_cores and gpu.supports("tf32") else "fp32"
     sizes = ("read_bytes", "write_bytes", "weight_bytes", "shared_read", "shared_write")
     return replace(cost, precision=narrow, **{name: getattr(cost, name) // 2 for name in sizes})
 
@@ -182,6 +182,20 @@ def zeros_in_gradients(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), int(fills.sum()))
 
 
+def unused_gradients(base: Baseline) -> Finding | None:
+    """Find gradients of weights in a recording that updates none."""
+    ops, backward = base.ops, in_phase(base.ops, "backward")
+    if not base.trains or in_phase(ops, "optimizer").any():
+        return None
+    products = backward & where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and work.gradient)
+    convolutions = backward & where(ops, lambda cost: cost is not None and cost.family == "convolution")
+    rows = products | convolutions
+    if not rows.any():
+        return None
+    left, some = lessened(products, Outcomes(1.0, 0.0, 0.0)), lessened(convolutions, _KNOWN["of_weights"])
+    return Finding(rows, lambda run, outcome: some(replace(run, ops=left(run, outcome)), outcome), int(rows.sum()))
+
+
 _READ_ROWS = 4
 """Rows of the logits for each row that is read, from which most of them are unused."""
 _VOCABULARY = 8_192
@@ -219,8 +233,6 @@ _WIDER = 16
 _BETWEEN = 8
 """Ops within which a reduction reads what was spread."""
 _NARROWED_AGAIN = 1 / 16
-_IN_PLACE_OF_IT = Outcomes(0.3, 0.1, 0.02)
-"""Fraction of the time of ops on the spread tensor that a product, or `torch.cdist`, takes: assumed from its bytes."""
 _MOVES = ("pointwise", "copy", "reduction")
 
 
@@ -233,7 +245,7 @@ def spread_and_summed(base: Baseline) -> Finding | None:
     for place, size in spread:
         if any(_sums(cost, size) for cost in moves[place + 1 : place + 1 + _BETWEEN]):
             rows |= np.array([cost is not None and 2 * max(cost.read_bytes, cost.write_bytes) > size for cost in moves])
-    return Finding(rows, lessened(rows, _IN_PLACE_OF_IT), len(spread)) if rows.any() else None
+    return Finding(rows, lessened(rows, _KNOWN["in_place_of_it"]), len(spread)) if rows.any() else None
 
 
 def _spreads(cost: Cost) -> bool:
@@ -246,16 +258,12 @@ def _sums(cost: Cost | None, size: int) -> bool:
     return cost.read_bytes >= size / 2 and cost.write_bytes <= _NARROWED_AGAIN * cost.read_bytes
 
 
-_NODES = Outcomes(1.0, 0.93, 0.8)
-"""Fraction of the host time of ops that remains where autograd makes no node for each: assumed."""
-
-
 def graphs_without_backward(base: Baseline) -> Finding | None:
     """Find ops that autograd records in a run without a backward pass, and the memory that is allocated meanwhile."""
     rows = base.recorded.for_gradients(base.ops)
     if base.trains or not rows.any():
         return None
-    return Finding(rows, lessened(rows, STAYS, _NODES), int(rows.sum()), sure=("allocation",))
+    return Finding(rows, lessened(rows, STAYS, _KNOWN["nodes"]), int(rows.sum()), sure=("allocation",))
 
 
 _DROPS = ("aten::native_dropout", "aten::dropout", "aten::feature_dropout", "aten::_fused_dropout")
