@@ -110,7 +110,8 @@ def _grouped(
     waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
     calls_of = outermost(trace.host, owner[first], start, start + wall)
     words = _words(trace, analysis, head, owner[first], calls_of)
-    words["category"] = np.where(_shares(work, first, work.category == "kernel") > 0, "kernel", words["category"])
+    computes = _shares(work, first, (work.category == "kernel").to_numpy()) > 0
+    words["category"] = np.where(computes, "kernel", words["category"])  # not that of a fill before the kernel
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
     by = replace(launching(trace.host, work), blocked=blocked)
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
@@ -216,10 +217,8 @@ def _words(
     host_row: npt.NDArray[np.int64],
     calls: npt.NDArray[np.int64],
 ) -> dict[str, npt.NDArray[np.object_]]:
-    """Return texts as Python objects, so that equal words are one object and compare fast.
-
-    A pandas string column would create new objects at each read.
-    """
+    """Return texts as Python objects, so that equal words are one object and compare fast. A pandas string column would
+    create new objects at each read."""
     layer = head.layer.to_numpy()
     module = take(analysis.layers.module.to_numpy(), layer)
     layer = np.where(module >= 0, module, layer)  # several ranges of one module may hold the ops that transforms search

@@ -173,6 +173,10 @@ class Training:
         return changed
 
 
+_BATCH = 4
+"""Windows of the text in a step of training."""
+
+
 def _train(model: "nn.Module", before: "nn.Module | None", windows: Sequence[Any], steps: int, rate: float) -> None:
     """Train what is trainable in fp32, beside arithmetic in the model's type, to give the next token the probabilities
     that the model `before` gives it; None: those of the text."""
@@ -185,8 +189,9 @@ def _train(model: "nn.Module", before: "nn.Module | None", windows: Sequence[Any
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
     generator = torch.Generator().manual_seed(SEED)
     half = next((each for each in kept if each != torch.float32), None)
-    for drawn in torch.randint(len(windows), (steps,), generator=generator).tolist():
-        ids = windows[drawn][None]
+    whole = [each for each in windows if len(each) == len(windows[0])]
+    for drawn in torch.randint(len(whole), (steps, _BATCH), generator=generator).tolist():
+        ids = torch.stack([whole[place] for place in drawn])
         with torch.autocast(ids.device.type, half) if half else nullcontext():
             loss = _loss(model, before, ids)
         loss.backward()
@@ -200,9 +205,10 @@ def _train(model: "nn.Module", before: "nn.Module | None", windows: Sequence[Any
 
 def _loss(model: Any, before: Any, ids: Any) -> Any:
     torch = require("torch")
-    chosen = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+    chosen = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
     if before is None:
-        return torch.nn.functional.nll_loss(chosen[:-1], ids[0, 1:])
+        return torch.nn.functional.nll_loss(chosen[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
     with torch.no_grad():
-        wanted = before(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+        wanted = before(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+    chosen, wanted = chosen.flatten(0, 1), wanted.flatten(0, 1)
     return torch.nn.functional.kl_div(chosen, wanted, log_target=True, reduction="batchmean")

@@ -107,12 +107,20 @@ def profiled(model: "nn.Module", step: Step, settings: Settings) -> Any:
         step(emitter)
         synchronize()
         profiler.start_trace()
+        _mark_for_nsys("start")
         for index in counted(range(settings.steps), "profiling steps"):
             with emitted_ranges.step(index, emitter):
                 step(emitter)
                 synchronize()
+        _mark_for_nsys("stop")
         profiler.stop_trace()
     return profiler
+
+
+def _mark_for_nsys(what: str) -> None:
+    """Begin or end what `nsys profile -c cudaProfilerApi` records, so that its report holds these steps alone."""
+    if is_recorded_by_nsys() and require("torch.cuda").is_initialized():
+        getattr(require("torch.cuda.profiler"), what)()
 
 
 def capture_info(settings: Settings, model: "nn.Module", measured: Measurement) -> CaptureInfo:

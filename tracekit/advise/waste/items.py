@@ -133,8 +133,8 @@ def _shared_layers(base: Baseline) -> Finding | None:
 
 
 def _decisions(base: Baseline) -> Finding | None:
-    """Find calls of a network that each choose one answer. Tokens are chosen one after another: their calls look a token
-    up, attend, or append to a cache."""
+    """Find calls of a network that each choose one answer. Tokens are chosen one after another: their calls look
+    one up, attend, or append to a cache."""
     for calls in _rounds(base.ops):
         names = set(base.ops.name[calls[0]])
         decides = names & _CHOICES and not any(_OF_TOKENS.search(name) for name in names)
