@@ -8,7 +8,7 @@ Constants of engines.toml were fitted on a part of these points, so errors on al
 --left-out repeats the last step of the fit (Gauss-Newton, from the fitted constants) without each engine, GPU and
 model, and scores the points of that group. The start has seen them, so this is less than a fit from the beginning.
 --record serves random requests with the continuous batching and paged attention of transformers, beside what --predict
-wrote before; it has not been run on a GPU.
+wrote before.
 """
 
 import argparse

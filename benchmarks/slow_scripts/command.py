@@ -2,6 +2,7 @@
 gained."""
 
 import csv
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -10,6 +11,8 @@ Row = dict[str, str]
 _LATER = "later, gains known"
 _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
+_GROUPS = {"eleventh": "last two, again", "twelfth": "last two, again"}
+"""Names of groups of later sets that were diagnosed by later code."""
 _TOLD = ", latency told"
 """End of the name of a set that was diagnosed again with the latency of each script told."""
 
@@ -67,7 +70,8 @@ def summary() -> str:
     lines.append(_counts("**all sets**", first, ""))
     for name in dict.fromkeys(row["set"] for row in told()):
         lines.append(_counts(name, [row for row in told() if row["set"] == name], "before gains"))
-    lines.append(_counts("first nine, again", later(), _LATER))
+    for name, some in groupby(later(), key=lambda row: _GROUPS.get(row["set"], "first nine, again")):
+        lines.append(_counts(name, list(some), _LATER))
     for name in dict.fromkeys(row["machine"] for row in again()):
         some = [row for row in again() if row["machine"] == name]
         lines.append(_counts(f"ten of the first, {name}", some, "rules known"))
@@ -83,15 +87,19 @@ def _counts(name: str, some: list[Row], committed: str) -> str:
 
 
 def misses() -> str:
-    """Return the scripts whose first advice, as first diagnosed, did not name the planted cause, without those of which
-    later rules were right."""
-    lines = ["| set | script | planted | first advice |", "|---|---|---|---|"]
+    """Return the scripts of each set whose first advice, as first diagnosed, did not name the planted cause, without
+    those of which later rules were right."""
     now = {row["script"]: row["right"] for row in later()}
-    for row in before_gains():
-        if row["right"] == "no" and now.get(row["script"]) != "yes":
-            advice = f"`{row['first_advice']}`" if row["first_advice"] else "none"
-            lines.append(f"| {row['set']} | {row['script']} | {row['planted']} | {advice} |")
+    missed = [row for row in before_gains() if row["right"] == "no" and now.get(row["script"]) != "yes"]
+    lines = ["| set | script: what was planted (first advice) |", "|---|---|"]
+    for name in dict.fromkeys(row["set"] for row in missed):
+        lines.append(f"| {name} | {'; '.join(_miss(row) for row in missed if row['set'] == name)} |")
     return "\n".join(lines)
+
+
+def _miss(row: Row) -> str:
+    advice = f"`{row['first_advice']}`" if row["first_advice"] else "none"
+    return f"**{row['script']}**: {row['planted']} ({advice})"
 
 
 def main() -> None:
