@@ -12,7 +12,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.kernel_names import is_communication, is_helper, is_host_copy, is_peer_copy, says_tf32
+from tracekit.analyzers.attribute.kernel_names import (
+    is_communication,
+    is_helper,
+    is_host_copy,
+    is_peer_copy,
+    is_sparse,
+    says_tf32,
+)
 from tracekit.analyzers.attribute.nesting import Rows, take
 from tracekit.analyzers.attribute.op_costs import charged_to, price, with_ancestors
 from tracekit.analyzers.cost import Message, generated, message, message_by_inputs
@@ -59,7 +66,8 @@ def cost_items(
     known = price(host, with_ancestors(parent, op), parameters)
     communication = is_communication(items.name)
     copies = (items.category != "kernel").to_numpy() & (items.bytes >= 0)
-    cost_op = np.where(communication, -1, charged_to(known, parent, op))
+    sparse = np.isin(op, op[is_sparse(items.name) & (op >= 0)])  # their cost depends on how full a matrix is
+    cost_op = np.where(communication | sparse, -1, charged_to(known, parent, op))
     number = take(known.of_row, cost_op)
     share = _share(np.where(copies, -1, cost_op), replay, items.duration)
     estimated = take(known.estimated, number, absent=False)

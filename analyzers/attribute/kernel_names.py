@@ -56,6 +56,7 @@ _MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implic
 _FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|(?:gemv|engine|winograd)\w*<float|Cijk_\w+?_SB_", re.IGNORECASE)
 _16_BITS = re.compile(r"bf16|bfloat16|half|[hf]16|h884|h1688|hmma", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
+_SPARSE = re.compile(r"csrm[mv]|coom[mv]|spm[mv]_|cusparse", re.IGNORECASE)
 _BLUESTEIN = re.compile(r"bluestein", re.IGNORECASE)
 _DOUBLES = re.compile(
     r"<double\b|\blambda\(double\b|(?<![a-z])[dz]gem[mv]|gemv\w*<[^>]*\bdouble\b|f64f64|dmma|d884|Cijk_\w+?_DB_",
@@ -104,6 +105,11 @@ def in_doubles(names: pd.Series) -> npt.NDArray[np.bool_]:
 def is_bluestein(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which kernels are FFTs by Bluestein's algorithm: of lengths with a large prime factor."""
     return matching(names, _BLUESTEIN)
+
+
+def is_sparse(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels multiply by a sparse matrix, by their names."""
+    return matching(names, _SPARSE)
 
 
 def is_elementwise(names: pd.Series) -> npt.NDArray[np.bool_]:

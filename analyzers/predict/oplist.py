@@ -110,8 +110,8 @@ def _grouped(
     waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
     calls_of = outermost(trace.host, owner[first], start, start + wall)
     words = _words(trace, analysis, head, owner[first], calls_of)
-    computes = _shares(work, first, (work.category == "kernel").to_numpy()) > 0
-    words["category"] = np.where(computes, "kernel", words["category"])  # not that of a fill before the kernel
+    words["category"] = words["category"].copy()
+    words["category"][np.logical_or.reduceat((work.category == "kernel").to_numpy(), first)] = "kernel"  # after a fill
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
     by = replace(launching(trace.host, work), blocked=blocked)
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)

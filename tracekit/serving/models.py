@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tracekit.analyzers.attribute import analyze
-from tracekit.analyzers.core import InputError, UnknownNameError, reading
+from tracekit.analyzers.core import InputError, MissingPackageError, UnknownNameError, reading
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.serving import (
     Model,
@@ -31,7 +31,7 @@ _HINT = "Give a folder with a config.json, as save_pretrained writes it."
 def serve_plan(question: Question) -> ServePlan:
     """Return the answer. Raises TracekitError for an unknown name, requests that cannot be served, or a model that does
     not fit."""
-    model, gpu = served_model(question.model), hardware.find(question.gpu)
+    gpu, model = hardware.find(question.gpu), served_model(question.model)
     return planned(question, model, gpu, _recorded(question.trace, gpu) if question.trace else ())
 
 
@@ -69,11 +69,15 @@ def _known() -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _complete(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a bundled model with those that its class in transformers sets, if it lacks some."""
+    """Return the numbers of a bundled model with those that its class in transformers sets, if it lacks some and
+    transformers is installed."""
     if all(number in values for number in _STATED):
         return values
     spec = next((each for each in bundled() if each.name == name), None)
-    config = load_config(spec) if spec else None
+    try:
+        config = load_config(spec) if spec else None
+    except MissingPackageError:
+        return values
     return dict(config.to_dict()) if config is not None and hasattr(config, "to_dict") else values
 
 

@@ -30,14 +30,7 @@ class Arguments:
         if not 0 <= index < len(self):
             return None
         dtype = dtypes.find(self._call.dtypes[index])
-        if dtype and self._is_sparse(index):
-            raise MalformedCall(f"{self.name}: input {index} is sparse, and how full it is is not recorded")
         return Tensor(_shape(self._call.shapes[index]), dtype, self._strides(index)) if dtype else None
-
-    def _is_sparse(self, index: int) -> bool:
-        """Return whether the tensor has a shape and no strides, where another one has."""
-        strides = self._call.strides
-        return index < len(strides) and strides[index] == () != self._call.shapes[index] and any(strides)
 
     def _strides(self, index: int) -> Shape | None:
         """Return the recorded strides; None if there are none or they do not fit the shape."""
