@@ -1,4 +1,4 @@
-"""What Nsight Systems recorded of `tracekit profile --device cpu`: our ranges, through NVTX."""
+"""What Nsight Systems recorded of `tracekit profile` on a CPU and on a GPU: our ranges, through NVTX."""
 
 import gzip
 import shutil
@@ -13,6 +13,7 @@ from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import load
 
 SAMPLE = Path(__file__).parents[2] / "examples/nsys/cpu_distilgpt2_nvtx.sqlite.gz"
+ON_A_GPU = SAMPLE.with_name("h100_gpt2_train_nvtx.sqlite.gz")
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +55,15 @@ def test_nsys_itself_is_asked_for_a_report(tmp_path):
     (tmp_path / "no.nsys-rep").write_bytes(b"not a report")
     with pytest.raises(InputError, match="nsys could not export"):
         load(tmp_path / "no.nsys-rep")
+
+
+def test_training_on_a_gpu_has_layers_for_all_but_a_twentieth_of_its_time():
+    """Backward ops have the range of their module; the rest is the optimizer's and sums of gradients."""
+    analysis = analyze(load(ON_A_GPU))
+    assert analysis.coverage.layer >= 0.95 and len(analysis.steps) == 2
+
+
+def test_the_sample_names_no_machine():
+    with gzip.open(ON_A_GPU) as file:
+        content = file.read()
+    assert not any(word in content for word in (b"/home", b"/root", b"PATH=", b"hostname"))
