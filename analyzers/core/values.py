@@ -31,6 +31,10 @@ class Outcomes:
     expected: float
     best: float
 
+    def mapped(self, change: Callable[[float], float]) -> "Outcomes":
+        """Return the changed values."""
+        return Outcomes(change(self.worst), change(self.expected), change(self.best))
+
 
 Bundle = dict[str, str]
 """MIME type -> text."""

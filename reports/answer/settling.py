@@ -1,12 +1,10 @@
 """Names the one measurement that narrows a wide prediction most, by what makes it wide."""
 
-from tracekit.analyzers.results import HOST_AND_GAPS, NOT_SIMULATED, PROFILER, Analysis, PlanStep
+from tracekit.analyzers.results import HOST_AND_GAPS, LAUNCHING, NOT_SIMULATED, PROFILER, Analysis, PlanStep
 from tracekit.reports.words import device, with_article
 
 _MOSTLY = 0.5
 _HOST = (HOST_AND_GAPS, PROFILER, NOT_SIMULATED)
-_LAUNCHING = ("dispatch", "launch")
-"""Causes of idle time that a profiler lengthens, and that differ between machines."""
 
 
 def settled_by(analysis: Analysis, last: PlanStep) -> str:
@@ -37,4 +35,4 @@ def _saves_waiting(last: PlanStep) -> bool:
 
 def _waits_for_launches(analysis: Analysis) -> bool:
     causes = analysis.idle_causes
-    return bool(causes["share"][causes["cause"].isin(_LAUNCHING).to_numpy()].sum() >= _MOSTLY)
+    return bool(causes["share"][causes["cause"].isin(LAUNCHING).to_numpy()].sum() >= _MOSTLY)

@@ -8,6 +8,7 @@ from time import process_time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from small_decoder import SMALL
 
 from benchmarks.serving.command import points_of, predict, record, residuals, scores
 from tracekit.analyzers.core import InputError
@@ -30,16 +31,6 @@ from tracekit.analyzers.serving import (
 from tracekit.cli import main
 from tracekit.reports.serving import answer
 from tracekit.serving import serve_plan, served_model
-
-SMALL = {
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "vocab_size": 32000,
-    "max_position_embeddings": 4096,
-}
 
 
 def deployment(engine="vllm", config=SMALL, gpu="h100", dtype="bf16", tensor=1, **changes):

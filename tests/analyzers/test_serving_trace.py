@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from small_decoder import SMALL
 
 from tracekit.analyzers.attribute import batch
 from tracekit.analyzers.core import InputError
@@ -14,15 +15,6 @@ from tracekit.analyzers.serving import Chunk, Deployment, Format, PassTimes, Que
 from tracekit.cli import main
 from tracekit.serving import serve_plan
 
-SMALL = {
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "vocab_size": 32000,
-    "max_position_embeddings": 4096,
-}
 KERNELS = {
     "products": "nvjet_tst_128x64_64x8_1x2_h_bz_TNT",
     "sampling": "sm90_xmma_gemm_bf16bf16_bf16f32",

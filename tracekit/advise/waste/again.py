@@ -17,7 +17,6 @@ from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
 Ints = npt.NDArray[np.intp]
 
 TO_DEVICE = r"HtoD|HostToDevice|[HM]2D"
-_PRODUCT = re.compile(r"mm$|^aten::(?:linear|convolution|cudnn_convolution|conv\w*|embedding|_convolution)$")
 
 
 def passes_without_cache(base: Baseline) -> Finding | None:

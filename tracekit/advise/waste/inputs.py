@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding, lessened
-from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.advise.waste.finding import STAYS, Finding, lessened
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, retimed, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
 
@@ -48,16 +48,10 @@ def masked_attention(base: Baseline) -> Finding | None:
         return None
     sizes = {_size(cost) for cost in base.ops.cost[masked]}
     rows = where(base.ops, lambda cost: cost is not None and _size(cost) in sizes)
-
-    def change(run: Baseline, outcome: Outcome) -> OpList:
-        if outcome == "worst":
-            return run.ops
-        part = retimed(run.ops[rows], _causal, run.gpu, outcome)
-        kernel = run.ops.kernel_ns.copy()
-        kernel[rows] = np.minimum(part.kernel_ns, kernel[rows])
-        return run.ops.assign(kernel_ns=kernel)
-
-    return Finding(rows, change, int(masked.sum()))
+    causal = lessened(rows, STAYS, cost=_causal)
+    return Finding(
+        rows, lambda run, outcome: run.ops if outcome == "worst" else causal(run, outcome), int(masked.sum())
+    )
 
 
 def _masked(base: Baseline, fits: Callable[[list[int], Attention], bool]) -> Rows:
@@ -96,12 +90,8 @@ def sorted_gradients(base: Baseline) -> Finding | None:
     took = float(ops.kernel_ns[rows].sum())
     if not base.trains or not took or not gathers or gathers * _ADDS_ROWS.best > took:
         return None
-    kept = Outcomes(*(min(1.0, times * gathers / took) for times in _outcomes(_ADDS_ROWS)))
+    kept = _ADDS_ROWS.mapped(lambda times: min(1.0, times * gathers / took))
     return Finding(rows, lessened(rows, kept), int(rows.sum()))
-
-
-def _outcomes(values: Outcomes) -> tuple[float, float, float]:
-    return values.worst, values.expected, values.best
 
 
 _CONTENDED = 10

@@ -137,8 +137,7 @@ def _decisions(base: Baseline) -> Finding | None:
     one up, attend, or append to a cache."""
     for calls in _rounds(base.ops):
         names = set(base.ops.name[calls[0]])
-        decides = names & _CHOICES and not any(_OF_TOKENS.search(name) for name in names)
-        if decides:
+        if names & _CHOICES and not any(_OF_TOKENS.search(name) for name in names):
             return _together(base.ops, calls)
     return None
 
@@ -183,6 +182,6 @@ def _repeated(ops: OpList, items: int) -> Rows:
 
 def _for_all(rows: Rows, items: int) -> Change:
     """Return the change by which one call does what these ops do for all items."""
-    kept = Outcomes(*(items ** (growth - 1) for growth in (_GROWS.worst, _GROWS.expected, _GROWS.best)))
+    kept = _GROWS.mapped(lambda growth: items ** (growth - 1))
     host = Outcomes(*[1 / items] * 3)
     return lessened(rows, kept, host)

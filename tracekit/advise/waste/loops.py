@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
-from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList
 
 Ints = npt.NDArray[np.intp]
@@ -35,7 +35,7 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
             rows[stretch], rounds = True, max(rounds, count)
     if not rounds:
         return None
-    host = Outcomes(*(each + (1 - each) / rounds for each in (_HOST.worst, _HOST.expected, _HOST.best)))
+    host = _HOST.mapped(lambda part: part + (1 - part) / rounds)
     return Finding(rows, lessened(rows, _KERNELS, host), rounds)
 
 
