@@ -35,7 +35,7 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, masks, outermost
+from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, inputs, masks, outermost
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
     blocking_copies,
@@ -135,6 +135,7 @@ def _grouped(
         layout_share=pd.Series(_shares(work, first, changes_layout(work.name))),
         doubles=pd.Series(_shares(work, first, in_doubles(work.name))),
         bluestein=pd.Series(_shares(work, first, is_bluestein(work.name))),
+        inputs=pd.Series(inputs(trace.host, owner[first]), dtype=object),
         mask=pd.Series(masks(trace.host, calls_of), dtype=object),
         elementwise=pd.Series(_shares(work, first, is_elementwise(work.name))),
         exposed=pd.Series(exposed_shares(work, first)),

@@ -58,6 +58,8 @@ class Recorded:
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
     gathered: pd.Series = field(default_factory=_nothing)
     """Number of rows of the tensor from which the op gathers rows, and elements of a row; None: it gathers none."""
+    inputs: pd.Series = field(default_factory=_nothing)
+    """Shapes and types of the op's inputs as JSON texts; None: not recorded. Equal inputs are one object."""
     mask: pd.Series = field(default_factory=_nothing)
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
     bluestein: pd.Series = field(default_factory=lambda: _nothing(float))
@@ -91,6 +93,9 @@ class Recorded:
 
     def bluestein_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.bluestein, 0.0)
+
+    def inputs_of(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _facts(ops, self.inputs, None)
 
     def masks(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _facts(ops, self.mask, None)
@@ -237,6 +242,16 @@ def masks(host: pd.DataFrame, calls: Ints) -> npt.NDArray[np.object_]:
     given, names = np.full(len(calls), None, dtype=object), take(host.name.to_numpy(), np.maximum(calls, -1), "")
     for at in np.flatnonzero(names == _ATTENTION).tolist():
         given[at] = recorded_dims(host.shapes.iloc[calls[at]], _MASK) or None
+    return given
+
+
+def inputs(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
+    """Return the recorded shapes and types of each op's inputs; None where no shapes were recorded."""
+    given, distinct = np.full(len(ops), None, dtype=object), dict[tuple[str, str], tuple[str, str]]()
+    known = np.flatnonzero(ops >= 0)
+    columns = (host[name].iloc[ops[known]].astype(object) for name in ("shapes", "dtypes"))
+    for place, pair in zip(known.tolist(), zip(*columns, strict=True), strict=True):
+        given[place] = distinct.setdefault(pair, pair) if pair[0] else None
     return given
 
 

@@ -43,6 +43,7 @@ from tracekit.advise.waste.unasked import (
     unused_gradients,
     zeros_in_gradients,
 )
+from tracekit.advise.waste.unchanged import done_again
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
@@ -175,6 +176,7 @@ DETECTORS = {
     "recomputation": forward_passes_again,
     "dense-table": swept_tables,
     "zeroed-gradients": zeros_in_gradients,
+    "computed-again": done_again,
     "remade-constants": remade_constants,
     "copied-again": copies_of_one_size,
     "casts-back": casts_there_and_back,

@@ -1,0 +1,87 @@
+"""Work that is done again although its inputs stay, and what only looks like it."""
+
+import json
+
+import numpy as np
+import op_lists
+import pytest
+from test_waste import ENGINE, linear, op, run, trained
+
+from tracekit.advise import find
+from tracekit.analyzers.cost import Cost
+
+
+def given(*tensors):
+    shapes, kinds = [list(shape) for _, *shape in tensors], [kind for kind, *_ in tensors]
+    return {"inputs": (json.dumps(shapes), json.dumps(kinds))}
+
+
+WEIGHT, ACTIVATION = ("float", 512, 512), ("float", 64, 512)
+SOLVED = [
+    op("aten::tril", call="aten::tril", ns=3_000.0, phase="forward") | given(WEIGHT),
+    op("aten::linalg_lu_factor_ex", call="aten::linalg_solve", ns=800_000.0, phase="forward") | given(WEIGHT, WEIGHT),
+]
+STEP = [op("aten::add", call="aten::add", ns=3_000.0, phase="forward") | given(ACTIVATION, ACTIVATION)]
+BACKWARD = op("aten::tril", call=ENGINE + "TrilBackward0", ns=3_000.0, phase="backward") | given(WEIGHT)
+ADDED = op("aten::add_", call=ENGINE + "TrilBackward0", ns=3_000.0, phase="backward") | given(WEIGHT, WEIGHT)
+
+
+def solved(uses: int, added: int):
+    return trained(*[*SOLVED, *STEP] * uses, *[BACKWARD] * uses, *[ADDED] * added)
+
+
+def again(base):
+    return find("computed-again").objection(base) is None
+
+
+def test_a_function_of_one_weight_is_told_from_those_of_several_by_the_gradients_that_are_added():
+    assert again(solved(8, added=7))
+    assert not again(solved(8, added=0)) and not again(solved(8, added=8))
+
+
+def test_one_use_remains_with_what_follows_from_activations():
+    base = solved(8, added=7)
+    left = find("computed-again").transform(base, "expected")
+    assert np.sum(left.call == "aten::linalg_solve") == np.sum(left.call == "aten::tril") == 1
+    assert np.sum(left.call == "aten::add") == 8
+
+
+SMALL, LARGE, VECTOR = 1 << 14, 1 << 24, ("float", 1 << 12)
+MADE = [
+    op("aten::mul", Cost(0, 4 * SMALL, 4 * LARGE, "pointwise", "fp32"), call="aten::outer") | given(VECTOR, VECTOR),
+    op("aten::exp", Cost(0, 4 * LARGE, 4 * LARGE, "pointwise", "fp32")) | given(("float", 1 << 12, 1 << 12)),
+]
+MADE[0]["inputs"] = given(("float", 1 << 12, 1), VECTOR)["inputs"]
+USED = op("aten::mm", op_lists.product(1 << 12, 8, 1 << 12, "fp32")) | given(
+    ("float", 1 << 12, 1 << 12), ("float", 1 << 12, 8)
+)
+NEW = op("aten::mul", Cost(0, 4 << 12, 4 << 12, "pointwise", "fp32")) | given(VECTOR)
+
+
+def test_a_large_tensor_is_made_once_unless_what_it_follows_from_is_written_in_between():
+    base = run(*[*MADE, USED] * 4)
+    assert again(base) and not again(run(*[*MADE, USED, NEW] * 4))
+    lengths = [len(find("computed-again").transform(base, outcome)) for outcome in ("worst", "expected", "best")]
+    assert lengths == [12 - 6, 12 - 6, 12 - 8]
+
+
+def token(rows: int):
+    return [*[linear(8)] * 6, linear(rows), linear(8), op("aten::argmax", ns=3_000.0)]
+
+
+@pytest.mark.parametrize("rows", [4096, 8])
+def test_many_rows_in_passes_that_choose_a_token_were_there_before(rows):
+    assert again(run(*token(rows) * 8)) == (rows > 8)
+
+
+def test_a_prompt_is_no_work_again():
+    assert not again(run(linear(4096), *token(8) * 8))
+
+
+def test_sparse_products_before_any_weight_are_the_same_in_each_step_unless_they_have_a_gradient():
+    product = op("aten::addmm", call="aten::_sparse_mm", ns=900_000.0, phase="forward")
+    backward = op("aten::mm", ns=9_000.0, call=ENGINE + "MmBackward0", phase="backward")
+    sparse = op("aten::addmm", ns=900_000.0, call=ENGINE + "SparseAddmmBackward0", phase="backward")
+    layer = linear(phase="forward")
+    assert again(run(product, product, layer, backward))
+    assert not again(run(product, layer, backward, sparse)) and not again(run(layer, product, backward))
