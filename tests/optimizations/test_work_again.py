@@ -16,6 +16,10 @@ def given(*tensors):
     return {"inputs": (json.dumps(shapes), json.dumps(kinds))}
 
 
+def found(name, base):
+    return find(name).objection(base) is None
+
+
 WEIGHT, ACTIVATION = ("float", 512, 512), ("float", 64, 512)
 SOLVED = [
     op("aten::tril", call="aten::tril", ns=3_000.0, phase="forward") | given(WEIGHT),
@@ -31,7 +35,7 @@ def solved(uses: int, added: int):
 
 
 def again(base):
-    return find("computed-again").objection(base) is None
+    return found("computed-again", base)
 
 
 def test_a_function_of_one_weight_is_told_from_those_of_several_by_the_gradients_that_are_added():
@@ -85,3 +89,48 @@ def test_sparse_products_before_any_weight_are_the_same_in_each_step_unless_they
     layer = linear(phase="forward")
     assert again(run(product, product, layer, backward))
     assert not again(run(product, layer, backward, sparse)) and not again(run(layer, product, backward))
+
+
+LARGER = op("aten::upsample_bilinear2d", Cost(0, 1 << 24, 1 << 28, "reduction", "fp32"))
+
+
+def classified(channels: int, side: int):
+    work = op_lists.product(1 << 20, channels, 64 * side * side, "fp32")
+    cost = Cost(work.flops, 1 << 28, channels << 22, "convolution", "fp32", work=work.work)
+    return op("aten::cudnn_convolution", cost, call="aten::conv2d") | given(
+        ("float", 1, 64, 1024, 1024), ("float", channels, 64, side, side)
+    )
+
+
+@pytest.mark.parametrize(("channels", "side"), [(4, 1), (4, 3), (64, 1)])
+def test_an_enlargement_comes_after_a_convolution_of_one_pixel_that_makes_fewer_channels(channels, side):
+    base = run(LARGER, classified(channels, side))
+    assert found("enlarged-early", base) == ((channels, side) == (4, 1))
+    if found("enlarged-early", base):
+        left = find("enlarged-early").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+        assert left.tolist() == pytest.approx([4 / 64, 1 / 16])
+
+
+def experts(tokens: int, called: int):
+    """Return a layer of eight experts, of which each token chooses two of 4,096, with so many tokens for each."""
+    choice = op("aten::topk", Cost(0, 4096 * 8 * 2, 4096 * 2 * 10, "reduction", "fp32")) | given(
+        ("c10::BFloat16", 4096, 8)
+    )
+    expert = linear(tokens) | given(("float", tokens, 1024), ("float", 1024, 4096))
+    return run(linear(4096), choice, *[expert] * called)
+
+
+def test_experts_that_compute_all_tokens_are_told_from_those_that_compute_their_own():
+    base = experts(4096, 8)
+    assert found("dense-experts", base)
+    assert not found("dense-experts", experts(1024, 8)) and not found("dense-experts", experts(4096, 1))
+    left = find("dense-experts").transform(base, "best").kernel_ns[2:] / base.ops.kernel_ns[2:]
+    assert 0.2 < left.mean() < 0.35
+
+
+def test_a_loop_that_reads_one_number_after_another_is_one_read():
+    scores = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
+    base = run(linear(), *scores, op("aten::add", ns=1_500.0), *scores)
+    assert found("loop-of-small-ops", base)
+    assert len(find("loop-of-small-ops").transform(base, "expected")) < 10
+    assert len(find("loop-of-small-ops").transform(base, "worst")) == len(base.ops)

@@ -20,6 +20,7 @@ from tracekit.advise.waste.again import (
     remade_constants,
     weights_for_each_item,
 )
+from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
 from tracekit.advise.waste.inputs import (
     contended_sums,
@@ -192,6 +193,8 @@ DETECTORS = {
     "sorted-gradients": sorted_gradients,
     "odd-lengths": odd_transforms,
     "contended-sums": contended_sums,
+    "enlarged-early": enlarged_early,
+    "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
 }
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.predict import Baseline, OpList
+from tracekit.analyzers.predict import Baseline, OpList, Outcome
 
 Ints = npt.NDArray[np.intp]
 
@@ -28,15 +28,38 @@ _HOST = _KNOWN["host"]
 def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
     device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own."""
-    ops, rows, rounds = base.ops, np.zeros(len(base.ops), dtype=bool), 0
-    for stretch in _stretches(ops):
-        count = _rounds(ops.name[stretch])
-        if count and ops.kernel_ns[stretch].sum() < ops.host_ns[stretch].sum():
-            rows[stretch], rounds = True, max(rounds, count)
-    if not rounds:
+    ops = base.ops
+    counts = [(stretch, _rounds(ops.name[stretch])) for stretch in _stretches(ops)]
+    loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
+    if not loops:
         return None
+    rows, later, rounds = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
+    for stretch, count in loops:
+        rows[stretch] = True
+        later[stretch[-(-len(stretch) // count) :]] = True
     host = _HOST.mapped(lambda part: part + (1 - part) / rounds)
-    return Finding(rows, lessened(rows, _KERNELS, host), rounds)
+    shorter = lessened(rows, _KERNELS, host)
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        """Return the loops as one round, which takes what is left of all. At worst, each round waits as before."""
+        left = shorter(run, outcome)
+        return left if outcome == "worst" else _in_first_rounds(left, loops)[~later]
+
+    return Finding(rows, change, rounds)
+
+
+def _in_first_rounds(ops: OpList, loops: list[tuple[Ints, int]]) -> OpList:
+    """Return the ops with the times of each loop in its first round."""
+    kernel, host = ops.kernel_ns.copy(), ops.host_ns.copy()
+    for stretch, count in loops:
+        first = stretch[: -(-len(stretch) // count)]
+        for times in (kernel, host):
+            times[first] = times[stretch].sum() / len(first)
+    return ops.assign(kernel_ns=kernel, host_ns=host)
+
+
+def _is_small(ops: OpList, stretch: Ints) -> bool:
+    return bool(ops.kernel_ns[stretch].sum() < ops.host_ns[stretch].sum())
 
 
 def _stretches(ops: OpList) -> list[Ints]:
