@@ -206,6 +206,8 @@ def test_it_is_found_and_the_step_is_shorter_without_it(name):
 def test_a_loop_of_an_optimizer_of_pytorch_has_its_own_kind():
     update = [op(each, ns=2_000.0, phase="optimizer") for each in ("aten::mul_", "aten::addcdiv_")]
     assert find("loop-of-small-ops").obstacle(trained(*update * 40))
+    update = [op(each, ns=2_000.0, call="Optimizer.step#SGD.step") for each in ("aten::mul_", "aten::add_")]
+    assert find("loop-of-small-ops").obstacle(trained(*update * 40))
 
 
 def test_compile_leaves_code_outside_of_the_model_as_it_is():
@@ -305,5 +307,5 @@ def test_a_joined_answer_that_the_host_reads_is_no_cache():
 
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 27
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 28
     assert all("Not to be confused with" in kind.what for kind in kinds().values())

@@ -134,3 +134,30 @@ def test_a_loop_that_reads_one_number_after_another_is_one_read():
     assert found("loop-of-small-ops", base)
     assert len(find("loop-of-small-ops").transform(base, "expected")) < 10
     assert len(find("loop-of-small-ops").transform(base, "worst")) == len(base.ops)
+
+
+ROWS = 1 << 20
+EACH_ROW = op("aten::native_layer_norm", Cost(0, 64 * ROWS * 4, 64 * ROWS * 4, "norm", "fp32")) | given(
+    ("float", ROWS, 64)
+)
+MIXED = op("aten::softmax", Cost(0, 64 * ROWS * 4, 64 * ROWS * 4, "softmax", "fp32")) | given(("float", ROWS, 64))
+
+
+def picked(rows: int):
+    cost = Cost(0, 64 * rows * 4, 64 * rows * 4, "gather", "fp32")
+    return op("aten::index_select", cost) | given(("float", ROWS, 64), ("long int", rows))
+
+
+def test_rows_that_an_index_does_not_pick_are_unused_unless_they_are_mixed_before():
+    assert found("unused-rows", run(EACH_ROW, EACH_ROW, picked(4096)))
+    assert not found("unused-rows", run(EACH_ROW, picked(ROWS // 2)))
+    assert not found("unused-rows", run(EACH_ROW, MIXED, picked(4096)))
+    left = find("unused-rows").applied(run(EACH_ROW, EACH_ROW, picked(4096)), "expected").ops
+    assert left.kernel_ns[:2].sum() < 0.1 * run(EACH_ROW, EACH_ROW).ops.kernel_ns.sum()
+
+
+def test_without_shapes_several_backward_passes_without_an_update_are_an_attack():
+    passes = [linear(phase="forward"), *[op("aten::mm", call=ENGINE + "AddmmBackward0", phase="backward")] * 2]
+    update = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer")
+    assert found("unused-gradients", run(*passes * 3))
+    assert not found("unused-gradients", run(*passes)) and not found("unused-gradients", run(*passes * 3, update))

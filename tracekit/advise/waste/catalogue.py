@@ -37,14 +37,13 @@ from tracekit.advise.waste.unasked import (
     collected_and_freed,
     dropout_in_inference,
     graphs_without_backward,
-    logits_of_all_tokens,
     numbers_in_64_bits,
     spread_and_summed,
     swept_tables,
-    unused_gradients,
     zeros_in_gradients,
 )
 from tracekit.advise.waste.unchanged import done_again
+from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
@@ -185,6 +184,7 @@ DETECTORS = {
     "gathered-weights": weights_for_each_item,
     "spread-and-summed": spread_and_summed,
     "unused-logits": logits_of_all_tokens,
+    "unused-rows": rows_of_which_few_are_picked,
     "training-mode": dropout_in_inference,
     "autograd-in-inference": graphs_without_backward,
     "planned-again": planned_again,

@@ -1,5 +1,6 @@
 """Detector of Python loops over tensors, which launch a few small ops for each."""
 
+import re
 from itertools import groupby
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Outcome
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, which
 
 Ints = npt.NDArray[np.intp]
 
@@ -18,6 +19,7 @@ _REPEATED = 0.9
 """Fraction of the ops of a stretch whose names repeat in each round."""
 _LONGEST = 64
 """Most ops of a round."""
+_OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
 """Fraction of the time of small kernels that remains where one kernel does their work."""
@@ -64,7 +66,7 @@ def _is_small(ops: OpList, stretch: Ints) -> bool:
 
 def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
-    apart = products(ops) | (ops.phase == "optimizer")
+    apart = products(ops) | (ops.phase == "optimizer") | which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
     keys = zip(ops.layer.tolist(), ops.phase.tolist(), apart.tolist(), strict=True)
     parts = [(key, list(part)) for key, part in groupby(enumerate(keys), key=lambda pair: pair[1])]
     chosen = [part for (*_, is_apart), part in parts if not is_apart and len(part) >= 2 * _ROUNDS]
