@@ -52,6 +52,7 @@ def run(*rows, **facts):
         differentiable=pd.Series([row.get("differentiable", False) for row in rows]),
         planned_ns=pd.Series([row.get("planned", 0.0) for row in rows]),
         mask=pd.Series([row.get("mask") for row in rows], dtype=object),
+        takes=pd.Series([row.get("takes", False) for row in rows]),
         inputs=pd.Series([row.get("inputs") for row in rows], dtype=object),
         bluestein=pd.Series([row.get("bluestein", 0.0) for row in rows]),
     )

@@ -161,3 +161,25 @@ def test_without_shapes_several_backward_passes_without_an_update_are_an_attack(
     update = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer")
     assert found("unused-gradients", run(*passes * 3))
     assert not found("unused-gradients", run(*passes)) and not found("unused-gradients", run(*passes * 3, update))
+
+
+TILE = [linear(8) | {"takes": True}, op("aten::relu", ns=2_000.0), linear(8), op("aten::sigmoid", ns=2_000.0)]
+JOINED = op("aten::cat", ns=9_000.0)
+
+
+def test_calls_that_each_take_a_part_and_are_joined_are_one():
+    base = run(op("aten::div", ns=9_000.0), *TILE * 16, JOINED)
+    assert found("one-call-per-item", base)
+    assert len(find("one-call-per-item").transform(base, "expected")) == len(TILE) + 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*TILE * 16, op("aten::mul", ns=9_000.0)],  # nothing joins them
+        [*[linear(8), *TILE[1:]] * 16, JOINED],  # nothing takes a part, as in a rollout
+        [*[TILE[0], op("aten::_thnn_fused_gru_cell", ns=3_000.0)] * 16, JOINED],
+    ],
+)
+def test_steps_of_a_rollout_or_of_a_recurrent_network_are_no_items(rows):
+    assert not found("one-call-per-item", run(*rows))
