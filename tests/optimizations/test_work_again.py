@@ -152,6 +152,10 @@ def test_rows_that_an_index_does_not_pick_are_unused_unless_they_are_mixed_befor
     assert found("unused-rows", run(EACH_ROW, EACH_ROW, picked(4096)))
     assert not found("unused-rows", run(EACH_ROW, picked(ROWS // 2)))
     assert not found("unused-rows", run(EACH_ROW, MIXED, picked(4096)))
+    everywhere = op("aten::mm", ns=90_000.0) | given(("float", 32, 64), ("float", 64, ROWS))
+    assert not found("unused-rows", run(EACH_ROW, everywhere, picked(4096)))
+    copied = EACH_ROW | {"name": "aten::copy_", "call": "aten::to", "category": "memcpy"}
+    assert not found("unused-rows", run(copied, picked(4096)))
     left = find("unused-rows").applied(run(EACH_ROW, EACH_ROW, picked(4096)), "expected").ops
     assert left.kernel_ns[:2].sum() < 0.1 * run(EACH_ROW, EACH_ROW).ops.kernel_ns.sum()
 

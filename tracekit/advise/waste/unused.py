@@ -11,7 +11,7 @@ from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
-from tracekit.analyzers.predict import Baseline, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
 
 _KNOWN = outcomes(__file__)
 _OF_WEIGHTS = re.compile(r"(?:ddmm|Mm|Bmm|Linear|Convolution)Backward")
@@ -107,15 +107,25 @@ def _made_of(base: Baseline, place: int, many: int) -> list[int]:
     rows, or if none multiplies or normalizes them."""
     made: list[int] = []
     for before in range(place - 1, max(place - _BEFORE, -1), -1):
+        across = any(many in shape[1:] for _, shape in tensors_in(base, before, before + 1))
+        if across or (_has(base, before, many) and _mixes(base.ops, before)):
+            return []
         if not _has(base, before, many):
             if made:
                 break
             continue
-        if _MIXES.search(base.ops.call[before]):
-            return []
         if not _PICKS.match(base.ops.name[before]):
             made.append(before)
-    return made
+    works = where(base.ops[np.array(made, dtype=np.intp)], _works)
+    return made if works.any() else []
+
+
+def _mixes(ops: OpList, place: int) -> bool:
+    return bool(_MIXES.search(ops.call[place])) or ops.category[place] != "kernel"
+
+
+def _works(cost: Cost | None) -> bool:
+    return cost is not None and (cost.family == "norm" or isinstance(cost.work, Product))
 
 
 def _has(base: Baseline, place: int, many: int) -> bool:
