@@ -38,10 +38,8 @@ OUTCOMES: tuple[Outcome, ...] = ("worst", "expected", "best")
 Host = tuple[float, float]
 """Factors on the host's time for launches, and on its time that the trace does not record (Baseline.hosts)."""
 EXPECTED: Host = (1.0, 1.0)
-
 _PARTS = (-1.0, -0.5, 0.5, 1.0)
 """The simulated hosts, as fractions of the width of what is known about the host."""
-
 _NOTHING = 1e-3
 """A smaller change of a logarithm counts as none."""
 
@@ -61,6 +59,8 @@ class Scenarios(msgspec.Struct, frozen=True):
     evidence: Evidence
     by_hand: bool = False
     """Whether a person changes the code."""
+    whole: bool = False
+    """Whether the best outcome leaves nothing of what the optimization is about."""
 
     @property
     def expected(self) -> Baseline:
@@ -95,7 +95,8 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
-    return simulated(after, base, optimization.work(base), host_logs, optimization.fixes_mistake)
+    flags = optimization.fixes_mistake, optimization.whole_at_best
+    return simulated(after, base, optimization.work(base), host_logs, *flags)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
@@ -109,16 +110,16 @@ def simulated(
     work: float,
     host_logs: Sequence[float] = (),
     by_hand: bool = False,
+    whole: bool = False,
 ) -> Scenarios:
-    """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence
-    leaves possible. `by_hand`: whether a person changes the code."""
+    """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence allows."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     known = evidence(base, by_hand)
     width = widths(known).host
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
-    return Scenarios(after, latencies, work, hosts, known, by_hand)
+    return Scenarios(after, latencies, work, hosts, known, by_hand, whole)
 
 
 def evidence(base: Baseline, by_hand: bool = False) -> Evidence:
@@ -166,6 +167,7 @@ def sources(before: Scenarios, after: Scenarios) -> Sources:
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
     changes, most = [*outcomes, *hosts.values()], _most(before, after)
+    most = min(most, math.exp(expected + max(changes))) if after.whole else most
     most = min(most, work) if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else most
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
     return Sources(ends, hosts, _saved(before, after), expected + min(changes) > -_NOTHING, most)
