@@ -155,11 +155,7 @@ def _joined(base: Baseline) -> Finding | None:
         calls = _taking_parts(base, rounds)
         after = int(calls[-1][-1]) + 1 if calls else len(ops)
         joins = after < len(ops) and ops.call[after] in _JOINS and ops.call[after - 1] not in _JOINS
-        if (
-            joins
-            and not any(_CARRIES.search(name) for name in ops.name[calls[0]])
-            and not _feeds_itself(base, calls[0])
-        ):
+        if joins and _of_one_network(ops, calls) and not _feeds_itself(base, calls[0]):
             return _together(ops, calls)
     return None
 
@@ -174,6 +170,14 @@ def _taking_parts(base: Baseline, rounds: list[Ints]) -> list[Ints]:
     calls = [rounds[0] + begin - each * len(rounds[0]) for each in before] + [call + begin for call in rounds]
     calls = [call for call in calls if call[-1] < len(ops) and (ops.name[call] == usual).all()]
     return sorted(calls, key=lambda call: int(call[0]))
+
+
+def _of_one_network(ops: OpList, calls: list[Ints]) -> bool:
+    """Return whether each call begins with a product, of the same layers where these are known, and no call has what
+    recurrent networks and tokens have."""
+    same = all((ops.layer[call] == ops.layer[calls[0]]).all() for call in calls)
+    carries = any(_CARRIES.search(name) for name in ops.name[calls[0]])
+    return bool(same and products(ops[calls[0][:1]])[0] and not carries)
 
 
 def _feeds_itself(base: Baseline, call: Ints) -> bool:
