@@ -47,9 +47,9 @@ def forward_passes_again(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), int(rows.sum()), notes=notes)
 
 
-_BEGINS = re.compile(r"^aten::(?:arange|linspace|eye|ones|full|tril_indices|triu_indices)(?:_|$)")
+_BEGINS = re.compile(r"^aten::(?:arange|linspace|eye|ones|full|tril_indices|triu_indices|\w+_window)(?:_|$)")
 _FOLLOWS = re.compile(
-    r"^aten::(?:tril|triu|sin|cos|exp|pow|reciprocal|outer|cumsum|eq|ne|lt|le|gt|ge|logical_\w+|bitwise_\w+)_?$"
+    r"^aten::(?:tril|triu|sin|cos|exp|pow|reciprocal|outer|cumsum|\w+_window|eq|ne|lt|le|gt|ge|logical_\w+|bitwise_\w+)_?$"
 )
 _MAY_FOLLOW = re.compile(r"^aten::(?:mul|div|sub|rsub|add|neg|masked_fill|fill|copy|to|_to_copy|cat|stack|where)_?$")
 
