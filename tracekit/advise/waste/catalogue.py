@@ -22,6 +22,12 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
+from tracekit.advise.waste.habits import (
+    cells_step_by_step,
+    checked_gradients,
+    grown_by_copying,
+    one_hot_products,
+)
 from tracekit.advise.waste.inputs import (
     contended_sums,
     masked_attention,
@@ -187,6 +193,10 @@ DETECTORS = {
     "unused-rows": rows_of_which_few_are_picked,
     "training-mode": dropout_in_inference,
     "autograd-in-inference": graphs_without_backward,
+    "checked-gradients": checked_gradients,
+    "cell-by-cell": cells_step_by_step,
+    "one-hot-product": one_hot_products,
+    "grown-by-copying": grown_by_copying,
     "planned-again": planned_again,
     "padding": padded_items,
     "explicit-mask": masked_attention,
