@@ -1,5 +1,7 @@
 """Ways of writing that PyTorch has a better one for, and what only looks like them."""
 
+from dataclasses import replace
+
 import numpy as np
 import op_lists
 import pytest
@@ -23,18 +25,32 @@ def test_autograd_that_checks_each_gradient_is_told_from_a_check_of_all():
     assert not found("checked-gradients", run(*checked("aten::isnan") * 12))
 
 
+def test_the_forward_pass_writes_down_no_stacks_without_the_checks():
+    base = run(*[op("aten::relu", ns=2_000.0, phase="forward")] * 12, *checked(ENGINE + "ReluBackward0") * 12)
+    forward = base.ops.phase == "forward"
+    base = replace(base, ops=base.ops.assign(host_ns=np.where(forward, 150_000.0, 10_000.0)))
+    left = find("checked-gradients").transform(base, "expected")
+    assert left.host_ns[left.phase == "forward"].tolist() == [7_500.0] * 12
+
+
 CELL = [linear(8, phase="forward")] + [op(f"aten::{name}", ns=2_000.0, phase="forward") for name in ("sigmoid", "tanh")]
 CALLED = [linear(8, phase="forward"), op("aten::_thnn_fused_lstm_cell", ns=4_000.0, phase="forward")]
+ONE_STEP = [op("aten::copy_", ns=2_000.0, phase="forward"), op("aten::_cudnn_rnn", ns=4_000.0, phase="forward")]
+SEQUENCE = [ONE_STEP[0], op("aten::_cudnn_rnn", ns=400_000.0, phase="forward")]
 CHOICE = op("aten::argmax", ns=3_000.0, phase="forward")
 
 
-@pytest.mark.parametrize("step", [CELL, CALLED])
+@pytest.mark.parametrize("step", [CELL, CALLED, ONE_STEP])
 def test_cells_step_by_step_are_one_call_unless_a_step_chooses_the_next(step):
     assert found("cell-by-cell", run(*step * 28))
     assert not found("cell-by-cell", run(*step * 4)) and not found("cell-by-cell", run(*[*step, CHOICE] * 28))
     left = find("cell-by-cell").transform(run(*step * 28), "expected")
     assert len(left) == len(step)
-    assert left.kernel_ns.sum() == pytest.approx(0.4 * run(*step * 28).ops.kernel_ns.sum())
+    assert left.kernel_ns.sum() == pytest.approx(0.9 * run(*step * 28).ops.kernel_ns.sum())
+
+
+def test_layers_of_recurrent_networks_have_each_a_sequence():
+    assert not found("cell-by-cell", run(*SEQUENCE * 28))
 
 
 def test_gradients_of_cells_are_in_one_call_too():

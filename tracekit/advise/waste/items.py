@@ -186,18 +186,21 @@ def _feeds_itself(base: Baseline, call: Ints) -> bool:
     return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
 
 
-_CELLS = re.compile(r"_cell$")
+_CELLS = re.compile(r"_cell$|_rnn$")
 _STEPS = 8
 """Fewest steps of a recurrent network."""
 _FED_BACK = re.compile(r"embedding|attention|arg\w+$|multinomial|topk")
 
 
-def cells(ops: OpList) -> Iterator[list[Ints]]:
-    """Yield the steps of each stretch in which the cell of a recurrent network repeats, without steps that choose or
-    attend before the next one."""
+def cells(base: Baseline) -> Iterator[list[Ints]]:
+    """Yield the steps of each stretch in which the cell of a recurrent network, or a network for one step, repeats,
+    without steps that choose, attend, or read what the host sends before the next one. The GPU waits for them: a whole
+    sequence takes it longer than its launches."""
+    ops, coming = base.ops, base.recorded.copies_like(base.ops, TO_DEVICE)
     for calls in _rounds(ops, of_cells=True):
-        names = set(ops.name[calls[0]])
-        if len(calls) >= _STEPS and not any(_FED_BACK.search(name) for name in names):
+        names, one = set(ops.name[calls[0]]), np.concatenate(calls)
+        known = not any(_FED_BACK.search(name) for name in names) and not coming[one].any()
+        if len(calls) >= _STEPS and known and ops.kernel_ns[one].sum() < ops.host_ns[one].sum():
             yield calls
 
 
