@@ -89,7 +89,16 @@ def test_a_buffer_that_grows_is_copied_once():
     assert not found("grown-by-copying", run(linear(), *joined(*[8] * 32)))
 
 
-def test_numbers_that_the_host_reads_one_after_another_are_a_loop_without_other_ops():
+def test_numbers_that_the_host_reads_one_after_another_are_one_wait():
     reads = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
-    assert found("loop-of-small-ops", run(linear(), *reads))
-    assert not found("loop-of-small-ops", run(linear(), *[op("aten::fill_", ns=1_500.0)] * 100))
+    base = run(linear(), *reads)
+    base = replace(base, ops=base.ops.assign(sync=base.ops.name == "aten::_local_scalar_dense"))
+    assert not found("loop-of-small-ops", base) and find("avoid-syncs").objection(base) is None
+    assert find("avoid-syncs").transform(base, "expected").sync.tolist() == [False] * 100 + [True]
+
+
+def test_rounds_that_a_value_decides_are_no_loop_over_tensors():
+    call = [op("aten::add", ns=1_500.0), op("aten::max", ns=1_500.0), op("aten::any", ns=1_500.0)]
+    branch = op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy")
+    assert found("loop-of-small-ops", run(linear(), *call * 100))
+    assert not found("loop-of-small-ops", run(linear(), *[*call, branch] * 100))
