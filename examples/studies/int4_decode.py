@@ -57,6 +57,7 @@ def main() -> None:
     asked.add_argument("--no-pdl", action="store_true")
     asked.add_argument("--separate", action="store_true", help="do not join the projections of the fp16 model")
     asked.add_argument("--layers", action="store_true", help="time no model")
+    asked.add_argument("--blocks", type=int, help="cut the model to its first decoder layers")
     options = asked.parse_args()
     began = time.monotonic()
     pdl = hasattr(torch._inductor.config.triton, "enable_pdl") and not options.no_pdl
@@ -69,7 +70,7 @@ def main() -> None:
         "separate": options.separate,
         "rows": [],
     }
-    about = {"model": "" if options.layers else options.model, "separate": options.separate}
+    about = {"model": "" if options.layers else options.model, "separate": options.separate, "blocks": options.blocks}
     for row in rows(**about, ends=began + options.seconds):
         row["at_s"] = round(time.monotonic() - began, 1)
         print(*(f"{name} {value}" for name, value in row.items()), sep="  ", flush=True)
@@ -79,10 +80,10 @@ def main() -> None:
 
 
 @torch.inference_mode()
-def rows(model: str, separate: bool, ends: float) -> Iterator[dict[str, Any]]:
+def rows(model: str, separate: bool, blocks: int | None, ends: float) -> Iterator[dict[str, Any]]:
     yield from errors()
     if model:
-        yield from decodes(model, separate, ends)
+        yield from decodes(model, separate, blocks, ends)
     for name, shape in LAYERS.items():
         if time.monotonic() < ends - _LAYER_SECONDS:
             yield from layer(name, *shape)
@@ -150,13 +151,13 @@ def layer(name: str, outputs: int, inputs: int) -> Iterator[dict[str, Any]]:
     yield {"part": "tried", "name": name, "all": [[*config.values(), round(us, 2)] for us, config in times]}
 
 
-def decodes(name: str, separate: bool, ends: float) -> Iterator[dict[str, Any]]:
+def decodes(name: str, separate: bool, blocks: int | None, ends: float) -> Iterator[dict[str, Any]]:
     """Yield the time of a decode step in fp16 and in int4, and how far its logits are from those of single ops.
 
     Then, if there is time, of single ops in CUDA graphs.
     """
     settings = Settings(model=name, workload="decode", seq_len=256, dtype="fp16", device="cuda")
-    wide = models.build_for(settings).eval()
+    wide = cut(models.build_for(settings).eval(), blocks)
     narrow = packed_projections.apply(quantize(deepcopy(wide), "int4"))
     ratio = read_bytes(wide) / read_bytes(narrow)
     wide = wide if separate else packed_projections.apply(wide)
@@ -178,6 +179,13 @@ def decodes(name: str, separate: bool, ends: float) -> Iterator[dict[str, Any]]:
         yield {"part": "decode", "model": name, "compiled": compiled, "early": True, "fp16_us": before["us"],
                "us": after["us"], "gain": round(gain, 3), "bytes": round(ratio, 3),
                "of_bytes": round(gain / ratio, 3)}  # fmt: skip
+
+
+def cut(model: Any, blocks: int | None) -> Any:
+    """Return the model with its first decoder layers only; None: with all."""
+    if blocks:
+        model.model.layers, model.config.num_hidden_layers = model.model.layers[:blocks], blocks
+    return model
 
 
 def read_bytes(module: Any) -> int:

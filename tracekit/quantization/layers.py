@@ -29,6 +29,8 @@ class WeightOnlyLinear(nn.Module):
     packed: torch.Tensor
     scale: torch.Tensor
     smooth: torch.Tensor | None
+    following: "tuple[WeightOnlyLinear, ...]" = ()
+    """Layers that are expected to run next, whose weights the L2 can read meanwhile. Copies have none."""
 
     def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int, smooth: Any = None) -> None:
         """`smooth` multiplies the inputs; None: nothing does."""
@@ -54,9 +56,21 @@ class WeightOnlyLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x if self.smooth is None else x * self.smooth
         trains = torch.is_grad_enabled() and x.requires_grad
-        multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes more host time
-        out: torch.Tensor = multiply(x, self.packed, self.scale, self.bias, self.bits)
-        return out
+        if trains:  # an autograd.Function takes more host time
+            out: torch.Tensor = _Product.apply(x, self.packed, self.scale, self.bias, self.bits)
+            return out
+        ahead = [part for layer in self.following for part in (layer.packed, layer.scale)]
+        return _multiplied(x, self.packed, self.scale, self.bias, self.bits, ahead)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "following"}
+
+
+def put_in_order(model: nn.Module) -> None:
+    """Tell each layer of packed weights of a model which follow it, assuming that they run in order of definition."""
+    layers = [each for each in model.modules() if isinstance(each, WeightOnlyLinear)]
+    for i, layer in enumerate(layers):
+        layer.following = tuple(layers[i + 1 : i + 3])
 
 
 class EightBitLinear(nn.Module):
@@ -177,16 +191,21 @@ class _Product(torch.autograd.Function):
         return grads[0] @ unpack(packed, scale, ctx.bits).to(grads[0].dtype), None, None, None, None
 
 
-def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
+def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int, ahead: Any = ()) -> Any:
     opaque = x.is_cuda and torch.compiler.is_compiling()  # a custom op takes more host time
-    return (_compiled if opaque else _launched)(x, packed, scale, bias, bits)
+    return (_compiled if opaque else _launched)(x, packed, scale, bias, bits, ahead)
 
 
 def _launched(
-    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None, bits: int
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor | None,
+    bits: int,
+    ahead: Sequence[torch.Tensor],
 ) -> torch.Tensor:
     if x.is_cuda and (kernel := _kernel()) is not None:
-        out: torch.Tensor = kernel.fused(x, packed, scale, bias, bits)
+        out: torch.Tensor = kernel.fused(x, packed, scale, bias, bits, ahead)
         return out
     return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
 
