@@ -142,7 +142,7 @@ def test_the_kernel_packs_alike():
 def test_each_launch_gives_the_same_product(monkeypatch, rows):
     """Blocks of each number of outputs, some of them cut off, with fewer steps in flight than there are."""
     kernel = pytest.importorskip("tracekit.fuse.kernels.weight_only_product")
-    if not (torch.cuda.is_available() or kernel._INTERPRETED):
+    if not (torch.cuda.is_available() or kernel._is_interpreted()):
         pytest.skip("neither a GPU nor the interpreter")
     monkeypatch.setattr(kernel, "CONFIG", {"ROWS": rows, "DEEP": 2, "num_warps": 2})
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tracekit.analyzers.core import Count, InputError, TracekitError, limits
-from tracekit.quantization.quantizing import (
-    LINEAR,
-    SMALLEST_GROUP,
-    WITHOUT_GROUPS,
-    Format,
-    in_order,
-    inputs_of,
-    quantized_layer,
-)
+from tracekit.quantization.quantizing import LINEAR, SMALLEST_GROUP, WITHOUT_GROUPS, Format, inputs_of, quantized_layer
 from tracekit.run import require
 
 if TYPE_CHECKING:
@@ -86,7 +78,6 @@ def load(model: "nn.Module", path: str | Path) -> "nn.Module":
         if layers[name] not in made:
             made[layers[name]] = quantized_layer(layers[name], to, group, adapted)
         setattr(model.get_submodule(parent), leaf, made[layers[name]])
-    in_order(model)
     state = require("safetensors.torch").load_file(str(path))
     state |= {name: state[kept] for name, kept in metadata.items() if kept in state}  # tensors that share memory
     try:

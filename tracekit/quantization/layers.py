@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tracekit.quantization import graphs
+
 RANK = 16
 """Rank of an adapter."""
 SHARES = (1.0, 8 / 7, 0.92, 0.84)
@@ -29,8 +31,6 @@ class WeightOnlyLinear(nn.Module):
     packed: torch.Tensor
     scale: torch.Tensor
     smooth: torch.Tensor | None
-    following: "tuple[WeightOnlyLinear, ...]" = ()
-    """Layers that are expected to run next, whose weights the L2 can read meanwhile. Copies have none."""
 
     def __init__(self, packed: torch.Tensor, scale: torch.Tensor, bias: Any, bits: int, smooth: Any = None) -> None:
         """`smooth` multiplies the inputs; None: nothing does."""
@@ -56,21 +56,9 @@ class WeightOnlyLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x if self.smooth is None else x * self.smooth
         trains = torch.is_grad_enabled() and x.requires_grad
-        if trains:  # an autograd.Function takes more host time
-            out: torch.Tensor = _Product.apply(x, self.packed, self.scale, self.bias, self.bits)
-            return out
-        ahead = [part for layer in self.following for part in (layer.packed, layer.scale)]
-        return _multiplied(x, self.packed, self.scale, self.bias, self.bits, ahead)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "following"}
-
-
-def put_in_order(model: nn.Module) -> None:
-    """Tell each layer of packed weights of a model which follow it, assuming that they run in order of definition."""
-    layers = [each for each in model.modules() if isinstance(each, WeightOnlyLinear)]
-    for i, layer in enumerate(layers):
-        layer.following = tuple(layers[i + 1 : i + 3])
+        multiply = _Product.apply if trains else _multiplied  # an autograd.Function takes more host time
+        out: torch.Tensor = multiply(x, self.packed, self.scale, self.bias, self.bits)
+        return out
 
 
 class EightBitLinear(nn.Module):
@@ -191,21 +179,16 @@ class _Product(torch.autograd.Function):
         return grads[0] @ unpack(packed, scale, ctx.bits).to(grads[0].dtype), None, None, None, None
 
 
-def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int, ahead: Any = ()) -> Any:
+def _multiplied(x: Any, packed: Any, scale: Any, bias: Any, bits: int) -> Any:
     opaque = x.is_cuda and torch.compiler.is_compiling()  # a custom op takes more host time
-    return (_compiled if opaque else _launched)(x, packed, scale, bias, bits, ahead)
+    return (_compiled if opaque else _launched)(x, packed, scale, bias, bits)
 
 
 def _launched(
-    x: torch.Tensor,
-    packed: torch.Tensor,
-    scale: torch.Tensor,
-    bias: torch.Tensor | None,
-    bits: int,
-    ahead: Sequence[torch.Tensor],
+    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None, bits: int
 ) -> torch.Tensor:
     if x.is_cuda and (kernel := _kernel()) is not None:
-        out: torch.Tensor = kernel.fused(x, packed, scale, bias, bits, ahead)
+        out: torch.Tensor = kernel.fused(x, packed, scale, bias, bits)
         return out
     return nn.functional.linear(x, unpack(packed, scale, bits).to(x.dtype), bias)
 
@@ -215,6 +198,7 @@ _compiled = torch.library.custom_op("tracekit::weight_only_product", _launched, 
 
 @_compiled.register_fake
 def _shaped(x: Any, packed: Any, *_: Any) -> Any:
+    graphs.register(torch.ops.tracekit.weight_only_product.default)
     return x.new_empty(*x.shape[:-1], len(packed))
 
 

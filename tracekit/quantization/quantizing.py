@@ -84,7 +84,6 @@ def quantize(
                 else quantized_layer(layer, to, group, bool(trainable), factor)
             )
         setattr(parent, name, made[layer])
-    in_order(model)
     return model
 
 
@@ -191,13 +190,6 @@ def quantized_layer(layer: "nn.Module", to: str, group: int, adapted: bool, fact
     else:
         made = layers.WeightOnlyLinear.of(weight, layer.bias, kind.bits, group, factor)
     return layers.with_adapter(made, weight) if adapted else made
-
-
-def in_order(model: "nn.Module") -> None:
-    """Let the kernels of packed layers ask for the weights of the layers that follow them."""
-    from tracekit.quantization import layers
-
-    layers.put_in_order(model)
 
 
 def _trained(layer: "nn.Module", to: Format, group: int, factor: Any) -> "nn.Module":

@@ -37,8 +37,6 @@ class _Joined:
     def __init__(self, layers):
         self.sizes = [len(_tensors(layer)[0]) for layer in layers]
         self.layer, self.input, self.parts = copy(layers[0]), None, {}
-        if hasattr(layers[-1], "following"):
-            self.layer.following = layers[-1].following
         for kind in ("_parameters", "_buffers"):
             setattr(self.layer, kind, {name: self._together(name, layers) for name in getattr(layers[0], kind)})
 

@@ -1,6 +1,7 @@
 """GEMM with weights of 4 or 8 bits: one kernel reads the quantized weights, scales them, and multiplies.
 
-A GEMM of few rows takes the time to read its weights. Unfused, they are first written in 16 bits and read again.
+A GEMM of few rows takes the time to read its weights. Unfused, they are first written in 16 bits and read again. With
+more than MOST_ROWS rows that cost is negligible.
 """
 
 import os
@@ -11,14 +12,12 @@ import triton
 import triton.language as tl
 
 MOST_ROWS = 8
-"""Largest number of rows for which the kernel multiplies."""
+"""Largest number of rows for which the kernel does the multiplication."""
 CONFIGS = ({"ROWS": 16, "DEEP": 2, "num_warps": 4}, {"ROWS": 8, "DEEP": 4, "num_warps": 4})
 """Launch configurations to try. ROWS is the number of outputs per block, of whose inputs each warp has a part. A thread
-has DEEP steps in flight; a step is 16 bytes of every fourth output. On an H100, the first was fastest of six."""
+has DEEP steps in flight; a step is 16 bytes of every fourth output. Of four to six on an H100, the first was fastest
+for eight of nine layers with 3 to 59 M weights, and 4 % behind for the ninth."""
 CONFIG = CONFIGS[0]
-MOST_AHEAD, AHEAD_BYTES = 4, 24_000_000
-"""Number of tensors and of bytes that a kernel asks the L2 for, at most."""
-_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _MAGIC = 0x4B000000
 _MAGIC_PAIR = 0x64006400
 """The bits of the float 2 ** 23, the last of whose mantissa has the value 1, and twice those of 1,024 in fp16."""
@@ -101,20 +100,8 @@ def _run_product(words, x, magic, BITS: tl.constexpr, PAIRS: tl.constexpr, KIND:
 
 
 @triton.jit
-def _ask_for(ptr, part, WARPS: tl.constexpr):
-    """Have the L2 read a part of a tensor, in bytes, for each warp of the grid. Nothing waits for it."""
-    warp = tl.program_id(0) * WARPS + tl.arange(0, 32 * WARPS) // 32
-    tl.inline_asm_elementwise(
-        "{.reg .pred one; elect.sync _|one, 0xffffffff; setp.gt.and.s32 one, $2, 0, one;"
-        "@one cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, $2;}",
-        "=r,l,r", [ptr.to(tl.int64) + warp.to(tl.int64) * part, part], tl.int32, False, 1,
-    )  # fmt: skip
-
-
-@triton.jit
 def _product(
     x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, columns, x_stride, magic,
-    ahead0, part0, ahead1, part1, ahead2, part2, ahead3, part3,
     K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, WHOLE: tl.constexpr,
     EACH: tl.constexpr, DEEP: tl.constexpr, WARPS: tl.constexpr, PAIRS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -122,7 +109,8 @@ def _product(
 
     Of its threads, 8 read 128 bytes of an output, and 4 take the same inputs. x_ptr is of pairs of them. With PAIRS,
     two weights are multiplied by an instruction in fp16, and the sums of runs are added in fp32. With EARLY, weights
-    are read before earlier kernels have finished. WHOLE: no block has fewer outputs.
+    are read before earlier kernels have finished. WHOLE: no block has fewer outputs. Tensors are (threads, 4), because
+    releases of Triton distribute those alike.
     """
     runs: tl.constexpr = K * BITS // 128
     reads: tl.constexpr = (runs + 8 * WARPS - 1) // (8 * WARPS) * EACH
@@ -153,11 +141,6 @@ def _product(
             part = _run_product(words, x, magic, BITS, PAIRS, out_ptr.dtype.element_ty)
             added += (totals[at] + part * scale.to(tl.float32),)
         totals = added
-    if EARLY:
-        _ask_for(ahead0, part0, WARPS)
-        _ask_for(ahead1, part1, WARPS)
-        _ask_for(ahead2, part2, WARPS)
-        _ask_for(ahead3, part3, WARPS)
     total = totals[0]
     if EACH == 2:
         total = tl.join(total, totals[1])
@@ -175,18 +158,17 @@ def _scaled(
     weight_ptr, scale_ptr, out_ptr, magic, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, RUNS: tl.constexpr
 ):  # fmt: skip
     """Write a row of scaled weights in the type of the result."""
-    runs: tl.constexpr = K * BITS // 128
+    run_length: tl.constexpr = 128 // BITS
+    runs: tl.constexpr = K // run_length
     pairs: tl.constexpr = 16 // BITS
     row = tl.program_id(0).to(tl.int64)
     run = tl.program_id(1) * RUNS + tl.arange(0, RUNS)[:, None]
     inside, word = run < runs, tl.arange(0, 4)[None, :]
     words = tl.load(weight_ptr + (row * runs + run) * 4 + word, mask=inside, other=0)
-    scale = tl.load(scale_ptr + row * (K // GROUP) + run * (128 // BITS) // GROUP, mask=inside, other=0.0).to(
-        tl.float32
-    )
+    scale = tl.load(scale_ptr + row * (K // GROUP) + run * run_length // GROUP, mask=inside, other=0.0).to(tl.float32)
     for i in tl.static_range(pairs):
         both = tl.join(_value(words, magic, i, BITS) * scale, _value(words, magic, i + pairs, BITS) * scale)
-        at = out_ptr + row * K + run * (128 // BITS) + 8 * i + 2 * word
+        at = out_ptr + row * K + run * run_length + 8 * i + 2 * word
         tl.store(at[:, :, None] + tl.arange(0, 2)[None, None, :], both, mask=inside[:, :, None])
 
 
@@ -194,7 +176,8 @@ def pack(weight, bits=4, group=64):
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
     A run of 4 words holds 128 / bits inputs: word w has inputs 8 i + 2 w and 8 i + 2 w + 1 in the i-th bits of its
-    lower and its upper half, plus half of the range.
+    lower and its upper half, plus half of the range. A scale is that of the group's largest magnitude, and may be
+    negative. Inputs must be a multiple of the group, and the group of 32.
     """
     rows, columns = weight.shape
     if group < 32 or group % 32 or columns % group:
@@ -220,34 +203,23 @@ def unpack(packed, scale, bits=4):
     return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)
 
 
-def fused(x, packed, scale, bias=None, bits=4, ahead=()):
-    """Return x @ weight.T + bias, for weights that `pack` packed. The L2 is asked for tensors that come later."""
+def fused(x, packed, scale, bias=None, bits=4):
+    """Return x @ weight.T + bias, for weights that `pack` packed."""
     packed, scale = packed.contiguous(), scale.contiguous()
     rows, columns, inputs = x.reshape(-1, x.shape[-1]), len(packed), x.shape[-1]
     group, bias = inputs // scale.shape[1], None if bias is None else bias.contiguous()
     if len(rows) > MOST_ROWS:
         return torch.nn.functional.linear(x, _unpacked(packed, scale, inputs, group, bits), bias)
     if (out := torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)).numel():
-        pairs = x.dtype == torch.float16 and not _INTERPRETED
+        pairs = x.dtype == torch.float16 and not _is_interpreted()
         early, rows = _starts_early(x.device), _pairs_from(rows)
         block, deep, warps = CONFIG.values()
-        blocks = triton.cdiv(columns, block)
-        parts = _parts(ahead, blocks * warps, packed)
-        _product[(blocks, len(rows))](
-            rows, packed, scale, bias, out, columns, rows.stride(0), _MAGIC_PAIR if pairs else _MAGIC,
-            *parts, inputs, group, bits, bias is not None, columns % block == 0, block // 4, deep, warps, pairs, early,
-            num_warps=warps, **({"launch_pdl": True} if early else {}),
+        _product[(triton.cdiv(columns, block), len(rows))](
+            rows, packed, scale, bias, out, columns, rows.stride(0), _MAGIC_PAIR if pairs else _MAGIC, inputs, group,
+            bits, bias is not None, columns % block == 0, block // 4, deep, warps, pairs, early, num_warps=warps,
+            **({"launch_pdl": True} if early else {}),
         )  # fmt: skip
     return out
-
-
-def _parts(ahead, warps, packed):
-    """Return MOST_AHEAD times a tensor and the bytes of it that each of `warps` asks for, multiples of 16."""
-    parts, left = [], AHEAD_BYTES
-    for each in [each for each in ahead if each.device == packed.device][:MOST_AHEAD]:
-        parts += [each, max(0, min(each.nbytes, left) // warps // 16 * 16)]
-        left -= each.nbytes
-    return parts + [packed, 0] * (MOST_AHEAD - len(parts) // 2)
 
 
 def _pairs_from(rows):
@@ -258,10 +230,16 @@ def _pairs_from(rows):
 
 
 @cache
+def _is_interpreted():
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
 def _starts_early(device):
     """Return whether a kernel can start before the one before it has finished, on this device and in this Triton."""
-    known = hasattr(tl.extra.cuda, "gdc_wait") and not _INTERPRETED
-    return known and torch.cuda.get_device_capability(device) >= (9, 0)
+    if _is_interpreted() or not hasattr(tl.extra.cuda, "gdc_wait"):
+        return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _unpacked(packed, scale, inputs, group, bits):
