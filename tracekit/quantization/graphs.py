@@ -12,9 +12,6 @@ from typing import Any
 import torch
 from torch import fx
 
-MOST_ROWS = 8
-"""Largest number of rows that the kernel multiplies."""
-
 
 @torch.library.custom_op("tracekit::weight_only_block", mutates_args=())
 def _block(
@@ -113,8 +110,10 @@ def _with_residual(match: Any, added: Any, **found: Any) -> None:
 
 def _few(x: Any) -> bool:
     """Return whether a node has as few rows as the kernel multiplies, whatever the sizes of inputs are."""
+    from tracekit.fuse import weight_only_product as kernel
+
     rows = x.meta["val"].numel() // x.meta["val"].shape[-1]
-    return isinstance(rows, int) and 0 < rows <= MOST_ROWS
+    return isinstance(rows, int) and 0 < rows <= kernel.MOST_ROWS
 
 
 def _type(node: fx.Node) -> torch.dtype:
@@ -142,5 +141,5 @@ def _ahead(match: Any, **_: Any) -> None:
         later += [each] if each.target is _BLOCK else []
         each = each.next
     if later and node not in later[0].all_input_nodes and later[0].args[0] is not node.args[0]:
-        asked = [part for each in later[:2] for part in each.args[1:3] if part.op in ("placeholder", "get_attr")]
+        asked = [part for each in later[:2] for part in each.args[1:3] if part.op == "placeholder"]
         node.args = (*node.args[:-1], asked)
