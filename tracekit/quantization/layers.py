@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from tracekit.quantization import graphs
-
 RANK = 16
 """Rank of an adapter."""
 SHARES = (1.0, 8 / 7, 0.92, 0.84)
@@ -198,7 +196,6 @@ _compiled = torch.library.custom_op("tracekit::weight_only_product", _launched, 
 
 @_compiled.register_fake
 def _shaped(x: Any, packed: Any, *_: Any) -> Any:
-    graphs.register(torch.ops.tracekit.weight_only_product.default)
     return x.new_empty(*x.shape[:-1], len(packed))
 
 
