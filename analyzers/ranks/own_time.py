@@ -10,6 +10,7 @@ from tracekit.analyzers.attribute import (
     LOADING,
     NO_LAYER,
     Covered,
+    Host,
     Launching,
     Nest,
     attribute,
@@ -105,10 +106,11 @@ class RankWork:
 
 def rank_work(trace: Trace) -> RankWork:
     """Analyze the work of a trace. Raises InputError for a trace without work."""
-    items = work_items(trace)
-    attributed = attribute(trace.host, items)
+    host = Host(trace.host)
+    items = work_items(host, trace.device)
+    attributed = attribute(host, items)
     device = run_device(trace.metadata, items, None)
-    judged = judge(trace.host, attributed, device.gpu, trace.metadata.capture)
+    judged = judge(host, attributed, device.gpu, trace.metadata.capture)
     steps = timeline(trace.host, items, attributed.steps).steps
     work = work_table(attributed, trace.host["name"], judged, 1.0)
     paths = np.array([*attributed.placed.paths, NO_LAYER], dtype=object)
@@ -148,7 +150,7 @@ def host_times(host: pd.DataFrame, rank: RankWork) -> HostTimes:
 def _loading(host: pd.DataFrame) -> Bools:
     """Select the rows inside the ranges and calls of a data loader."""
     nest = Nest(host, np.ones(len(host), dtype=bool))
-    return nearest(nest.parents(), matching(host["name"], LOADING)) >= 0
+    return nearest(nest.parents, matching(host["name"], LOADING)) >= 0
 
 
 def _idle(host: pd.DataFrame, computes: Bools, busy: Covered, steps: pd.DataFrame) -> pd.DataFrame:

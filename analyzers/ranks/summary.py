@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import UNKNOWN, Idle, find_gaps, is_communication, take
+from tracekit.analyzers.attribute import UNKNOWN, Host, Idle, find_gaps, is_communication, take
 from tracekit.analyzers.ranks.own_time import device_times, host_times, rank_work
 from tracekit.analyzers.ranks.rank_trace import Alone, calls_of_cpu, calls_of_device, device_clocks, host_clocks
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
@@ -45,7 +45,7 @@ def summarize(trace: Trace) -> RankSummary:
     if mine.on_device:
         work = mine.work[(mine.work["device"] == device).to_numpy()]
         calls, clocks = calls_of_device(trace.host, work), device_clocks(trace.host, work, device_times(work))
-        idle = idle_by_cause(find_gaps(trace.host, mine.work, mine.steps))
+        idle = idle_by_cause(find_gaps(Host(trace.host), mine.work, mine.steps))
     else:
         times = host_times(trace.host, mine)
         clocks, calls = host_clocks(times.occupied), calls_of_cpu(trace.host, mine.steps)
