@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.host_kinds import (
         LOADING,
         function_of,
-        is_collective,
         is_compiling,
-        is_module,
-        synchronises,
     )
     from tracekit.analyzers.attribute.host_spans import median_step, shown_steps
     from tracekit.analyzers.attribute.idle_causes import UNKNOWN, blocked_launches

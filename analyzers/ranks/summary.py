@@ -40,14 +40,15 @@ class RankSummary:
 
 def summarize(trace: Trace) -> RankSummary:
     """Summarize a trace. Raises InputError for a trace without work."""
-    metadata, mine = trace.metadata, rank_work(trace)
+    metadata, host = trace.metadata, Host(trace.host)
+    mine = rank_work(trace, host)
     device = _main_device(mine.work) if mine.on_device else -1
     if mine.on_device:
         work = mine.work[(mine.work["device"] == device).to_numpy()]
-        calls, clocks = calls_of_device(trace.host, work), device_clocks(trace.host, work, device_times(work))
-        idle = idle_by_cause(find_gaps(Host(trace.host), mine.work, mine.steps))
+        calls, clocks = calls_of_device(host, work), device_clocks(host, work, device_times(work))
+        idle = idle_by_cause(find_gaps(host, mine.work, mine.steps))
     else:
-        times = host_times(trace.host, mine)
+        times = host_times(host, mine)
         clocks, calls = host_clocks(times.occupied), calls_of_cpu(trace.host, mine.steps)
         work, idle = times.work, times.idle
     work = work[~is_communication(work["name"])]
