@@ -13,6 +13,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute import (
     Covered,
+    Host,
     blocked_launches,
     changes_layout,
     forward_again,
@@ -35,7 +36,7 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, masks, outermost
+from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, inputs, masks, outermost, takes
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
     blocking_copies,
@@ -81,8 +82,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """Return the row of the steps' table with the median wall time among whole steps with device work; None if there
-    is none."""
+    """Return the row of steps with the median wall time among whole steps with device work; None if there is none."""
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
@@ -113,7 +113,7 @@ def _grouped(
     words["category"] = words["category"].copy()
     words["category"][np.logical_or.reduceat((work.category == "kernel").to_numpy(), first)] = "kernel"  # after a fill
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
-    by = replace(launching(trace.host, work), blocked=blocked)
+    by = replace(launching(Host(trace.host), work), blocked=blocked)
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
         "host_ns": np.maximum(host_ns - before.outside, 0.0),
@@ -124,17 +124,18 @@ def _grouped(
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
     ops = op_list(**words, **numbers, cost=costs, message=moved)
-    unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
         until_wait=pd.Series(np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns))),
         copied=pd.Series(_copied_bytes(trace, work, first)),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
-        unaligned=pd.Series(unaligned),
+        unaligned=pd.Series(np.logical_or.reduceat(is_unaligned(work.name), first)),
         tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
         layout_share=pd.Series(_shares(work, first, changes_layout(work.name))),
         doubles=pd.Series(_shares(work, first, in_doubles(work.name))),
         bluestein=pd.Series(_shares(work, first, is_bluestein(work.name))),
+        inputs=pd.Series(inputs(trace.host, owner[first]), dtype=object),
+        takes=pd.Series(takes(trace.host, calls_of, launched[last], start)),
         mask=pd.Series(masks(trace.host, calls_of), dtype=object),
         elementwise=pd.Series(_shares(work, first, is_elementwise(work.name))),
         exposed=pd.Series(exposed_shares(work, first)),
@@ -215,7 +216,7 @@ def _words(
     analysis: Analysis,
     head: pd.DataFrame,
     host_row: npt.NDArray[np.int64],
-    calls: npt.NDArray[np.int64],
+    calls: npt.NDArray[np.integer],
 ) -> dict[str, npt.NDArray[np.object_]]:
     """Return texts as Python objects, so that equal words are one object and compare fast. A pandas string column would
     create new objects at each read."""
@@ -256,7 +257,7 @@ def _fraction_until_wait(
     return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)
 
 
-def _texts_at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+def _texts_at(column: pd.Series, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.object_]:
     """Return the texts at these rows of a column, one object per row; "" for negative rows."""
     codes, distinct = pd.factorize(np.maximum(rows, -1))
     texts = np.full(len(distinct), "", dtype=object)
