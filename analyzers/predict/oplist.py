@@ -82,8 +82,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """Return the row of the steps' table with the median wall time among whole steps with device work; None if there
-    is none."""
+    """Return the row of steps with the median wall time among whole steps with device work; None if there is none."""
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
