@@ -122,8 +122,7 @@ def _grouped(
         "sync": waits,
     }
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
-    moved = messages(trace.host, head.name, head.op.to_numpy())
-    ops = op_list(**words, **numbers, cost=costs, message=moved)
+    ops = op_list(**words, **numbers, cost=costs, message=messages(trace.host, head.name, head.op.to_numpy()))
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
         until_wait=pd.Series(np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns))),
