@@ -228,7 +228,7 @@ def test_files_of_other_models_are_refused(tmp_path):
 )
 def test_a_damaged_description_of_layers_is_refused_and_changes_nothing(tmp_path, held):
     path, plain = tmp_path / "model.safetensors", model()
-    save_file({"x": torch.zeros(1)}, path, metadata={"tracekit packed weights, 4": held})
+    save_file({"x": torch.zeros(1)}, path, metadata={"tracekit weights, 5": held})
     before = [type(each) for each in plain.modules()]
     with pytest.raises(InputError, match=r"contains no quantized model|belongs to another model"):
         load(plain, path)

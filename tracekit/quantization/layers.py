@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tracekit.capture import in_groups
+
 RANK = 16
 """Rank of an adapter."""
 SHARES = (1.0, 8 / 7, 0.92, 0.84)
@@ -220,12 +222,17 @@ def pack(
     parts = weight.detach().float().reshape(len(weight), -1, group)
     half = 1 << (bits - 1)
     scale = _scales(parts, half, weight.dtype, shares if bits < 8 else SHARES[:1])
-    values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
-    runs = values.reshape(len(weight), -1, 16 // bits, 4, 2)
-    words = torch.zeros_like(runs[:, :, 0, :, 0])
+    values = (parts / scale.float()).round().clamp(-half, half - 1)
+    return words(values.flatten(1), bits), scale.squeeze(-1).contiguous()
+
+
+def words(integers: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return integers (outputs, inputs) of `bits` bits as words of 32."""
+    runs = (integers.to(torch.int32) + (1 << (bits - 1))).reshape(len(integers), -1, 16 // bits, 4, 2)
+    packed = torch.zeros_like(runs[:, :, 0, :, 0])
     for i in range(16 // bits):
-        words |= runs[:, :, i, :, 0] << (bits * i) | runs[:, :, i, :, 1] << (bits * i + 16)
-    return words.reshape(len(weight), -1), scale.squeeze(-1).contiguous()
+        packed |= runs[:, :, i, :, 0] << (bits * i) | runs[:, :, i, :, 1] << (bits * i + 16)
+    return packed.flatten(1)
 
 
 def _scales(parts: torch.Tensor, half: int, dtype: torch.dtype, shares: Sequence[float]) -> torch.Tensor:
@@ -243,8 +250,11 @@ def _scales(parts: torch.Tensor, half: int, dtype: torch.dtype, shares: Sequence
 
 def unpack(packed: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
     """Return the weights that `pack` packed, in the type of their scales."""
+    return in_groups(integers(packed, bits), scale)
+
+
+def integers(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return the integers (outputs, inputs) in packed words."""
     runs = packed.reshape(len(packed), -1, 1, 4, 1)
     places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(2, -1, 1).permute(1, 2, 0)
-    values = ((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))
-    parts = values.to(scale.dtype).reshape(len(packed), scale.shape[1], -1)
-    return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)
+    return (((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))).flatten(1)
