@@ -153,7 +153,7 @@ def _trained(
 
 
 def _optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
-    """Return Muon for the matrices of layers (K. Jordan, 2024), with steps as large as AdamW's, and AdamW for the rest."""
+    """Return Muon for the matrices of layers (K. Jordan, 2024), as large as AdamW's, and AdamW for others."""
     named = list(model.named_parameters())
     matrices = [each for name, each in named if each.dim() > 1 and "embed" not in name]
     tables = [each for name, each in named if each.dim() > 1 and "embed" in name]
