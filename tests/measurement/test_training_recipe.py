@@ -76,14 +76,19 @@ def test_a_tiny_training_writes_models_in_8_bits(package, tmp_path):
 
 def test_the_model_that_comes_along_predicts_its_held_out_text():
     from texts import WINDOW, perplexity, tokens
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    models = EXAMPLES / "models"
-    if not models.is_dir():
+    folder = EXAMPLES / "models"
+    if not folder.is_dir():
         pytest.skip("a source archive has no weights")
-    text = (models / "held_out.txt").read_text()[:40_000]
-    ids = tokens(AutoTokenizer.from_pretrained(models / "small-llama"), [text], "cpu")[: 8 * WINDOW]
-    weights = (AutoModelForCausalLM.from_pretrained(models / name).float() for name in ("small-llama", "draft"))
-    large, draft = (perplexity(each, ids) for each in weights)
-    assert 2 < large < 10 < 25 < draft < 35
-    assert sum(path.stat().st_size for path in models.rglob("*")) < 12_000_000
+    text = (folder / "held_out.txt").read_text()[:40_000]
+    ids = tokens(AutoTokenizer.from_pretrained(folder / "small-llama"), [text], "cpu")[: 8 * WINDOW]
+    large, draft = (
+        perplexity(models.build(models.find(str(folder / name)), weights="pretrained"), ids)
+        for name in ("small-llama", "draft")
+    )
+    assert 6 < large < 8 < 15 < draft < 19
+    told = json.loads((folder / "training.json").read_text())
+    assert told["small-llama"]["parameters"] > 10_000_000
+    assert told["small-llama"]["perplexity"] < told["draft"]["perplexity"] < told["ngram"]["perplexity"]
+    assert sum(path.stat().st_size for path in folder.rglob("*")) < 12_000_000

@@ -83,7 +83,7 @@ def load_plain(model: "nn.Module", path: str | Path) -> "nn.Module":
                 state[f"{name}.weight"] = _plain(state, name, to, type(modules[name]).__name__ == "Conv1D")
         same = {_of_weight(name): _of_weight(kept) for name, kept in held.same.items()}
         model.load_state_dict(state | {name: state[kept] for name, kept in same.items() if kept in state})
-    except (RuntimeError, KeyError, ValueError, IndexError, AttributeError) as error:
+    except (RuntimeError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f"{path} belongs to another model.", f"{error}"[:300], "Give its own config.json.") from error
     return model
 

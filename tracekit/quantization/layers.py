@@ -131,7 +131,7 @@ def rounded(weight: torch.Tensor, bits: int, group: int, factor: Any = None) -> 
     """Return weights (outputs, inputs) as they are multiplied in a format; group 0: one scale an output in fp32."""
     wide = weight if factor is None else smoothed(weight, factor)
     if group:
-        narrow = unpack(*pack(wide, bits, group, SHARES if factor is None else UNCLIPPED), bits).float()
+        narrow = in_groups(*narrowed(wide, bits, group, SHARES if factor is None else UNCLIPPED)).float()
     else:
         values, scale = eight_bits(wide)
         narrow = values * scale
@@ -219,11 +219,19 @@ def pack(
     A run of 4 words holds 128 / bits inputs. Word w has inputs 8 i + 2 w and 8 i + 2 w + 1, plus half of the range, in
     the i-th group of bits of its lower and its upper half. Inputs are a multiple of the group.
     """
+    values, scale = narrowed(weight, bits, group, shares)
+    return words(values, bits), scale
+
+
+def narrowed(
+    weight: torch.Tensor, bits: int, group: int, shares: tuple[float, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the integers (outputs, inputs) that stand for weights, as floats, and their scales (outputs, groups)."""
     parts = weight.detach().float().reshape(len(weight), -1, group)
     half = 1 << (bits - 1)
     scale = _scales(parts, half, weight.dtype, shares if bits < 8 else SHARES[:1])
     values = (parts / scale.float()).round().clamp(-half, half - 1)
-    return words(values.flatten(1), bits), scale.squeeze(-1).contiguous()
+    return values.flatten(1), scale.squeeze(-1).contiguous()
 
 
 def words(integers: torch.Tensor, bits: int) -> torch.Tensor:
