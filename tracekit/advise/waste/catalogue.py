@@ -20,6 +20,7 @@ from tracekit.advise.waste.again import (
     remade_constants,
     weights_for_each_item,
 )
+from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
 from tracekit.advise.waste.inputs import (
     contended_sums,
@@ -36,13 +37,13 @@ from tracekit.advise.waste.unasked import (
     collected_and_freed,
     dropout_in_inference,
     graphs_without_backward,
-    logits_of_all_tokens,
     numbers_in_64_bits,
     spread_and_summed,
     swept_tables,
-    unused_gradients,
     zeros_in_gradients,
 )
+from tracekit.advise.waste.unchanged import done_again
+from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
@@ -175,6 +176,7 @@ DETECTORS = {
     "recomputation": forward_passes_again,
     "dense-table": swept_tables,
     "zeroed-gradients": zeros_in_gradients,
+    "computed-again": done_again,
     "remade-constants": remade_constants,
     "copied-again": copies_of_one_size,
     "casts-back": casts_there_and_back,
@@ -182,6 +184,7 @@ DETECTORS = {
     "gathered-weights": weights_for_each_item,
     "spread-and-summed": spread_and_summed,
     "unused-logits": logits_of_all_tokens,
+    "unused-rows": rows_of_which_few_are_picked,
     "training-mode": dropout_in_inference,
     "autograd-in-inference": graphs_without_backward,
     "planned-again": planned_again,
@@ -190,6 +193,8 @@ DETECTORS = {
     "sorted-gradients": sorted_gradients,
     "odd-lengths": odd_transforms,
     "contended-sums": contended_sums,
+    "enlarged-early": enlarged_early,
+    "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
 }
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
 from tracekit.advise.waste.finding import Change, Finding, lessened
+from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed, in_phase, pick, retimed, where, which
@@ -39,7 +40,7 @@ def calls_for_items(base: Baseline) -> Finding | None:
         alike = [call[: len(usual)] for call in calls if _signature(ops, call[: len(usual)]) == usual]
         if len(alike) >= max(_ITEMS, _ALIKE * len(calls)) and _answers(base, alike[0]):
             return _together(ops, alike)
-    return _shared_layers(base) or _decisions(base)
+    return _shared_layers(base) or _decisions(base) or _joined(base)
 
 
 def _copied_inputs(base: Baseline) -> list[int]:
@@ -142,12 +143,55 @@ def _decisions(base: Baseline) -> Finding | None:
     return None
 
 
+_JOINS = ("aten::cat", "aten::stack")
+_CARRIES = re.compile(r"rnn|gru|lstm|embedding|argmax|multinomial|cumsum")
+
+
+def _joined(base: Baseline) -> Finding | None:
+    """Find calls of a network in inference that each take a part of a batch, and whose results are joined. Steps that
+    need each other's results read what the step before wrote: as many numbers."""
+    ops = base.ops
+    for rounds in _rounds(ops) if not base.trains else ():
+        calls = _taking_parts(base, rounds)
+        after = int(calls[-1][-1]) + 1 if calls else len(ops)
+        joins = after < len(ops) and ops.call[after] in _JOINS and ops.call[after - 1] not in _JOINS
+        if (
+            joins
+            and not any(_CARRIES.search(name) for name in ops.name[calls[0]])
+            and not _feeds_itself(base, calls[0])
+        ):
+            return _together(ops, calls)
+    return None
+
+
+def _taking_parts(base: Baseline, rounds: list[Ints]) -> list[Ints]:
+    """Return these calls, each from the op before which the program takes a part; empty if it takes none."""
+    ops, takes, first = base.ops, base.recorded.takes_part(base.ops), np.array([call[0] for call in rounds])
+    begin = next((place for place in range(len(rounds[0])) if takes[first[:-1] + place].mean() >= _ALIKE), None)
+    if begin is None:
+        return []
+    before, usual = range(1, int(first[0] + begin) // len(rounds[0]) + 1), ops.name[rounds[0] + begin]
+    calls = [rounds[0] + begin - each * len(rounds[0]) for each in before] + [call + begin for call in rounds]
+    calls = [call for call in calls if call[-1] < len(ops) and (ops.name[call] == usual).all()]
+    return sorted(calls, key=lambda call: int(call[0]))
+
+
+def _feeds_itself(base: Baseline, call: Ints) -> bool:
+    """Return whether the call writes at its end as many bytes as it reads at its beginning, by recorded shapes."""
+    given, last = tensors_in(base, int(call[0]), int(call[0]) + 1), base.ops.cost[call[-1]]
+    return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
+
+
 def _rounds(ops: OpList) -> Iterator[list[Ints]]:
     """Yield the calls of each stretch of the forward pass in which a sequence of ops with a product repeats."""
     _, codes = np.unique(np.array([f"{a} {b}" for a, b in zip(ops.name, ops.call, strict=True)]), return_inverse=True)
     ends = np.flatnonzero(in_phase(ops, "backward"))
     codes, product, start = codes[: ends[0] if len(ends) else len(codes)], products(ops), 0
+    changes = np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))
     while start < len(codes):
+        alike = int(changes[np.searchsorted(changes, start, side="right")]) - start
+        if alike > _ITEMS:  # one op is no call of a network
+            start += alike - 1
         period, length = _period(codes[start:])
         if length < _ITEMS * period or not product[start : start + period].any():
             start += max(length, 1)
