@@ -86,7 +86,7 @@ def _verified(folder: Path, again: "_Again", names: Sequence[str], wall_s: float
     for measured in again.measured(names, predictions, wall_s, say):
         verification = _with_acceptance(measured, expectations, drafted) if expectations else measured
         if expectations and again.of_model:
-            verification = _rescaled_to_pace(verification, expectations.latency_us, folder / TRACE)
+            verification = _rescaled_to_pace(verification, again, expectations.latency_us, folder / TRACE)
         write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
         if again.of_model:
             _remember(verification.results[-1], verification.versions, again.settings)
@@ -167,13 +167,16 @@ def _with_acceptance(verification: Verification, expectations: Expectations, dra
     return replace(verification, results=results)
 
 
-def _rescaled_to_pace(verification: Verification, recorded_us: float | None, trace: Path) -> Verification:
+def _rescaled_to_pace(
+    verification: Verification, again: _Again, recorded_us: float | None, trace: Path
+) -> Verification:
     """Predict the last result again if the latency of the unmodified run differs from the recorded one."""
     last = verification.results[-1]
     if not (last.predicted and last.before and recorded_us) or _same(last.before.median_us, recorded_us):
         return verification
-    again = replace(last, repredicted=Expectations(trace, last.before).predict(last.id).speedup)
-    return replace(verification, results=(*verification.results[:-1], again))
+    expected = again.predicted(last.id, Expectations(trace, last.before))
+    gain = expected.whole if last.acceptance is not None else expected.speedup
+    return replace(verification, results=(*verification.results[:-1], replace(last, repredicted=gain)))
 
 
 def _same(one_us: float, other_us: float) -> bool:

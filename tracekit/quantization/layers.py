@@ -46,7 +46,8 @@ class WeightOnlyLinear(nn.Module):
         """Return the layer for weights of shape (outputs, inputs), whose inputs are divided by `factor`."""
         if factor is None:
             return cls(*pack(weight, bits, group), bias, bits)
-        return cls(*pack(smoothed(weight, factor), bits, group, UNCLIPPED), bias, bits, (1 / factor).to(weight.dtype))
+        narrow = pack(smoothed(weight, factor), bits, group, _shares(factor))
+        return cls(*narrow, bias, bits, (1 / factor).to(weight.dtype))
 
     @property
     def weight(self) -> torch.Tensor:
@@ -131,11 +132,16 @@ def rounded(weight: torch.Tensor, bits: int, group: int, factor: Any = None) -> 
     """Return weights (outputs, inputs) as they are multiplied in a format; group 0: one scale an output in fp32."""
     wide = weight if factor is None else smoothed(weight, factor)
     if group:
-        narrow = in_groups(*narrowed(wide, bits, group, SHARES if factor is None else UNCLIPPED)).float()
+        narrow = in_groups(*narrowed(wide, bits, group, _shares(factor))).float()
     else:
         values, scale = eight_bits(wide)
         narrow = values * scale
     return (narrow if factor is None else narrow / factor).to(weight.dtype)
+
+
+def _shares(factor: Any) -> tuple[float, ...]:
+    """Return the scales that are tried for weights multiplied by factors; those of one change nothing."""
+    return SHARES if factor is None or bool((factor == 1).all()) else UNCLIPPED
 
 
 def eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
