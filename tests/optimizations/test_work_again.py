@@ -187,3 +187,42 @@ def test_calls_that_each_take_a_part_and_are_joined_are_one():
 )
 def test_steps_of_a_rollout_or_of_a_recurrent_network_are_no_items(rows):
     assert not found("one-call-per-item", run(*rows))
+
+
+IMAGE, WINDOW = ("float", 3, 64, 64), ("float", 16, 3, 64, 64)
+SENT = op("aten::copy_", ns=6_000.0, category="memcpy") | {
+    "copies": "Memcpy HtoD (Pinned -> Device)",
+    "copied": 49_152.0,
+}
+STACKED = op("aten::cat", call="aten::stack", ns=9_000.0)
+HEAD = op("aten::add", Cost(0, 16 * 2048, 16 * 2048, "pointwise", "fp32"))
+
+
+def encoded(*before, window=WINDOW):
+    return run(SENT | given(IMAGE), *before, linear(16 * 64) | given(window), *[linear(16 * 64)] * 8, HEAD, linear(16))
+
+
+def test_a_window_of_which_one_item_is_new_is_encoded_once():
+    assert again(encoded(STACKED))
+    left = find("computed-again").transform(encoded(STACKED), "expected").kernel_ns
+    assert left[2:-2].sum() < 0.3 * encoded(STACKED).ops.kernel_ns[2:-2].sum()
+    assert left[-1] == encoded(STACKED).ops.kernel_ns[-1]
+
+
+def test_augmented_copies_of_one_item_and_a_batch_that_the_host_sends_are_no_window():
+    assert not again(encoded(op("aten::flip", ns=9_000.0), STACKED))
+    assert not again(encoded(STACKED, window=("float", 1, 3, 64, 64)))
+
+
+def test_without_shapes_autocast_casts_all_but_the_input_of_a_product():
+    casts = [op("aten::copy_", call="aten::linear", ns=ns) for ns in (1_000.0, 60_000.0, 2_000.0)]
+    product = op("aten::addmm", call="aten::linear", ns=30_000.0)
+    base = run(*[*casts, product] * 4)
+    assert found("weights-cast", base) and not found("weights-cast", run(*[casts[-1], product] * 4))
+    left = find("weights-cast").transform(base, "expected").kernel_ns
+    assert left.tolist() == [2_000.0, 30_000.0] * 4
+
+
+def test_an_update_by_an_old_optimizer_uses_gradients():
+    passes = [linear(phase="forward"), op("aten::mm", call=ENGINE + "AddmmBackward0", phase="backward")]
+    assert not found("unused-gradients", run(*passes * 3, op("aten::add_", call="Optimizer.step#SGD.step")))

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import msgspec
@@ -22,6 +23,12 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
+from tracekit.advise.waste.habits import (
+    cells_step_by_step,
+    checked_gradients,
+    grown_by_copying,
+    one_hot_products,
+)
 from tracekit.advise.waste.inputs import (
     contended_sums,
     masked_attention,
@@ -48,6 +55,7 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remem
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
 
+_WIDTH = 124
 Detector = Callable[[Baseline], Finding | None]
 
 
@@ -88,7 +96,7 @@ class Waste(Optimization):
 
     @property
     def description(self) -> str:
-        return f"{self._kind.what}\n\n*Refused* with: {self._kind.nothing}"
+        return fill(" ".join(self._kind.what.split()), _WIDTH)
 
     def objection(self, base: Baseline) -> str | None:
         return None if _found(self, base) else self._kind.nothing
@@ -187,6 +195,10 @@ DETECTORS = {
     "unused-rows": rows_of_which_few_are_picked,
     "training-mode": dropout_in_inference,
     "autograd-in-inference": graphs_without_backward,
+    "checked-gradients": checked_gradients,
+    "cell-by-cell": cells_step_by_step,
+    "one-hot-product": one_hot_products,
+    "grown-by-copying": grown_by_copying,
     "planned-again": planned_again,
     "padding": padded_items,
     "explicit-mask": masked_attention,

@@ -19,6 +19,8 @@ _REPEATED = 0.9
 """Fraction of the ops of a stretch whose names repeat in each round."""
 _LONGEST = 64
 """Most ops of a round."""
+_MOVES = re.compile(r"_local_scalar_dense$|^Memcpy")
+"""Ops that a loop may repeat alone. Others are gradients that are added up, or filled, by one call."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
@@ -45,12 +47,12 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     def change(run: Baseline, outcome: Outcome) -> OpList:
         """Return the loops as one round, which takes what is left of all. At worst, each round waits as before."""
         left = shorter(run, outcome)
-        return left if outcome == "worst" else _in_first_rounds(left, loops)[~later]
+        return left if outcome == "worst" else in_first_rounds(left, loops)[~later]
 
     return Finding(rows, change, rounds)
 
 
-def _in_first_rounds(ops: OpList, loops: list[tuple[Ints, int]]) -> OpList:
+def in_first_rounds(ops: OpList, loops: list[tuple[Ints, int]]) -> OpList:
     """Return the ops with the times of each loop in its first round."""
     kernel, host = ops.kernel_ns.copy(), ops.host_ns.copy()
     for stretch, count in loops:
@@ -78,6 +80,6 @@ def _rounds(names: npt.NDArray[np.object_]) -> int:
     loop."""
     distinct, counts = np.unique(names.astype(str), return_counts=True)
     often = counts[counts >= _ROUNDS]
-    if len(distinct) < 2 or often.sum() < _REPEATED * len(names):
+    if often.sum() < _REPEATED * len(names) or (len(distinct) < 2 and not _MOVES.search(distinct[0])):
         return 0
     return int(often.min()) if len(names) <= _LONGEST * often.min() else 0

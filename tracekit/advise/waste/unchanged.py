@@ -24,18 +24,22 @@ from tracekit.advise.waste.repeats import (
     size_of,
     tensors_in,
 )
+from tracekit.advise.waste.windows import windows_encoded_again
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 
 
 def done_again(base: Baseline) -> Finding | None:
-    """Find the kind of such work that takes most time. Of what is made of held data, each step makes the first, too."""
-    within = [find(base) for find in (_sorted_edges, _made_large)]
-    whole = [find(base) for find in (_functions_of_weights, _rows_of_before, _propagated)]
-    again, all_of_it = max(
-        (*within, *((rows, rows) for rows in whole)),
-        key=lambda rows: float((base.ops.kernel_ns + base.ops.host_ns)[rows[0]].sum()),
-    )
+    """Find the kind of such work that takes most time."""
+    within = [_without(*find(base)) for find in (_sorted_edges, _made_large)]
+    whole = [_without(rows, rows) for rows in (_functions_of_weights(base), _rows_of_before(base), _propagated(base))]
+    found = [each for each in (*within, *whole, windows_encoded_again(base)) if each is not None]
+    spent = base.ops.kernel_ns + base.ops.host_ns
+    return max(found, key=lambda each: float(spent[each.rows].sum()), default=None)
+
+
+def _without(again: Rows, all_of_it: Rows) -> Finding | None:
+    """Return the finding that these ops disappear, at best all that each step makes alike; None if there are none."""
     if not again.any():
         return None
 

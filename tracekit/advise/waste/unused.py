@@ -15,18 +15,24 @@ from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
 
 _KNOWN = outcomes(__file__)
 _OF_WEIGHTS = re.compile(r"(?:ddmm|Mm|Bmm|Linear|Convolution)Backward")
-_MULTIPLIES = re.compile(r"mm$|convolution_backward")
+_MULTIPLIES = re.compile(r"mm$|convolution")
+
+
+def _is_product(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, Product)
 
 
 def unused_gradients(base: Baseline) -> Finding | None:
     """Find gradients of weights in a recording that updates none. Without shapes, they are half of products' backward,
     in steps of several backward passes, as attacks have: gradients that are added up lead to an update."""
     ops, backward = base.ops, in_phase(base.ops, "backward")
-    if not base.trains or in_phase(ops, "optimizer").any():
+    updates = in_phase(ops, "optimizer") | which(ops.call, lambda call: call.startswith("Optimizer."))
+    if not base.trains or updates.any():
         return None
     products = backward & where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and work.gradient)
     mixed = backward & where(ops, lambda cost: cost is not None and cost.family == "convolution")
-    if np.count_nonzero(np.diff(backward.astype(np.int8)) == 1) > 1:
+    multiplies = np.flatnonzero(which(ops.name, lambda name: bool(_MULTIPLIES.search(name))) | where(ops, _is_product))
+    if np.count_nonzero(np.diff(backward[multiplies].astype(np.int8)) == 1) > 1:
         named = which(ops.call, lambda call: bool(_OF_WEIGHTS.search(call)))
         mixed |= backward & ~ops.costed & named & which(ops.name, lambda name: bool(_MULTIPLIES.search(name)))
     rows = products | mixed
