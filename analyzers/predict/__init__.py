@@ -127,6 +127,15 @@ if TYPE_CHECKING:
         stored_bytes,
         with_weights,
     )
-    from tracekit.analyzers.predict.uncertainty import MOST_QUOTED, Evidence, Sources, Widths, interval, widths
+    from tracekit.analyzers.predict.uncertainty import (
+        MOST_QUOTED,
+        SAVED,
+        Evidence,
+        Sources,
+        Widths,
+        interval,
+        widths,
+        widths_to_decide,
+    )
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -36,7 +36,7 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, masks, outermost
+from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, inputs, masks, outermost, takes
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
     blocking_copies,
@@ -125,17 +125,18 @@ def _grouped(
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
     moved = messages(trace.host, head.name, head.op.to_numpy())
     ops = op_list(**words, **numbers, cost=costs, message=moved)
-    unaligned = np.logical_or.reduceat(is_unaligned(work.name), first)
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
         until_wait=pd.Series(np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns))),
         copied=pd.Series(_copied_bytes(trace, work, first)),
         multiplies_in=pd.Series(_multiplies_in(work, first)),
-        unaligned=pd.Series(unaligned),
+        unaligned=pd.Series(np.logical_or.reduceat(is_unaligned(work.name), first)),
         tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
         layout_share=pd.Series(_shares(work, first, changes_layout(work.name))),
         doubles=pd.Series(_shares(work, first, in_doubles(work.name))),
         bluestein=pd.Series(_shares(work, first, is_bluestein(work.name))),
+        inputs=pd.Series(inputs(trace.host, owner[first]), dtype=object),
+        takes=pd.Series(takes(trace.host, calls_of, launched[last], start)),
         mask=pd.Series(masks(trace.host, calls_of), dtype=object),
         elementwise=pd.Series(_shares(work, first, is_elementwise(work.name))),
         exposed=pd.Series(exposed_shares(work, first)),

@@ -16,6 +16,8 @@ _INTERVALS = intervals(__file__)
 _NUMBERS = numbers(__file__)
 VARIES = _NUMBERS["varies"]
 """Exponent of the variation over time of host work outside the model, relative to that of launches."""
+PAUSES = _NUMBERS["pauses"]
+"""Largest fraction of a step in which a profiler pauses without a trace of it."""
 TAIL = 1.0
 """Place of host work after the last launch."""
 STALL = -1.0

@@ -58,6 +58,10 @@ class Recorded:
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
     gathered: pd.Series = field(default_factory=_nothing)
     """Number of rows of the tensor from which the op gathers rows, and elements of a row; None: it gathers none."""
+    inputs: pd.Series = field(default_factory=_nothing)
+    """Shapes and types of the op's inputs, each as JSON; None: not recorded. Equal ones are one object."""
+    takes: pd.Series = field(default_factory=lambda: _nothing(bool))
+    """Whether the program took a part of a tensor, or added a batch of one, between the op before and the op."""
     mask: pd.Series = field(default_factory=_nothing)
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
     bluestein: pd.Series = field(default_factory=lambda: _nothing(float))
@@ -91,6 +95,12 @@ class Recorded:
 
     def bluestein_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.bluestein, 0.0)
+
+    def inputs_of(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _facts(ops, self.inputs, None)
+
+    def takes_part(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        return _facts(ops, self.takes, False)
 
     def masks(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _facts(ops, self.mask, None)
@@ -162,8 +172,7 @@ _FP32 = '["","6",'
 def idle_casts(host: pd.DataFrame) -> tuple[int, ...]:
     """Return the number of elements of each cast in these host rows that does nothing, by recorded shapes."""
     asks_for_fp32, is_fp32 = _begins_with(host["values"], _FP32), _begins_with(host["dtypes"], '["float"')
-    casts = host[host.name.isin(["aten::to"]) & asks_for_fp32 & is_fp32]
-    casts = casts[_empty(casts, host)]
+    casts = host[(host.name == "aten::to") & asks_for_fp32 & is_fp32].pipe(lambda rows: rows[_empty(rows, host)])
     by_shapes = {shapes: _elements(shapes) for shapes in casts.shapes.cat.remove_unused_categories().cat.categories}
     return tuple(by_shapes.get(shapes, 0) for shapes in casts.shapes)
 
@@ -238,6 +247,26 @@ def masks(host: pd.DataFrame, calls: Ints) -> npt.NDArray[np.object_]:
     for at in np.flatnonzero(names == _ATTENTION).tolist():
         given[at] = recorded_dims(host.shapes.iloc[calls[at]], _MASK) or None
     return given
+
+
+def inputs(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
+    """Return shapes and types of each op's inputs; None where no shapes were recorded."""
+    given, known = np.full(len(ops), None, dtype=object), np.flatnonzero(ops >= 0)
+    pairs = list(zip(*(host[name].iloc[ops[known]].astype(object) for name in ("shapes", "dtypes")), strict=True))
+    distinct = {pair: pair for pair in pairs}
+    for place, pair in zip(known.tolist(), pairs, strict=True):
+        given[place] = distinct[pair] if pair[0] else None
+    return given
+
+
+_PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten::chunk")
+
+
+def takes(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:
+    """Return whether views that take a part begin between the launch before each op and the call of the op."""
+    begins, before = np.sort(host.start_ns[host.name.isin(_PARTS)]), np.append(start, launched[:-1])
+    called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
+    return np.searchsorted(begins, called) > np.searchsorted(begins, before)
 
 
 def exposed_shares(work: pd.DataFrame, first: Ints) -> npt.NDArray[np.float64]:

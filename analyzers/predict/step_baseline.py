@@ -17,7 +17,7 @@ from tracekit.analyzers.predict.host import REFERENCE, beyond_launching
 from tracekit.analyzers.predict.math_fallback import MathFallback
 from tracekit.analyzers.predict.memory import held
 from tracekit.analyzers.predict.op_columns import OpList
-from tracekit.analyzers.predict.outside import Outside
+from tracekit.analyzers.predict.outside import PAUSES, Outside
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import NOTHING_KNOWN, GraphUse, Running, trains
 from tracekit.analyzers.predict.simulation import Bools, Floats, Reproduction, latency_ns, waiting_later
@@ -173,9 +173,12 @@ class Baseline:
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
         """Return hosts with these factors on launch time and on unexplained time. Unexplained time belongs to the
-        script, or to the profiler on a host that is faster than expected under a profiler."""
-        profiled = self.profiler_share is not None
-        return tuple((factor, 0.0 if profiled and factor < 1.0 else 1.0) for factor in factors)
+        script; on a host that is faster than expected under a profiler, pauses of the recording are part of it."""
+        if self.profiler_share is None:
+            return tuple((factor, 1.0) for factor in factors)
+        pauses = PAUSES * self.unprofiled_ns
+        left = max(0.0, 1 - pauses / max(self.outside.total(("unexplained",)), 1.0))
+        return tuple((factor, left if factor < 1.0 else 1.0) for factor in factors)
 
     def simulate(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
         """Return the latency in nanoseconds of a step of these ops on a host with these factors (see `hosts`)."""

@@ -6,7 +6,7 @@
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,11 @@ MOST_QUOTED = 2.0
 it."""
 
 
+SAVED = ("removed", "faster", "launches", "outside")
+"""Kinds of time that an optimization saves: the device works for less because a person changes the code, or because
+what it computes is computed in another way; it waits less for launches, or for host work outside the model."""
+
+
 @dataclass(frozen=True)
 class Sources:
     """Sources of uncertainty in the logarithm of a predicted speed-up."""
@@ -34,8 +39,12 @@ class Sources:
     host: Mapping[float, float] = field(default_factory=dict)
     """Logarithm of a factor on host times -> change of the logarithm on such a host. Host speed differs between
     machines, between processes, and over minutes on a shared machine."""
-    waiting: float = 0.0
-    """Fraction of the saved time for which the device was idle, 0 to 1."""
+    saved: Mapping[str, float] = field(default_factory=dict)
+    """Kind of time (SAVED) -> fraction of the saved time, 0 to 1."""
+    no_loss: bool = False
+    """Whether a step takes longer in no simulated outcome and on no simulated host."""
+    most: float = math.inf
+    """Largest speed-up that is physically possible."""
 
 
 @dataclass(frozen=True)
@@ -45,31 +54,27 @@ class Widths:
     repeat: float
     outcome: float
     host: float
-    gain_busy: float = 0.0
-    """Error of a gain due to causes that no trace shows, such as how a script is changed, as a fraction of its
-    logarithm: of the part that is saved while the device is busy."""
-    gain_waiting: float = 0.0
-    """The same, of the part that is saved while the device waits. What is left of a wait is known less well than what
-    is left of a kernel."""
+    gain: Mapping[str, Ends] = field(default_factory=dict)
+    """Kind of saved time (SAVED) -> lower and upper error of a gain due to causes that no trace shows, such as how a
+    script is changed, as fractions of its logarithm."""
 
-    @property
-    def to_decide(self) -> "Widths":
-        """The widths by which advice is chosen: without the errors of gains, which affect all scripts' gains."""
-        return replace(self, gain_busy=0.0, gain_waiting=0.0)
-
-    def untold(self, gain: float, waiting: float) -> float:
-        """Return the error in the logarithm of a gain that no trace shows."""
-        return math.log(gain) * math.hypot(self.gain_busy * (1 - waiting), self.gain_waiting * waiting)
+    def untold(self, gain: float, saved: Mapping[str, float]) -> Ends:
+        """Return the errors in the logarithm of a gain that no trace shows."""
+        of_kinds = [(part, self.gain.get(kind, (0.0, 0.0))) for kind, part in saved.items()]
+        down, up = (math.hypot(*(part * ends[side] for part, ends in of_kinds)) for side in (0, 1))
+        return abs(math.log(gain)) * down, abs(math.log(gain)) * up
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
-    """Return the interval of a speed-up. Independent sources add as squares."""
-    hosts, untold = host_ends(sources.host, widths.host), widths.untold(expected, sources.waiting)
+    """Return the interval of a speed-up. Independent sources add as squares; physics bounds their sum."""
+    hosts, untold = host_ends(sources.host, widths.host), widths.untold(expected, sources.saved)
     down, up = (
-        math.hypot(widths.repeat, widths.outcome * end, host, untold)
-        for end, host in zip(sources.outcome, hosts, strict=True)
+        math.hypot(widths.repeat, widths.outcome * end, host, rest)
+        for end, host, rest in zip(sources.outcome, hosts, untold, strict=True)
     )
-    return Interval(expected * math.exp(-down), expected, expected * math.exp(up))
+    low, high = expected * math.exp(-down), expected * math.exp(up)
+    least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
+    return Interval(max(low, least), expected, min(high, max(expected, sources.most * math.exp(widths.repeat))))
 
 
 def host_ends(changes: Mapping[float, float], width: float) -> Ends:
@@ -88,8 +93,16 @@ def widths(evidence: Evidence) -> Widths:
     """Return the widths of predictions from this evidence. A latency does not tell what a change of the code makes of
     a step: errors of such gains are those of scripts that were not timed."""
     if evidence == "timed-script":
-        untold = widths("script")
-        return replace(widths("timed"), gain_busy=untold.gain_busy, gain_waiting=untold.gain_waiting)
-    table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))
-    names = [each.name for each in fields(Widths)]
-    return Widths(**{name: table[evidence][name] for name in names if name in table[evidence]})
+        return replace(widths("timed"), gain=widths("script").gain)
+    table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))[evidence]
+    gain = {kind: (table[kind][0], table[kind][1]) for kind in SAVED if kind in table}
+    return Widths(table["repeat"], table["outcome"], table["host"], gain)
+
+
+_MEASURED: Mapping[Evidence, Evidence] = {"script": "profiled", "timed-script": "timed"}
+
+
+def widths_to_decide(evidence: Evidence) -> Widths:
+    """Return the widths by which advice is chosen: those of models that tracekit ran, because the errors of gains
+    affect all gains of a script."""
+    return widths(_MEASURED.get(evidence, evidence))

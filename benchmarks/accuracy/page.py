@@ -11,9 +11,9 @@ import pandas as pd
 
 from benchmarks import percent, table
 from benchmarks.accuracy import kernels, published_page
-from benchmarks.accuracy.interval_score import score
 from benchmarks.accuracy.speedup_rows import LOSS, cells, predicted_before
 from benchmarks.blind.joined import TIE, Row, advised, published, rounds
+from benchmarks.fitting.scripts import score
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 _DATA = Path(__file__).parents[1] / "data"

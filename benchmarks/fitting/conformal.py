@@ -3,8 +3,7 @@
 Machines count the same, however many rows there are of each: the next prediction is made for another one.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -12,7 +11,6 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.slow_scripts.command import Row, before_gains, compared
 from tracekit.analyzers.predict import Sources
 from tracekit.analyzers.predict.uncertainty import host_ends
 
@@ -27,7 +25,7 @@ kernel was measured, the error of kernel times does."""
 _OUTCOME = (0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0)
 _HOST = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 _SCALES = np.geomspace(0.1, 5.0, 60)
-NAMES = ("repeat", "outcome", "host", "gain_busy", "gain_waiting")
+NAMES = ("repeat", "outcome", "host")
 
 
 @dataclass(frozen=True)
@@ -42,12 +40,10 @@ class Judged:
     residual: float
     """Logarithm of measured over predicted."""
     sources: Sources
-    log_gain: float = 0.0
-    """Logarithm of the predicted speed-up."""
 
 
 def fit(rows: Sequence[Judged]) -> Floats:
-    """Return the widths (NAMES; those of gains are 0) with the best intervals of all that hold COVERAGE of the rows.
+    """Return the widths (NAMES) with the best intervals of all that hold COVERAGE of the rows.
 
     The best have the least interval score: the width, and for a miss 2 / (1 - COVERAGE) times what it misses by
     (Gneiting and Raftery, 2007).
@@ -57,8 +53,7 @@ def fit(rows: Sequence[Judged]) -> Floats:
     for host in _HOST:
         hosts = np.array([_hosts(rows, scale * host) for scale in _SCALES])
         for repeat, outcome in product(_REPEAT.get(rows[0].evidence, _REPEAT_MEASURED), _OUTCOME):
-            zero = np.zeros(len(_SCALES))
-            widths = np.stack([zero + repeat, _SCALES * outcome, _SCALES * host, zero, zero], axis=1)
+            widths = np.stack([np.full(len(_SCALES), repeat), _SCALES * outcome, _SCALES * host], axis=1)
             halves = np.sqrt(repeat**2 + (widths[:, 1, None, None] * _outcomes(rows)) ** 2 + hosts**2)
             reached = (off <= _side(halves, rows)) @ weights >= COVERAGE - 1e-9
             if reached.any():
@@ -85,16 +80,14 @@ def scores(rows: Sequence[Judged], widths: Floats) -> Floats:
     return halves.sum(axis=0) + 2 / (1 - COVERAGE) * np.maximum(_off(rows) - _side(halves, rows), 0.0)
 
 
-def without_each(
-    rows: Sequence[Judged], key: Callable[[Judged], str], measure: Callable[[Sequence[Judged]], Floats] = fit
-) -> dict[str, float]:
+def without_each(rows: Sequence[Judged], key: Callable[[Judged], str]) -> dict[str, float]:
     """Return, for each group, the fraction of its rows inside intervals whose widths were measured on the others."""
     names = sorted({key(row) for row in rows})
     shares = {}
     for name in names:
         rest = [row for row in rows if key(row) != name]
         group = [row for row in rows if key(row) == name]
-        shares[name] = float(inside(group, measure(rest)).mean()) if rest else float("nan")
+        shares[name] = float(inside(group, fit(rest)).mean()) if rest else float("nan")
     return shares
 
 
@@ -125,71 +118,9 @@ def _outcomes(rows: Sequence[Judged]) -> Floats:
 
 def _halves(rows: Sequence[Judged], widths: Floats) -> Floats:
     """Return the half-widths by side and row."""
-    untold = np.array([row.log_gain * np.hypot(widths[3] * (1 - w), widths[4] * w) for row, w in _waits(rows)])
-    return np.sqrt(widths[0] ** 2 + (widths[1] * _outcomes(rows)) ** 2 + _hosts(rows, widths[2]) ** 2 + untold**2)
-
-
-def _waits(rows: Sequence[Judged]) -> Iterator[tuple[Judged, float]]:
-    return ((row, row.sources.waiting) for row in rows)
+    return np.sqrt(widths[0] ** 2 + (widths[1] * _outcomes(rows)) ** 2 + _hosts(rows, widths[2]) ** 2)
 
 
 def _side(halves: Floats, rows: Sequence[Judged]) -> Floats:
     """Return the half-widths (the last two dims are sides and rows) of the side on which each row was measured."""
     return np.where([row.residual < 0 for row in rows], halves[..., 0, :], halves[..., 1, :])
-
-
-_STEPS = np.arange(0.0, 2.0, 0.01)
-_SAID_WITH = {"seventh": 0.49}
-"""Width `gain` that the intervals of a set had when they were said; none in other sets."""
-
-
-_FOR_WAITING = frozenset(
-    (
-        "avoid-syncs",
-        "batching",
-        "cuda-graphs",
-        "data-loading",
-        "graph-not-replaying",
-        "max-autotune",
-        "offload-overlap",
-        "pinned-copies",
-        "preprocessing",
-        "recompiling",
-    )
-)
-"""Advice that saves time for which the device waits."""
-
-
-def blind_rows() -> Iterator[Judged]:
-    """Yield a row for each script whose first advice is the fix that was measured. Its outcomes are the ends that were
-    predicted."""
-    return map(_judged, compared(before_gains()))
-
-
-def _judged(row: Row) -> Judged:
-    low, expected, high = (math.log(float(row[end])) for end in ("low", "expected", "high"))
-    untold = _SAID_WITH.get(row["set"], 0.0) * expected
-    ends = (_without(expected - low, untold), _without(high - expected, untold))
-    sources = Sources(outcome=ends, waiting=float(row["first_advice"] in _FOR_WAITING))
-    off = math.log(float(row["gain"])) - expected
-    return Judged("script", f"{row['set']} set", row["script"], row["first_advice"], off, sources, expected)
-
-
-def _without(end: float, untold: float) -> float:
-    """Return the end of an interval without this independent part of it."""
-    return math.sqrt(max(end**2 - untold**2, 0.0))
-
-
-def fit_gain(rows: Sequence[Judged]) -> Floats:
-    """Return the widths with the least widths of gains that hold COVERAGE of the rows, beside what was predicted: of
-    those that save busy time, and of those that save waiting time, each by its own rows (Mondrian)."""
-    busy = [row for row in rows if not row.sources.waiting]
-    waiting = [row for row in rows if row.sources.waiting]
-    return np.array([0.0, 1.0, 0.0, _least_gain(busy), _least_gain(waiting)])
-
-
-def _least_gain(rows: Sequence[Judged]) -> float:
-    for gain in _STEPS:
-        if inside(rows, np.array([0.0, 1.0, 0.0, gain, gain])).mean() >= COVERAGE:
-            return float(gain)
-    raise ValueError("The blind predictions are off by more than their whole gains.")

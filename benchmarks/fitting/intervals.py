@@ -4,10 +4,9 @@
     python -m benchmarks fitting.intervals --only script         # one section of it
 
 Rows: optimizations measured on an H200 (benchmarks/data), the blind rounds that were measured (rescored.csv), and
-published results, each predicted by today's model; for traces of other scripts, the slow ones that were measured mended
-(benchmarks/slow_scripts), as they were predicted before their gains were known. Widths
-(tracekit/analyzers/predict/uncertainty.py) are the smallest that hold 85 % of the rows, machines counting the same.
-How that holds for a machine, a family of models or an optimization that was left out stands in the file, too.
+published results, each predicted by today's model. Widths (tracekit/analyzers/predict/uncertainty.py) are the smallest
+that hold 85 % of the rows, machines counting the same. How that holds for a machine, a family of models or an
+optimization that was left out stands in the file, too. For traces of other scripts, see benchmarks/fitting/scripts.py.
 """
 
 import argparse
@@ -22,11 +21,12 @@ import numpy as np
 from benchmarks.accuracy import published, speedup_rows
 from benchmarks.blind import joined
 from benchmarks.blind.predict import HOST_LOGS
-from benchmarks.fitting.conformal import NAMES, Judged, blind_rows, fit, fit_gain, inside, spans, without_each
+from benchmarks.fitting import scripts
+from benchmarks.fitting.conformal import NAMES, Judged, fit, inside, spans, without_each
 from tracekit.advise import parse, refusal, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import TracekitError
-from tracekit.analyzers.predict import Baseline, Sources, widths
+from tracekit.analyzers.predict import Baseline, Sources
 
 _ROOT = Path(__file__).parents[2]
 TARGET = _ROOT / "analyzers" / "predict" / "intervals.toml"
@@ -45,7 +45,7 @@ def main() -> int:
         parser.error("the published results are in the shared folder, which is not named")
     names = [asked.only] if asked.only else EVIDENCE
     known = _sections() if asked.only else {}
-    known |= {name: _section(name, of_evidence(name, asked.shared)) for name in names}
+    known |= {name: _section(name, asked.shared) for name in names}
     text = "\n".join([_HEAD, *(known[name] for name in EVIDENCE)])
     if asked.check:
         sys.stdout.write(text)
@@ -57,7 +57,9 @@ def main() -> int:
 _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction starts from: factors on its sources of
 # uncertainty (uncertainty.py). Written by `python -m benchmarks fitting.intervals`; do not edit. rows: predicted and
 # measured; inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were
-# measured without each machine, family of models and optimization, mean of the groups.
+# measured without each machine, family of models and optimization, mean of the groups. script: errors below and above
+# of each kind of saved time, as fractions of the logarithm of the gain, measured on gains as they were predicted blind
+# (on sets that were left out: left_out_set, _span, _score).
 """
 
 
@@ -69,31 +71,39 @@ def _sections() -> dict[str, str]:
 
 def of_evidence(name: str, shared: Path | None) -> list[Judged]:
     """Return every row that was predicted from this kind of evidence, and measured."""
-    if name == "script":
-        return list(blind_rows())
     assert shared is not None or name != "modelled"
     if name == "modelled":
         return list(_published(shared))
     return [*_on_h200(name), *of_rounds(name)]
 
 
-def _section(name: str, rows: list[Judged]) -> str:
-    measure = fit_gain if name == "script" else fit
-    widths = measure(rows)
-    stated = zip(NAMES, _stated(name, widths), strict=True)
-    named = {key: value for key, value in stated if value or not key.startswith("gain")}
-    left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key), measure) for key in _GROUPS}
-    lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in named.items())]
-    lines += [f"rows = {len(rows)}", f"inside = {inside(rows, widths).mean():.3f}"]
-    lines += [f"span = {np.median(spans(rows, widths)):.2f}"]
+def _section(name: str, shared: Path | None) -> str:
+    return _of_scripts() if name == "script" else _of_rows(name, of_evidence(name, shared))
+
+
+def _of_rows(name: str, rows: list[Judged]) -> str:
+    found = fit(rows)
+    left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key)) for key in _GROUPS}
+    lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in zip(NAMES, found, strict=True))]
+    lines += [f"rows = {len(rows)}", f"inside = {inside(rows, found).mean():.3f}"]
+    lines += [f"span = {np.median(spans(rows, found)):.2f}"]
     lines += [f"left_out_{key} = {_mean(by_group):.3f}  # {len(by_group)}" for key, by_group in left_out.items()]
     return "\n".join([*lines, ""])
 
 
-def _stated(name: str, fitted: np.ndarray) -> np.ndarray:
-    """Return the widths to write. A script's blind rows tell what is added to those of other traces."""
-    known = widths("profiled")
-    return np.array([known.repeat, known.outcome, known.host, *fitted[3:]]) if name == "script" else fitted
+def _of_scripts() -> str:
+    """Return the section of scripts: the errors of gains that no trace shows, below and above, by kind of saved
+    time."""
+    rows = scripts.blind_rows()
+    found, others = scripts.fit(rows), scripts.summary(scripts.left_out(rows, rows))
+    count, hits, span, score = scripts.summary([(row, row.interval(found)) for row in rows])
+    lines = ["[script]", *(f"{key} = {getattr(found, key):.3f}" for key in NAMES)]
+    lines += [f"{kind} = [{down:.2f}, {up:.2f}]" for kind, (down, up) in found.gain.items()]
+    lines += [f"rows = {count}", f"inside = {hits:.3f}", f"span = {span:.2f}", f"score = {score:.2f}"]
+    of = len({row.set for row in rows})
+    lines += [f"left_out_set = {others[1]:.3f}  # {of}", f"left_out_span = {others[2]:.2f}"]
+    lines += [f"left_out_score = {others[3]:.2f}"]
+    return "\n".join([*lines, ""])
 
 
 def _mean(widths: Mapping[str, float]) -> float:

@@ -27,6 +27,11 @@ def before_gains() -> list[Row]:
     return [row for row in rows() if row["diagnosed"] != _LATER and row["set"] != _AGAIN and not _is_told(row)]
 
 
+def of_first_recordings() -> list[Row]:
+    """Rows of all sets as they were diagnosed first and, after those, by later code."""
+    return [*before_gains(), *later()]
+
+
 def told() -> list[Row]:
     """Rows of these sets that were diagnosed with the latency of each script told."""
     return [row for row in rows() if _is_told(row)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracekit.analyzers.predict import Sources, Widths, interval, uncertainty, widths
+from tracekit.analyzers.predict import SAVED, Sources, Widths, interval, uncertainty, widths, widths_to_decide
 from tracekit.analyzers.predict.uncertainty import host_ends
 
 INTERVALS = Path(uncertainty.__file__).with_name("intervals.toml")
@@ -28,13 +28,28 @@ def test_sources_add_as_squares_on_their_own_side():
     assert math.log(sure.high / sure.low) == pytest.approx(0.1)
 
 
-def test_a_large_gain_of_a_script_is_less_sure_than_a_small_one_and_advice_does_not_depend_on_that():
-    script = replace(WIDTHS, gain_busy=0.2, gain_waiting=0.5)
-    for gain, (waiting, share) in product((0.8, 1.2, 8.0), ((0.0, 0.2), (1.0, 0.5), (0.5, math.hypot(0.1, 0.25)))):
-        bounds = interval(gain, Sources(waiting=waiting), script)
-        assert math.log(bounds.high / gain) == pytest.approx(math.hypot(0.05, share * math.log(gain)))
-    assert script.to_decide == WIDTHS
-    assert widths("script").gain_waiting > widths("script").gain_busy > widths("profiled").gain_busy == 0.0
+def test_a_large_gain_of_a_script_is_less_sure_than_a_small_one():
+    script = replace(WIDTHS, gain={"removed": (0.1, 0.2), "outside": (0.3, 0.5)})
+    shares = (
+        ({"removed": 1.0}, 0.1, 0.2),
+        ({"removed": 0.5, "outside": 0.5}, math.hypot(0.05, 0.15), math.hypot(0.1, 0.25)),
+    )
+    for gain, (saved, down, up) in product((0.8, 1.2, 8.0), shares):
+        bounds = interval(gain, Sources(saved=saved), script)
+        assert math.log(gain / bounds.low) == pytest.approx(math.hypot(0.05, down * math.log(gain)))
+        assert math.log(bounds.high / gain) == pytest.approx(math.hypot(0.05, up * math.log(gain)))
+
+
+def test_advice_does_not_depend_on_the_errors_of_a_scripts_gains():
+    assert set(widths("script").gain) == set(SAVED) == set(widths("timed-script").gain)
+    assert widths_to_decide("script") == widths("profiled")
+    assert widths_to_decide("timed-script") == widths("timed")
+    assert not widths("profiled").gain
+
+
+def test_physics_bounds_what_sources_add_up_to():
+    bounds = interval(2.0, Sources(outcome=(4.0, 4.0), no_loss=True, most=3.0), WIDTHS)
+    assert (bounds.low, bounds.high) == (pytest.approx(1.0), pytest.approx(3.0 * math.exp(WIDTHS.repeat)))
 
 
 @pytest.mark.parametrize(
@@ -80,16 +95,15 @@ def test_the_widths_hold_nine_tenths_and_find_what_drifts(conformal, rows):
     assert dict(zip(conformal.NAMES, widths, strict=True))["host"] > 0.2
 
 
-def test_the_blind_predictions_of_scripts_tell_what_no_trace_does(conformal):
-    known = tomllib.loads(INTERVALS.read_text(encoding="utf-8"))["script"]
-    rows = list(conformal.blind_rows())[: known["rows"]]  # sets that were recorded later are judged by these
-    found = conformal.fit_gain(rows)
-    assert conformal.inside(rows, found).mean() >= conformal.COVERAGE
-    for waiting, at in ((0.0, 3), (1.0, 4)):
-        some = [row for row in rows if row.sources.waiting == waiting]
-        less = found - [0.02 * (column == at) for column in range(5)]
-        assert conformal.inside(some, found).mean() >= conformal.COVERAGE > conformal.inside(some, less).mean()
-        assert known[conformal.NAMES[at]] == pytest.approx(found[at])
+def test_the_widths_of_scripts_have_the_least_score_on_their_blind_gains():
+    scripts = importlib.import_module("benchmarks.fitting.scripts")
+    written = tomllib.loads(INTERVALS.read_text(encoding="utf-8"))["script"]
+    rows, known = scripts.blind_rows(), widths("script")
+    count, inside, span, score = scripts.summary([(row, row.interval(known)) for row in rows])
+    assert (count, inside) == (written["rows"], pytest.approx(written["inside"], abs=0.02))
+    assert (span, score) == (pytest.approx(written["span"], abs=0.1), pytest.approx(written["score"], abs=0.02))
+    others = [replace(known, outcome=factor * known.outcome, host=factor * known.host) for factor in (0.3, 3.0)]
+    assert all(scripts.summary([(row, row.interval(other)) for row in rows])[3] > score for other in others)
 
 
 def test_a_machine_that_was_left_out_is_held_less_often(conformal, rows):

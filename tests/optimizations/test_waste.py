@@ -52,6 +52,8 @@ def run(*rows, **facts):
         differentiable=pd.Series([row.get("differentiable", False) for row in rows]),
         planned_ns=pd.Series([row.get("planned", 0.0) for row in rows]),
         mask=pd.Series([row.get("mask") for row in rows], dtype=object),
+        takes=pd.Series([row.get("takes", False) for row in rows]),
+        inputs=pd.Series([row.get("inputs") for row in rows], dtype=object),
         bluestein=pd.Series([row.get("bluestein", 0.0) for row in rows]),
     )
     base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)
@@ -120,11 +122,15 @@ def shared(items, *, of_data=True):
     return run(*calls, *backward, *added)
 
 
+COALESCED = ("[[4096, 4096]]", '["float"]')
 ADDED = Cost(1 << 20, 1 << 23, 1 << 22, "gather", "fp32")
 OF_WEIGHT = op_lists.product(4096, 4096, 16_384, "bf16")
 OF_WEIGHT = replace(OF_WEIGHT, work=replace(OF_WEIGHT.work, gradient=True))
 
+FEATURES = op("aten::addmm", op_lists.product(4096, 64, 64, "fp32"), call="aten::linear", phase="forward")
+EDGES = op("aten::_coalesce", call="aten::coalesce", ns=2_000_000.0, phase="forward") | {"inputs": COALESCED}
 PLANTED = {
+    "computed-again": trained(*[EDGES, FEATURES] * 3),
     "planned-again": run(linear(), masked() | {"planned": 500_000.0}),
     "padding": run(*[linear(), masked(8, 1, 1024, 1024)] * 4),
     "explicit-mask": run(linear(), masked(1024, 1024)),
@@ -150,6 +156,7 @@ PLANTED = {
     "training-mode": run(linear(), op("aten::native_dropout", WHOLE)),
 }
 ALIKE = {
+    "computed-again": trained(*[EDGES, op("aten::topk", ns=9_000.0, phase="forward"), FEATURES] * 3),
     "planned-again": run(linear(), masked()),
     "padding": run(*[linear(), masked(1, 1, 1024, 1024)] * 4),
     "explicit-mask": run(linear(), masked(1, 8, 1024, 1024)),
@@ -199,6 +206,8 @@ def test_it_is_found_and_the_step_is_shorter_without_it(name):
 
 def test_a_loop_of_an_optimizer_of_pytorch_has_its_own_kind():
     update = [op(each, ns=2_000.0, phase="optimizer") for each in ("aten::mul_", "aten::addcdiv_")]
+    assert find("loop-of-small-ops").obstacle(trained(*update * 40))
+    update = [op(each, ns=2_000.0, call="Optimizer.step#SGD.step") for each in ("aten::mul_", "aten::add_")]
     assert find("loop-of-small-ops").obstacle(trained(*update * 40))
 
 
@@ -299,5 +308,5 @@ def test_a_joined_answer_that_the_host_reads_is_no_cache():
 
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 24
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 32
     assert all("Not to be confused with" in kind.what for kind in kinds().values())

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -22,6 +21,7 @@ from tracekit.analyzers.predict import (
     interval,
     op_class,
     widths,
+    widths_to_decide,
 )
 from tracekit.analyzers.results import (
     HOST_AND_GAPS,
@@ -38,10 +38,8 @@ OUTCOMES: tuple[Outcome, ...] = ("worst", "expected", "best")
 Host = tuple[float, float]
 """Factors on the host's time for launches, and on its time that the trace does not record (Baseline.hosts)."""
 EXPECTED: Host = (1.0, 1.0)
-
 _PARTS = (-1.0, -0.5, 0.5, 1.0)
 """The simulated hosts, as fractions of the width of what is known about the host."""
-
 _NOTHING = 1e-3
 """A smaller change of a logarithm counts as none."""
 
@@ -59,6 +57,10 @@ class Scenarios(msgspec.Struct, frozen=True):
     hosts: Mapping[float, Host]
     """The simulated hosts, by the logarithm of their slowness."""
     evidence: Evidence
+    by_hand: bool = False
+    """Whether a person changes the code."""
+    whole: bool = False
+    """Whether the best outcome leaves nothing of what the optimization is about."""
 
     @property
     def expected(self) -> Baseline:
@@ -93,7 +95,8 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
-    return simulated(after, base, optimization.work(base), host_logs, optimization.fixes_mistake)
+    flags = optimization.fixes_mistake, optimization.whole_at_best
+    return simulated(after, base, optimization.work(base), host_logs, *flags)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
@@ -107,16 +110,16 @@ def simulated(
     work: float,
     host_logs: Sequence[float] = (),
     by_hand: bool = False,
+    whole: bool = False,
 ) -> Scenarios:
-    """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence
-    leaves possible. `by_hand`: whether a person changes the code."""
+    """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence allows."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     known = evidence(base, by_hand)
     width = widths(known).host
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
-    return Scenarios(after, latencies, work, hosts, known)
+    return Scenarios(after, latencies, work, hosts, known, by_hand, whole)
 
 
 def evidence(base: Baseline, by_hand: bool = False) -> Evidence:
@@ -133,29 +136,19 @@ def speedup(before: Scenarios, after: Scenarios) -> Interval:
     """Return latency before, divided by that after, as an interval as wide as the errors of such predictions.
 
     Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host. With more work
-    in a step, its upper end is at most that work if the step takes less time in none of them. The device's busy time
-    bounds it, too.
+    in a step, its upper end is at most that work if the step takes less time in none of them.
     """
     return _interval(before, after, widths(after.evidence))
 
 
 def to_decide(before: Scenarios, after: Scenarios) -> Interval:
-    """Return the speed-up with the interval by which advice is chosen and ordered (Widths.to_decide)."""
-    return _interval(before, after, widths(after.evidence).to_decide)
+    """Return the speed-up with the interval by which advice is chosen and ordered."""
+    return _interval(before, after, widths_to_decide(after.evidence))
 
 
-def _interval(before: Scenarios, after: Scenarios, measured: Widths) -> Interval:
+def _interval(before: Scenarios, after: Scenarios, known: Widths) -> Interval:
     expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
-    open_to = sources(before, after)
-    gain = interval(expected, open_to, measured)
-    least = math.log(expected) - max(open_to.outcome[0], *(-change for change in open_to.host.values()))
-    sure = min(1.0, expected * math.exp(-measured.repeat))
-    gain = replace(gain, low=max(gain.low, sure)) if least > -_NOTHING else gain
-    most = math.log(expected) + max(open_to.outcome[1], *open_to.host.values())
-    work = after.work / before.work
-    whole = max(expected, work * math.exp(measured.repeat))
-    gain = replace(gain, high=min(gain.high, whole)) if work > 1 and most < math.log(work) + _NOTHING else gain
-    return replace(gain, high=min(gain.high, max(expected, _most(before, after) * math.exp(measured.repeat))))
+    return interval(expected, sources(before, after), known)
 
 
 def _most(before: Scenarios, after: Scenarios) -> float:
@@ -169,20 +162,26 @@ def _most(before: Scenarios, after: Scenarios) -> float:
 
 
 def sources(before: Scenarios, after: Scenarios) -> Sources:
-    """Return the uncertainty of the speed-up by source. Each scenario is the same before and after."""
-    expected = _log_ratio(before, after, ("expected", EXPECTED))
+    """Return the uncertainty of the speed-up by source, and its bounds. Scenarios are the same before and after."""
+    expected, work = _log_ratio(before, after, ("expected", EXPECTED)), after.work / before.work
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
+    changes, most = [*outcomes, *hosts.values()], _most(before, after)
+    most = min(most, math.exp(expected + max(changes))) if after.whole else most
+    most = min(most, work) if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else most
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
-    return Sources(outcome=ends, host=hosts, waiting=_waiting(before, after))
+    return Sources(ends, hosts, _saved(before, after), expected + min(changes) > -_NOTHING, most)
 
 
-def _waiting(before: Scenarios, after: Scenarios) -> float:
-    """Return the fraction of the time saved by the expected outcome for which the device was idle."""
+def _saved(before: Scenarios, after: Scenarios) -> dict[str, float]:
+    """Return the fractions of the time saved by the expected outcome by kind (SAVED)."""
     work = after.work / before.work
     saved = work * before.latency_ns["expected", EXPECTED] - after.latency_ns["expected", EXPECTED]
     busy = work * _busy_ns(before.expected) - _busy_ns(after.expected)
-    return min(max(1 - busy / saved, 0.0), 1.0) if saved > 0 else 1.0
+    outside = work * before.expected.outside.total() - after.expected.outside.total()
+    waiting = min(max(1 - busy / saved, 0.0), 1.0) if saved > 0 else 1.0
+    of_it = min(max(outside / saved, 0.0), waiting) if saved > 0 else 0.0
+    return {"removed" if after.by_hand else "faster": 1 - waiting, "launches": waiting - of_it, "outside": of_it}
 
 
 def _busy_ns(run: Baseline) -> float:

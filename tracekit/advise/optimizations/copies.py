@@ -220,9 +220,9 @@ _WITH_WORKERS = "_MultiProcessing"
 class DataLoading(LessHostWork):
     """Worker processes make batches while the GPU computes.
 
-    The time in `DataLoader.__next__` is divided by two workers at the low end and by eight as expected; of the rest,
-    only the part that exceeds the remaining step is left. A loader that already has workers becomes 1.25 or 2 times as
-    fast, at best so fast that the step hides it. Its batches are also pinned, as `pinned-copies` predicts.
+    The time in `DataLoader.__next__` is divided by four workers at the low end, by eight as expected, and by sixteen at
+    best; of the rest, only the part that exceeds the remaining step is left. A loader that already has workers becomes
+    1.25, 2 or 8 times as fast. Its batches are also pinned, as `pinned-copies` predicts.
 
     *Refused* if data loading takes less than 1 % of the step.
     """

@@ -36,8 +36,8 @@ _KNOWN = outcomes(__file__)
 _CAST_HOST = _KNOWN["cast_host"]
 """Host time of a cast that autocast adds, in plain launches."""
 _FURTHER = _KNOWN["further"]
-"""Additional casts for each GEMM with weights: of the bias, and of half of the other operands, which a norm or a sum
-computed in 32 bits."""
+"""Host time of the casts beside that of the weight for each GEMM with weights, in plain launches: of the bias, the
+other operand and the results of norms and sums, with their nodes of autograd and their way back."""
 _BIAS = 16_384
 """Bytes of a bias of usual width, whose cast takes as long as its launch."""
 _UNSCALED = "Gradients were not scaled: the gain is measured, and the loss may underflow without a GradScaler."
@@ -50,10 +50,10 @@ class MixedPrecision(Optimization):
 
     The type is bf16 where the GPU supports it, otherwise fp16 with a `GradScaler`. It is recommended in place of
     `half-precision` where a run trains, because weights in 16 bits lose small updates. The prediction narrows GEMMs
-    and the elementwise ops on their results, and adds the casts of each weight, and the launches of those of biases,
-    gradients and half of the other operands. At the lower end, elementwise ops stay in 32 bits and all other operands
-    are cast. Activations shrink to 0.65. Without shapes in the trace, the names of kernels (`sgemm`, `tf32`) show which
-    GEMMs are in 32 bits, and only these are narrowed.
+    and the elementwise ops on their results, and adds the casts of each weight, and the host's time for those of
+    biases, gradients and other operands, which slows steps that wait for the host. At the lower end, elementwise ops
+    stay in 32 bits and all other operands are cast. Activations shrink to 0.65. Without shapes in the trace, the names
+    of kernels (`sgemm`, `tf32`) show which GEMMs are in 32 bits, and only these are narrowed.
 
     *Hurts* small, host-bound models, because casts are additional launches.
 

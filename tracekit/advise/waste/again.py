@@ -12,7 +12,7 @@ from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
 from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, where, which
 
 Ints = npt.NDArray[np.intp]
 
@@ -47,9 +47,9 @@ def forward_passes_again(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), int(rows.sum()), notes=notes)
 
 
-_BEGINS = re.compile(r"^aten::(?:arange|linspace|eye|ones|full|tril_indices|triu_indices)(?:_|$)")
+_BEGINS = re.compile(r"^aten::(?:arange|linspace|eye|ones|full|tril_indices|triu_indices|\w+_window)(?:_|$)")
 _FOLLOWS = re.compile(
-    r"^aten::(?:tril|triu|sin|cos|exp|pow|reciprocal|outer|cumsum|eq|ne|lt|le|gt|ge|logical_\w+|bitwise_\w+)_?$"
+    r"^aten::(?:tril|triu|sin|cos|exp|pow|reciprocal|outer|cumsum|\w+_window|eq|ne|lt|le|gt|ge|logical_\w+|bitwise_\w+)_?$"
 )
 _MAY_FOLLOW = re.compile(r"^aten::(?:mul|div|sub|rsub|add|neg|masked_fill|fill|copy|to|_to_copy|cat|stack|where)_?$")
 
@@ -115,9 +115,29 @@ def casts_of_weights(base: Baseline) -> Finding | None:
     for place in np.flatnonzero(casts).tolist():
         later = [cost for cost in ops.cost[place + 1 : place + 4] if cost is not None]
         rows[place] = any(cost.weight_bytes == ops.cost[place].write_bytes for cost in later)
+    rows |= _casts_of_products(ops)
     return Finding(rows, removed(rows), int(rows.sum())) if rows.any() else None
 
 
+_CASTING = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::addmm")
+
+
+def _casts_of_products(ops: OpList) -> Rows:
+    """Select the copies without shapes that autocast makes of weights and biases: of two or three right before a
+    product in one call, all but the last one, which is of the input."""
+    rows = np.zeros(len(ops), dtype=bool)
+    copies = (ops.name == "aten::copy_") & ~ops.costed & which(ops.call, _CASTING.__contains__)
+    for place in np.flatnonzero(~copies & which(ops.call, _CASTING.__contains__)).tolist():
+        begin = place
+        while begin and copies[begin - 1] and ops.call[begin - 1] == ops.call[place] and place - begin < _OPERANDS:
+            begin -= 1
+        if place - begin > 1:
+            rows[begin : place - 1] = True
+    return rows
+
+
+_OPERANDS = 3
+"""Tensors that a product casts: its bias, its weight, and its input."""
 _SOON = 6
 """Ops within which a product reads what was gathered for it."""
 

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import msgspec
@@ -20,7 +21,14 @@ from tracekit.advise.waste.again import (
     remade_constants,
     weights_for_each_item,
 )
+from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
+from tracekit.advise.waste.habits import (
+    cells_step_by_step,
+    checked_gradients,
+    grown_by_copying,
+    one_hot_products,
+)
 from tracekit.advise.waste.inputs import (
     contended_sums,
     masked_attention,
@@ -36,17 +44,18 @@ from tracekit.advise.waste.unasked import (
     collected_and_freed,
     dropout_in_inference,
     graphs_without_backward,
-    logits_of_all_tokens,
     numbers_in_64_bits,
     spread_and_summed,
     swept_tables,
-    unused_gradients,
     zeros_in_gradients,
 )
+from tracekit.advise.waste.unchanged import done_again
+from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
 
+_WIDTH = 124
 Detector = Callable[[Baseline], Finding | None]
 
 
@@ -87,7 +96,7 @@ class Waste(Optimization):
 
     @property
     def description(self) -> str:
-        return f"{self._kind.what}\n\n*Refused* with: {self._kind.nothing}"
+        return fill(" ".join(self._kind.what.split()), _WIDTH)
 
     def objection(self, base: Baseline) -> str | None:
         return None if _found(self, base) else self._kind.nothing
@@ -175,6 +184,7 @@ DETECTORS = {
     "recomputation": forward_passes_again,
     "dense-table": swept_tables,
     "zeroed-gradients": zeros_in_gradients,
+    "computed-again": done_again,
     "remade-constants": remade_constants,
     "copied-again": copies_of_one_size,
     "casts-back": casts_there_and_back,
@@ -182,14 +192,21 @@ DETECTORS = {
     "gathered-weights": weights_for_each_item,
     "spread-and-summed": spread_and_summed,
     "unused-logits": logits_of_all_tokens,
+    "unused-rows": rows_of_which_few_are_picked,
     "training-mode": dropout_in_inference,
     "autograd-in-inference": graphs_without_backward,
+    "checked-gradients": checked_gradients,
+    "cell-by-cell": cells_step_by_step,
+    "one-hot-product": one_hot_products,
+    "grown-by-copying": grown_by_copying,
     "planned-again": planned_again,
     "padding": padded_items,
     "explicit-mask": masked_attention,
     "sorted-gradients": sorted_gradients,
     "odd-lengths": odd_transforms,
     "contended-sums": contended_sums,
+    "enlarged-early": enlarged_early,
+    "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
 }
 

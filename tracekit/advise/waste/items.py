@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
 from tracekit.advise.waste.finding import Change, Finding, lessened
+from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed, in_phase, pick, retimed, where, which
@@ -39,7 +40,7 @@ def calls_for_items(base: Baseline) -> Finding | None:
         alike = [call[: len(usual)] for call in calls if _signature(ops, call[: len(usual)]) == usual]
         if len(alike) >= max(_ITEMS, _ALIKE * len(calls)) and _answers(base, alike[0]):
             return _together(ops, alike)
-    return _shared_layers(base) or _decisions(base)
+    return _shared_layers(base) or _decisions(base) or _joined(base)
 
 
 def _copied_inputs(base: Baseline) -> list[int]:
@@ -127,7 +128,7 @@ def _shared_layers(base: Baseline) -> Finding | None:
     items = max(map(len, stretches), default=0)
     if items < _ITEMS or added.sum() < _ALIKE * items or not _of_data(ops, items):
         return None
-    rows = in_phase(ops, "backward") & _repeated(ops, items)
+    rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
     return Finding(rows, _for_all(rows, items), items)
 
@@ -142,17 +143,84 @@ def _decisions(base: Baseline) -> Finding | None:
     return None
 
 
-def _rounds(ops: OpList) -> Iterator[list[Ints]]:
-    """Yield the calls of each stretch of the forward pass in which a sequence of ops with a product repeats."""
+_JOINS = ("aten::cat", "aten::stack")
+_CARRIES = re.compile(r"rnn|gru|lstm|embedding|argmax|multinomial|cumsum")
+
+
+def _joined(base: Baseline) -> Finding | None:
+    """Find calls of a network in inference that each take a part of a batch, and whose results are joined. Steps that
+    need each other's results read what the step before wrote: as many numbers."""
+    ops = base.ops
+    for rounds in _rounds(ops) if not base.trains else ():
+        calls = _taking_parts(base, rounds)
+        after = int(calls[-1][-1]) + 1 if calls else len(ops)
+        joins = after < len(ops) and ops.call[after] in _JOINS and ops.call[after - 1] not in _JOINS
+        if joins and _of_one_network(ops, calls) and not _feeds_itself(base, calls[0]):
+            return _together(ops, calls)
+    return None
+
+
+def _taking_parts(base: Baseline, rounds: list[Ints]) -> list[Ints]:
+    """Return these calls, each from the op before which the program takes a part; empty if it takes none."""
+    ops, takes, first = base.ops, base.recorded.takes_part(base.ops), np.array([call[0] for call in rounds])
+    begin = next((place for place in range(len(rounds[0])) if takes[first[:-1] + place].mean() >= _ALIKE), None)
+    if begin is None:
+        return []
+    before, usual = range(1, int(first[0] + begin) // len(rounds[0]) + 1), ops.name[rounds[0] + begin]
+    calls = [rounds[0] + begin - each * len(rounds[0]) for each in before] + [call + begin for call in rounds]
+    calls = [call for call in calls if call[-1] < len(ops) and (ops.name[call] == usual).all()]
+    return sorted(calls, key=lambda call: int(call[0]))
+
+
+def _of_one_network(ops: OpList, calls: list[Ints]) -> bool:
+    """Return whether each call begins with a product, of the same layers where these are known, and no call has what
+    recurrent networks and tokens have."""
+    same = all((ops.layer[call] == ops.layer[calls[0]]).all() for call in calls)
+    carries = any(_CARRIES.search(name) for name in ops.name[calls[0]])
+    return bool(same and products(ops[calls[0][:1]])[0] and not carries)
+
+
+def _feeds_itself(base: Baseline, call: Ints) -> bool:
+    """Return whether the call writes at its end as many bytes as it reads at its beginning, by recorded shapes."""
+    given, last = tensors_in(base, int(call[0]), int(call[0]) + 1), base.ops.cost[call[-1]]
+    return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
+
+
+_CELLS = re.compile(r"_cell$")
+_STEPS = 8
+"""Fewest steps of a recurrent network."""
+_FED_BACK = re.compile(r"embedding|attention|arg\w+$|multinomial|topk")
+
+
+def cells(ops: OpList) -> Iterator[list[Ints]]:
+    """Yield the steps of each stretch in which the cell of a recurrent network repeats, without steps that choose or
+    attend before the next one."""
+    for calls in _rounds(ops, of_cells=True):
+        names = set(ops.name[calls[0]])
+        if len(calls) >= _STEPS and not any(_FED_BACK.search(name) for name in names):
+            yield calls
+
+
+def _is_cell(names: set[str]) -> bool:
+    return names >= _OF_A_CELL or any(_CELLS.search(name) for name in names)
+
+
+def _rounds(ops: OpList, *, of_cells: bool = False) -> Iterator[list[Ints]]:
+    """Yield the calls of each stretch of the forward pass in which a sequence of ops with a product repeats: cells of
+    recurrent networks, or others."""
     _, codes = np.unique(np.array([f"{a} {b}" for a, b in zip(ops.name, ops.call, strict=True)]), return_inverse=True)
     ends = np.flatnonzero(in_phase(ops, "backward"))
     codes, product, start = codes[: ends[0] if len(ends) else len(codes)], products(ops), 0
+    changes = np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))
     while start < len(codes):
+        alike = int(changes[np.searchsorted(changes, start, side="right")]) - start
+        if alike > _ITEMS:  # one op is no call of a network
+            start += alike - 1
         period, length = _period(codes[start:])
         if length < _ITEMS * period or not product[start : start + period].any():
             start += max(length, 1)
             continue
-        if not set(ops.name[start : start + period]) >= _OF_A_CELL:
+        if _is_cell(set(ops.name[start : start + period])) == of_cells:
             yield [np.arange(at, at + period) for at in range(start, start + length - period + 1, period)]
         start += length
 
@@ -174,7 +242,7 @@ def _of_data(ops: OpList, items: int) -> bool:
     return bool(2 * layers.sum() - gradients.sum() >= _ALIKE * items)
 
 
-def _repeated(ops: OpList, items: int) -> Rows:
+def repeated_in(ops: OpList, items: int) -> Rows:
     """Select the ops whose name is called at least once an item."""
     _, places, counts = np.unique(ops.name.astype(str), return_inverse=True, return_counts=True)
     return np.asarray(counts[places] >= items)

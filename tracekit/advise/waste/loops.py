@@ -1,5 +1,6 @@
 """Detector of Python loops over tensors, which launch a few small ops for each."""
 
+import re
 from itertools import groupby
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy.typing as npt
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.predict import Baseline, OpList
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, which
 
 Ints = npt.NDArray[np.intp]
 
@@ -18,6 +19,9 @@ _REPEATED = 0.9
 """Fraction of the ops of a stretch whose names repeat in each round."""
 _LONGEST = 64
 """Most ops of a round."""
+_MOVES = re.compile(r"_local_scalar_dense$|^Memcpy")
+"""Ops that a loop may repeat alone. Others are gradients that are added up, or filled, by one call."""
+_OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
 """Fraction of the time of small kernels that remains where one kernel does their work."""
@@ -28,20 +32,43 @@ _HOST = _KNOWN["host"]
 def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
     device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own."""
-    ops, rows, rounds = base.ops, np.zeros(len(base.ops), dtype=bool), 0
-    for stretch in _stretches(ops):
-        count = _rounds(ops.name[stretch])
-        if count and ops.kernel_ns[stretch].sum() < ops.host_ns[stretch].sum():
-            rows[stretch], rounds = True, max(rounds, count)
-    if not rounds:
+    ops = base.ops
+    counts = [(stretch, _rounds(ops.name[stretch])) for stretch in _stretches(ops)]
+    loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
+    if not loops:
         return None
+    rows, later, rounds = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
+    for stretch, count in loops:
+        rows[stretch] = True
+        later[stretch[-(-len(stretch) // count) :]] = True
     host = _HOST.mapped(lambda part: part + (1 - part) / rounds)
-    return Finding(rows, lessened(rows, _KERNELS, host), rounds)
+    shorter = lessened(rows, _KERNELS, host)
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        """Return the loops as one round, which takes what is left of all. At worst, each round waits as before."""
+        left = shorter(run, outcome)
+        return left if outcome == "worst" else in_first_rounds(left, loops)[~later]
+
+    return Finding(rows, change, rounds)
+
+
+def in_first_rounds(ops: OpList, loops: list[tuple[Ints, int]]) -> OpList:
+    """Return the ops with the times of each loop in its first round."""
+    kernel, host = ops.kernel_ns.copy(), ops.host_ns.copy()
+    for stretch, count in loops:
+        first = stretch[: -(-len(stretch) // count)]
+        for times in (kernel, host):
+            times[first] = times[stretch].sum() / len(first)
+    return ops.assign(kernel_ns=kernel, host_ns=host)
+
+
+def _is_small(ops: OpList, stretch: Ints) -> bool:
+    return bool(ops.kernel_ns[stretch].sum() < ops.host_ns[stretch].sum())
 
 
 def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
-    apart = products(ops) | (ops.phase == "optimizer")
+    apart = products(ops) | (ops.phase == "optimizer") | which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
     keys = zip(ops.layer.tolist(), ops.phase.tolist(), apart.tolist(), strict=True)
     parts = [(key, list(part)) for key, part in groupby(enumerate(keys), key=lambda pair: pair[1])]
     chosen = [part for (*_, is_apart), part in parts if not is_apart and len(part) >= 2 * _ROUNDS]
@@ -53,6 +80,6 @@ def _rounds(names: npt.NDArray[np.object_]) -> int:
     loop."""
     distinct, counts = np.unique(names.astype(str), return_counts=True)
     often = counts[counts >= _ROUNDS]
-    if len(distinct) < 2 or often.sum() < _REPEATED * len(names):
+    if often.sum() < _REPEATED * len(names) or (len(distinct) < 2 and not _MOVES.search(distinct[0])):
         return 0
     return int(often.min()) if len(names) <= _LONGEST * often.min() else 0

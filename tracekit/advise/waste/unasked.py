@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.analyzers.core import Outcomes, outcomes
-from tracekit.analyzers.cost import GPU, Cost, Precision, Product, batched, estimate_ns
+from tracekit.analyzers.cost import GPU, Cost, Precision, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, each, in_phase, pick, where, which
 
 _MANAGED = ("allocation", "garbage-collection")
@@ -180,52 +180,6 @@ def zeros_in_gradients(base: Baseline) -> Finding | None:
     again = (fills & lists).any() or adds.sum() <= fills.sum()
     rows = fills | (adds if again else np.zeros(len(ops), dtype=bool))
     return Finding(rows, removed(rows), int(fills.sum()))
-
-
-def unused_gradients(base: Baseline) -> Finding | None:
-    """Find gradients of weights in a recording that updates none."""
-    ops, backward = base.ops, in_phase(base.ops, "backward")
-    if not base.trains or in_phase(ops, "optimizer").any():
-        return None
-    products = backward & where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and work.gradient)
-    convolutions = backward & where(ops, lambda cost: cost is not None and cost.family == "convolution")
-    rows = products | convolutions
-    if not rows.any():
-        return None
-    left, some = lessened(products, Outcomes(1.0, 0.0, 0.0)), lessened(convolutions, _KNOWN["of_weights"])
-    return Finding(rows, lambda run, outcome: some(replace(run, ops=left(run, outcome)), outcome), int(rows.sum()))
-
-
-_READ_ROWS = 4
-"""Rows of the logits for each row that is read, from which most of them are unused."""
-_VOCABULARY = 8_192
-
-
-_READERS = re.compile(r"softmax|max|topk|sort|multinomial|gather|index|sum|mean")
-
-
-def logits_of_all_tokens(base: Baseline) -> Finding | None:
-    """Find the product with a vocabulary of which later ops read few rows."""
-    ops = base.ops
-    heads = np.flatnonzero(where(ops, _is_head))
-    if base.trains or not len(heads):
-        return None
-    head = ops.cost[heads[-1]]
-    after = ops[heads[-1] + 1 :]
-    if not which(after.name, lambda name: bool(_READERS.search(name))).any():
-        return None
-    read = max((cost.read_bytes for cost in after.cost if cost is not None), default=0)
-    if not read or head.write_bytes < _READ_ROWS * read:
-        return None
-    part = max(read / head.write_bytes, 1 / head.work.m)
-    rows = np.zeros(len(ops), dtype=bool)
-    rows[heads[-1]] = True
-    return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, part)), 1)
-
-
-def _is_head(cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
 
 
 _WIDER = 16

@@ -1,0 +1,141 @@
+"""Measures what no trace shows of a script's gains: the errors of gains that were predicted before they were known.
+
+    python -m benchmarks fitting.scripts      # sets that were left out, before and after
+
+Each kind of saved time (SAVED) has an error below and above, as fractions of the logarithm of the gain. The widths with
+the least interval score are taken; those of a kind are drawn to those of all kinds as if there were _PRIOR rows more
+(partial pooling), because some kinds are rare.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import fmean, median
+
+from benchmarks.fitting.conformal import COVERAGE
+from benchmarks.slow_scripts.command import Row, before_gains, compared, later
+from benchmarks.slow_scripts.predicted import known
+from tracekit.analyzers.core import Interval
+from tracekit.analyzers.predict import SAVED, Sources, Widths, interval, widths
+
+_ERRORS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0)
+_PRIOR = 20
+_PASSES = 2
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A gain that was predicted and measured."""
+
+    set: str
+    script: str
+    optimization: str
+    expected: float
+    measured: float
+    sources: Sources
+
+    def interval(self, known: Widths) -> Interval:
+        return interval(self.expected, self.sources, known)
+
+    def score(self, known: Widths) -> float:
+        """Return the interval score of the log gain, in which less is better."""
+        bounds = self.interval(known)
+        return score(bounds.low, bounds.high, self.measured)
+
+
+def score(low: float, high: float, measured: float) -> float:
+    """Return the interval score: the width, and for a miss 2 / (1 - COVERAGE) times what it misses by (Gneiting and
+    Raftery, 2007)."""
+    missed = max(math.log(low / measured), math.log(measured / high), 0.0)
+    return math.log(high / low) + 2 / (1 - COVERAGE) * missed
+
+
+def blind_rows() -> list[Judged]:
+    """Return the gains as they were predicted before they were known, with what they depend on as today's rules see it.
+
+    Rows are left out whose trace is not kept, or whose first advice is another today.
+    """
+    return list(_judged(before_gains()))
+
+
+def later_rows() -> list[Judged]:
+    """Return the same gains, and others, as today's rules predict them, which have seen them."""
+    return [
+        replace(row, expected=known()[row.set, row.script].expected) for row in _judged([*before_gains(), *later()])
+    ]
+
+
+def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
+    today, seen = known(), set()
+    for row in compared(list(rows)):
+        key = row["set"], row["script"]
+        if key in today and key not in seen and today[key].optimization == row["first_advice"]:
+            seen.add(key)
+            gain = float(row["expected"]), float(row["gain"])
+            yield Judged(*key, row["first_advice"], *gain, today[key].sources)
+
+
+def fit(rows: Sequence[Judged]) -> Widths:
+    """Return the widths with the least interval score. Those of outcomes and hosts are those of timed runs: the
+    profiler's share is a part of the errors of gains."""
+    start = replace(widths("timed"), gain=dict.fromkeys(SAVED, (0.3, 0.3)))
+    pooled = _improved(start, rows, [SAVED])
+    own = _improved(pooled, rows, [(kind,) for kind in SAVED])
+    return replace(own, gain={kind: _drawn(kind, own, pooled, rows) for kind in SAVED})
+
+
+def _drawn(kind: str, own: Widths, pooled: Widths, rows: Sequence[Judged]) -> tuple[float, float]:
+    """Return the errors of a kind, drawn to those of all kinds."""
+    count = sum(row.sources.saved.get(kind, 0.0) for row in rows)
+    ends = zip(own.gain[kind], pooled.gain[kind], strict=True)
+    down, up = ((count * mine + _PRIOR * all_) / (count + _PRIOR) for mine, all_ in ends)
+    return down, up
+
+
+def _improved(start: Widths, rows: Sequence[Judged], groups: Sequence[tuple[str, ...]]) -> Widths:
+    """Return the widths after a search along each group of kinds and each side, one after another."""
+    for group, side in [*product(groups, (0, 1))] * _PASSES:
+        some = [row for row in rows if any(row.sources.saved.get(kind) for kind in group)]
+        tried = [_with(start, group, side, error) for error in _ERRORS]
+        start = min(tried, key=lambda each: _mean(each, some)) if some else start
+    return start
+
+
+def _with(known: Widths, group: tuple[str, ...], side: int, error: float) -> Widths:
+    changed = {kind: (error, ends[1]) if side == 0 else (ends[0], error) for kind, ends in known.gain.items()}
+    return replace(known, gain={**known.gain, **{kind: changed[kind] for kind in group}})
+
+
+def _mean(known: Widths, rows: Sequence[Judged]) -> float:
+    return fmean(row.score(known) for row in rows)
+
+
+def left_out(rows: Sequence[Judged], judged: Sequence[Judged]) -> list[tuple[Judged, Interval]]:
+    """Return each judged row with its interval, whose widths were measured on the rows of other sets."""
+    result = []
+    for name in dict.fromkeys(row.set for row in judged):
+        of_others = fit([row for row in rows if row.set != name])
+        result += [(row, row.interval(of_others)) for row in judged if row.set == name]
+    return result
+
+
+def summary(pairs: Sequence[tuple[Judged, Interval]]) -> tuple[int, float, float, float]:
+    """Return the number of rows, the part inside, the median of high / low, and the mean interval score."""
+    hits = [bounds.low <= row.measured <= bounds.high for row, bounds in pairs]
+    ratios = [bounds.high / bounds.low for _, bounds in pairs]
+    scored = [score(bounds.low, bounds.high, row.measured) for row, bounds in pairs]
+    return len(pairs), fmean(hits), median(ratios), fmean(scored)
+
+
+def main() -> None:
+    blind = blind_rows()
+    for title, judged in (("blind", blind), ("gains known", later_rows())):
+        pairs = left_out(blind, judged)
+        last = [pair for pair in pairs if pair[0].set in ("eleventh", "twelfth")]
+        for of, some in (("all", pairs), ("last two sets", last)):
+            print(title, of, *(f"{number:.3g}" for number in summary(some)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Ways of writing that PyTorch has a better one for, and what only looks like them."""
+
+import numpy as np
+import op_lists
+import pytest
+from test_waste import ENGINE, linear, op, run
+from test_work_again import found, given
+
+from tracekit.advise import find
+from tracekit.analyzers.cost import Cost
+
+
+def checked(call: str):
+    names = ("aten::mm", "aten::ne", "aten::any", "aten::_local_scalar_dense")
+    return [op(name, call=call, ns=2_000.0, phase="backward") for name in names]
+
+
+def test_autograd_that_checks_each_gradient_is_told_from_a_check_of_all():
+    base = run(linear(phase="forward"), *checked(ENGINE + "AddmmBackward0") * 12)
+    assert found("checked-gradients", base)
+    assert find("checked-gradients").transform(base, "expected").name.tolist() == ["aten::addmm"] + ["aten::mm"] * 12
+    assert not found("checked-gradients", run(*checked(ENGINE + "AddmmBackward0")))
+    assert not found("checked-gradients", run(*checked("aten::isnan") * 12))
+
+
+CELL = [linear(8, phase="forward")] + [op(f"aten::{name}", ns=2_000.0, phase="forward") for name in ("sigmoid", "tanh")]
+CALLED = [linear(8, phase="forward"), op("aten::_thnn_fused_lstm_cell", ns=4_000.0, phase="forward")]
+CHOICE = op("aten::argmax", ns=3_000.0, phase="forward")
+
+
+@pytest.mark.parametrize("step", [CELL, CALLED])
+def test_cells_step_by_step_are_one_call_unless_a_step_chooses_the_next(step):
+    assert found("cell-by-cell", run(*step * 28))
+    assert not found("cell-by-cell", run(*step * 4)) and not found("cell-by-cell", run(*[*step, CHOICE] * 28))
+    left = find("cell-by-cell").transform(run(*step * 28), "expected")
+    assert len(left) == len(step)
+    assert left.kernel_ns.sum() == pytest.approx(0.4 * run(*step * 28).ops.kernel_ns.sum())
+
+
+def test_gradients_of_cells_are_in_one_call_too():
+    backward = [op(f"aten::{name}_backward", ns=2_000.0, phase="backward") for name in ("tanh", "sigmoid")]
+    base = run(*CELL * 28, *backward * 28)
+    left = find("cell-by-cell").transform(base, "expected")
+    assert np.sum(left.phase == "backward") == len(backward)
+
+
+ROWS = [
+    op("aten::_local_scalar_dense", call="aten::one_hot", ns=2_000.0),
+    op("aten::scatter_", call="aten::one_hot", ns=90_000.0) | given(("long int", 512, 1000), ("long int", 512, 1)),
+    op("aten::copy_", call="aten::to", ns=90_000.0),
+]
+
+
+def read(classes: int):
+    return op("aten::mm", op_lists.product(512, 64, classes, "fp32"), ns=90_000.0)
+
+
+def test_one_hot_rows_that_a_product_reads_are_an_index():
+    base = run(linear(), *ROWS, read(1000))
+    assert found("one-hot-product", base) and not found("one-hot-product", run(linear(), *ROWS, read(64)))
+    assert find("one-hot-product").transform(base, "expected").name.tolist() == ["aten::addmm", "aten::mm"]
+
+
+def joined(*sizes: int):
+    return [op("aten::cat", Cost(0, size << 20, size << 20, "copy", "fp32")) for size in sizes]
+
+
+def test_a_buffer_that_grows_is_copied_once():
+    base = run(linear(), *joined(*range(1, 33)))
+    assert found("grown-by-copying", base)
+    left = find("grown-by-copying").transform(base, "expected").cost
+    assert [cost.write_bytes for cost in left[1:]] == [32 << 20]
+    assert not found("grown-by-copying", run(linear(), *joined(*[8] * 32)))
+
+
+def test_numbers_that_the_host_reads_one_after_another_are_a_loop_without_other_ops():
+    reads = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
+    assert found("loop-of-small-ops", run(linear(), *reads))
+    assert not found("loop-of-small-ops", run(linear(), *[op("aten::fill_", ns=1_500.0)] * 100))

@@ -1,0 +1,228 @@
+"""Work that is done again although its inputs stay, and what only looks like it."""
+
+import json
+
+import numpy as np
+import op_lists
+import pytest
+from test_waste import ENGINE, linear, op, run, trained
+
+from tracekit.advise import find
+from tracekit.analyzers.cost import Cost
+
+
+def given(*tensors):
+    shapes, kinds = [list(shape) for _, *shape in tensors], [kind for kind, *_ in tensors]
+    return {"inputs": (json.dumps(shapes), json.dumps(kinds))}
+
+
+def found(name, base):
+    return find(name).objection(base) is None
+
+
+WEIGHT, ACTIVATION = ("float", 512, 512), ("float", 64, 512)
+SOLVED = [
+    op("aten::tril", call="aten::tril", ns=3_000.0, phase="forward") | given(WEIGHT),
+    op("aten::linalg_lu_factor_ex", call="aten::linalg_solve", ns=800_000.0, phase="forward") | given(WEIGHT, WEIGHT),
+]
+STEP = [op("aten::add", call="aten::add", ns=3_000.0, phase="forward") | given(ACTIVATION, ACTIVATION)]
+BACKWARD = op("aten::tril", call=ENGINE + "TrilBackward0", ns=3_000.0, phase="backward") | given(WEIGHT)
+ADDED = op("aten::add_", call=ENGINE + "TrilBackward0", ns=3_000.0, phase="backward") | given(WEIGHT, WEIGHT)
+
+
+def solved(uses: int, added: int):
+    return trained(*[*SOLVED, *STEP] * uses, *[BACKWARD] * uses, *[ADDED] * added)
+
+
+def again(base):
+    return found("computed-again", base)
+
+
+def test_a_function_of_one_weight_is_told_from_those_of_several_by_the_gradients_that_are_added():
+    assert again(solved(8, added=7))
+    assert not again(solved(8, added=0)) and not again(solved(8, added=8))
+
+
+def test_one_use_remains_with_what_follows_from_activations():
+    base = solved(8, added=7)
+    left = find("computed-again").transform(base, "expected")
+    assert np.sum(left.call == "aten::linalg_solve") == np.sum(left.call == "aten::tril") == 1
+    assert np.sum(left.call == "aten::add") == 8
+
+
+SMALL, LARGE, VECTOR = 1 << 14, 1 << 24, ("float", 1 << 12)
+MADE = [
+    op("aten::mul", Cost(0, 4 * SMALL, 4 * LARGE, "pointwise", "fp32"), call="aten::outer") | given(VECTOR, VECTOR),
+    op("aten::exp", Cost(0, 4 * LARGE, 4 * LARGE, "pointwise", "fp32")) | given(("float", 1 << 12, 1 << 12)),
+]
+MADE[0]["inputs"] = given(("float", 1 << 12, 1), VECTOR)["inputs"]
+USED = op("aten::mm", op_lists.product(1 << 12, 8, 1 << 12, "fp32")) | given(
+    ("float", 1 << 12, 1 << 12), ("float", 1 << 12, 8)
+)
+NEW = op("aten::mul", Cost(0, 4 << 12, 4 << 12, "pointwise", "fp32")) | given(VECTOR)
+
+
+def test_a_large_tensor_is_made_once_unless_what_it_follows_from_is_written_in_between():
+    base = run(*[*MADE, USED] * 4)
+    assert again(base) and not again(run(*[*MADE, USED, NEW] * 4))
+    lengths = [len(find("computed-again").transform(base, outcome)) for outcome in ("worst", "expected", "best")]
+    assert lengths == [12 - 6, 12 - 6, 12 - 8]
+
+
+def token(rows: int):
+    return [*[linear(8)] * 6, linear(rows), linear(8), op("aten::argmax", ns=3_000.0)]
+
+
+@pytest.mark.parametrize("rows", [4096, 8])
+def test_many_rows_in_passes_that_choose_a_token_were_there_before(rows):
+    assert again(run(*token(rows) * 8)) == (rows > 8)
+
+
+def test_a_prompt_is_no_work_again():
+    assert not again(run(linear(4096), *token(8) * 8))
+
+
+def test_sparse_products_before_any_weight_are_the_same_in_each_step_unless_they_have_a_gradient():
+    product = op("aten::addmm", call="aten::_sparse_mm", ns=900_000.0, phase="forward")
+    backward = op("aten::mm", ns=9_000.0, call=ENGINE + "MmBackward0", phase="backward")
+    sparse = op("aten::addmm", ns=900_000.0, call=ENGINE + "SparseAddmmBackward0", phase="backward")
+    layer = linear(phase="forward")
+    assert again(run(product, product, layer, backward))
+    assert not again(run(product, layer, backward, sparse)) and not again(run(layer, product, backward))
+
+
+LARGER = op("aten::upsample_bilinear2d", Cost(0, 1 << 24, 1 << 28, "reduction", "fp32"))
+
+
+def classified(channels: int, side: int):
+    work = op_lists.product(1 << 20, channels, 64 * side * side, "fp32")
+    cost = Cost(work.flops, 1 << 28, channels << 22, "convolution", "fp32", work=work.work)
+    return op("aten::cudnn_convolution", cost, call="aten::conv2d") | given(
+        ("float", 1, 64, 1024, 1024), ("float", channels, 64, side, side)
+    )
+
+
+@pytest.mark.parametrize(("channels", "side"), [(4, 1), (4, 3), (64, 1)])
+def test_an_enlargement_comes_after_a_convolution_of_one_pixel_that_makes_fewer_channels(channels, side):
+    base = run(LARGER, classified(channels, side))
+    assert found("enlarged-early", base) == ((channels, side) == (4, 1))
+    if found("enlarged-early", base):
+        left = find("enlarged-early").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+        assert left.tolist() == pytest.approx([4 / 64, 1 / 16])
+
+
+def experts(tokens: int, called: int):
+    """Return a layer of eight experts, of which each token chooses two of 4,096, with so many tokens for each."""
+    choice = op("aten::topk", Cost(0, 4096 * 8 * 2, 4096 * 2 * 10, "reduction", "fp32")) | given(
+        ("c10::BFloat16", 4096, 8)
+    )
+    expert = linear(tokens) | given(("float", tokens, 1024), ("float", 1024, 4096))
+    return run(linear(4096), choice, *[expert] * called)
+
+
+def test_experts_that_compute_all_tokens_are_told_from_those_that_compute_their_own():
+    base = experts(4096, 8)
+    assert found("dense-experts", base)
+    assert not found("dense-experts", experts(1024, 8)) and not found("dense-experts", experts(4096, 1))
+    left = find("dense-experts").transform(base, "best").kernel_ns[2:] / base.ops.kernel_ns[2:]
+    assert 0.2 < left.mean() < 0.35
+
+
+def test_a_loop_that_reads_one_number_after_another_is_one_read():
+    scores = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
+    base = run(linear(), *scores, op("aten::add", ns=1_500.0), *scores)
+    assert found("loop-of-small-ops", base)
+    assert len(find("loop-of-small-ops").transform(base, "expected")) < 10
+    assert len(find("loop-of-small-ops").transform(base, "worst")) == len(base.ops)
+
+
+ROWS = 1 << 20
+EACH_ROW = op("aten::native_layer_norm", Cost(0, 64 * ROWS * 4, 64 * ROWS * 4, "norm", "fp32")) | given(
+    ("float", ROWS, 64)
+)
+MIXED = op("aten::softmax", Cost(0, 64 * ROWS * 4, 64 * ROWS * 4, "softmax", "fp32")) | given(("float", ROWS, 64))
+
+
+def picked(rows: int):
+    cost = Cost(0, 64 * rows * 4, 64 * rows * 4, "gather", "fp32")
+    return op("aten::index_select", cost) | given(("float", ROWS, 64), ("long int", rows))
+
+
+def test_rows_that_an_index_does_not_pick_are_unused_unless_they_are_mixed_before():
+    assert found("unused-rows", run(EACH_ROW, EACH_ROW, picked(4096)))
+    assert not found("unused-rows", run(EACH_ROW, picked(ROWS // 2)))
+    assert not found("unused-rows", run(EACH_ROW, MIXED, picked(4096)))
+    everywhere = op("aten::mm", ns=90_000.0) | given(("float", 32, 64), ("float", 64, ROWS))
+    assert not found("unused-rows", run(EACH_ROW, everywhere, picked(4096)))
+    copied = EACH_ROW | {"name": "aten::copy_", "call": "aten::to", "category": "memcpy"}
+    assert not found("unused-rows", run(copied, picked(4096)))
+    left = find("unused-rows").applied(run(EACH_ROW, EACH_ROW, picked(4096)), "expected").ops
+    assert left.kernel_ns[:2].sum() < 0.1 * run(EACH_ROW, EACH_ROW).ops.kernel_ns.sum()
+
+
+def test_without_shapes_several_backward_passes_without_an_update_are_an_attack():
+    passes = [linear(phase="forward"), *[op("aten::mm", call=ENGINE + "AddmmBackward0", phase="backward")] * 2]
+    update = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer")
+    assert found("unused-gradients", run(*passes * 3))
+    assert not found("unused-gradients", run(*passes)) and not found("unused-gradients", run(*passes * 3, update))
+
+
+TILE = [linear(8) | {"takes": True}, op("aten::relu", ns=2_000.0), linear(8), op("aten::sigmoid", ns=2_000.0)]
+JOINED = op("aten::cat", ns=9_000.0)
+
+
+def test_calls_that_each_take_a_part_and_are_joined_are_one():
+    base = run(op("aten::div", ns=9_000.0), *TILE * 16, JOINED)
+    assert found("one-call-per-item", base)
+    assert len(find("one-call-per-item").transform(base, "expected")) == len(TILE) + 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*TILE * 16, op("aten::mul", ns=9_000.0)],  # nothing joins them
+        [*[linear(8), *TILE[1:]] * 16, JOINED],  # nothing takes a part, as in a rollout
+        [*[TILE[0], op("aten::_thnn_fused_gru_cell", ns=3_000.0)] * 16, JOINED],
+    ],
+)
+def test_steps_of_a_rollout_or_of_a_recurrent_network_are_no_items(rows):
+    assert not found("one-call-per-item", run(*rows))
+
+
+IMAGE, WINDOW = ("float", 3, 64, 64), ("float", 16, 3, 64, 64)
+SENT = op("aten::copy_", ns=6_000.0, category="memcpy") | {
+    "copies": "Memcpy HtoD (Pinned -> Device)",
+    "copied": 49_152.0,
+}
+STACKED = op("aten::cat", call="aten::stack", ns=9_000.0)
+HEAD = op("aten::add", Cost(0, 16 * 2048, 16 * 2048, "pointwise", "fp32"))
+
+
+def encoded(*before, window=WINDOW):
+    return run(SENT | given(IMAGE), *before, linear(16 * 64) | given(window), *[linear(16 * 64)] * 8, HEAD, linear(16))
+
+
+def test_a_window_of_which_one_item_is_new_is_encoded_once():
+    assert again(encoded(STACKED))
+    left = find("computed-again").transform(encoded(STACKED), "expected").kernel_ns
+    assert left[2:-2].sum() < 0.3 * encoded(STACKED).ops.kernel_ns[2:-2].sum()
+    assert left[-1] == encoded(STACKED).ops.kernel_ns[-1]
+
+
+def test_augmented_copies_of_one_item_and_a_batch_that_the_host_sends_are_no_window():
+    assert not again(encoded(op("aten::flip", ns=9_000.0), STACKED))
+    assert not again(encoded(STACKED, window=("float", 1, 3, 64, 64)))
+
+
+def test_without_shapes_autocast_casts_all_but_the_input_of_a_product():
+    casts = [op("aten::copy_", call="aten::linear", ns=ns) for ns in (1_000.0, 60_000.0, 2_000.0)]
+    product = op("aten::addmm", call="aten::linear", ns=30_000.0)
+    base = run(*[*casts, product] * 4)
+    assert found("weights-cast", base) and not found("weights-cast", run(*[casts[-1], product] * 4))
+    left = find("weights-cast").transform(base, "expected").kernel_ns
+    assert left.tolist() == [2_000.0, 30_000.0] * 4
+
+
+def test_an_update_by_an_old_optimizer_uses_gradients():
+    passes = [linear(phase="forward"), op("aten::mm", call=ENGINE + "AddmmBackward0", phase="backward")]
+    assert not found("unused-gradients", run(*passes * 3, op("aten::add_", call="Optimizer.step#SGD.step")))

@@ -1,0 +1,113 @@
+"""Detectors of ways of writing that PyTorch has a better one for: checks of each gradient, cells of recurrent networks
+step by step, one-hot rows that a matrix multiplies, buffers that grow by copying."""
+
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.advise.waste.finding import Finding, lessened, removed
+from tracekit.advise.waste.items import cells, repeated_in
+from tracekit.advise.waste.loops import in_first_rounds
+from tracekit.advise.waste.repeats import tensors_in
+from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.cost import Attention, Cost, Product
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase, where, which
+
+Ints = npt.NDArray[np.intp]
+
+_KNOWN = outcomes(__file__)
+_CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_local_scalar_dense")
+_CHECKED = 8
+"""Fewest gradients of a backward pass that are checked."""
+
+
+def checked_gradients(base: Baseline) -> Finding | None:
+    """Find checks of gradients for numbers that are none, inside of autograd, which the host waits for one by one."""
+    ops = base.ops
+    inside = in_phase(ops, "backward") & which(ops.call, lambda call: call.startswith("autograd::engine"))
+    rows = inside & which(ops.name, _CHECKS.__contains__)
+    reads, tests = rows & (ops.name == _CHECKS[-1]), rows & (ops.name == "aten::any")
+    if min(reads.sum(), tests.sum()) < _CHECKED:
+        return None
+    return Finding(rows, removed(rows), int(reads.sum()))
+
+
+def cells_step_by_step(base: Baseline) -> Finding | None:
+    """Find steps of a recurrent network whose cell a program calls or writes out for each step."""
+    ops, rows, count = base.ops, np.zeros(len(base.ops), dtype=bool), 0
+    loops: list[tuple[Ints, int]] = []
+    for steps in cells(ops):
+        rows[np.concatenate(steps)], count = True, max(count, len(steps))
+        loops.append((np.concatenate(steps), len(steps)))
+    if not loops:
+        return None
+    back = np.flatnonzero(in_phase(ops, "backward") & repeated_in(ops, count))
+    rows[back] = True
+    loops += [(back, count)] if len(back) >= count else []
+    later = np.zeros(len(ops), dtype=bool)
+    for places, each in loops:
+        later[places[-(-len(places) // each) :]] = True
+    shorter = lessened(rows, _KNOWN["in_one_kernel"], _KNOWN["host_of_one"])
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        return in_first_rounds(shorter(run, outcome), loops)[~later]
+
+    return Finding(rows, change, count)
+
+
+_SOON = 8
+"""Ops within which a product reads what was made of an index."""
+
+
+def one_hot_products(base: Baseline) -> Finding | None:
+    """Find products with rows that are one-hot, which pick rows of a matrix."""
+    ops, rows, reading = base.ops, np.zeros(len(base.ops), dtype=bool), np.zeros(len(base.ops), dtype=bool)
+    for place in np.flatnonzero((ops.call == "aten::one_hot") & (ops.name == "aten::scatter_")).tolist():
+        classes = next(iter(tensors_in(base, place, place + 1)), ("", (0,)))[1][-1]
+        reads = where(ops, partial(_reads_columns, classes))
+        later = np.flatnonzero(reads[place : place + _SOON])
+        if len(later):
+            begin = place - int(np.argmin(np.append(ops.call[place::-1] == "aten::one_hot", False))) + 1
+            rows[begin : place + later[0]], reading[place + later[0]] = True, True
+            reading |= in_phase(ops, "backward") & where(ops, partial(_has_side, classes))
+    picks = int((reading & ~in_phase(ops, "backward")).sum())
+    if not picks:
+        return None
+    picked = lessened(reading, _KNOWN["picked"])
+    return Finding(rows | reading, lambda run, outcome: picked(run, outcome)[~rows], picks)
+
+
+def _reads_columns(classes: int, cost: Cost | None) -> bool:
+    work = cost.work if cost is not None else None
+    return isinstance(work, Product) and work.k == classes
+
+
+def _has_side(classes: int, cost: Cost | None) -> bool:
+    work = cost.work if cost is not None else None
+    return isinstance(work, Product) and classes in (work.m, work.n)
+
+
+_GROWN = 8
+"""Fewest copies of a buffer that grows."""
+_LARGE = 1 << 16
+
+
+def grown_by_copying(base: Baseline) -> Finding | None:
+    """Find a buffer that is copied for each part that is joined to it. Caches of attention have a kind of their own."""
+    ops = base.ops
+    joins = np.flatnonzero(which(ops.name, lambda name: name == "aten::cat") & ops.costed)
+    if len(joins) < _GROWN or base.growth is not None or where(ops, _attends).any():
+        return None
+    sizes = np.array([cost.write_bytes for cost in ops.cost[joins]])
+    grows = np.diff(sizes)
+    steps, counts = np.unique(grows[(grows > 0) & (sizes[1:] >= _LARGE)], return_counts=True)
+    if not len(steps) or counts.max() < _GROWN - 1:
+        return None
+    rows = np.zeros(len(ops), dtype=bool)
+    rows[joins[:-1][grows == steps[counts.argmax()]]] = True
+    return Finding(rows, removed(rows), int(rows.sum()) + 1)
+
+
+def _attends(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, Attention)

@@ -1,0 +1,95 @@
+"""Stretches of ops that repeat in a step on inputs of equal types and shapes."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from tracekit.analyzers.predict import Baseline, OpList, Rows, alike, in_phase, which
+
+Tensors = tuple[tuple[str, tuple[int, ...]], ...]
+"""Type and shape of each tensor among the inputs of an op."""
+Span = tuple[int, int]
+"""Place of the first op of a stretch, and the place after its last one."""
+
+
+def repeated(base: Baseline, pattern: re.Pattern[str]) -> Iterator[list[Span]]:
+    """Yield the spans of equal calls of the forward pass that match the pattern, of each call that is made again."""
+    ops, codes = base.ops, codes_of(base)
+    called = which(ops.call, lambda call: bool(pattern.match(call))) & ~in_phase(ops, "backward")
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], called.view(np.int8), [0]])))
+    spans = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    same: dict[bytes, list[Span]] = {}
+    for start, end in spans:
+        same.setdefault(codes[start:end].tobytes(), []).append((start, end))
+    yield from (each for each in same.values() if len(each) > 1)
+
+
+def extended(base: Baseline, spans: list[Span], belongs: Callable[[Tensors], bool], after: bool) -> list[Span]:
+    """Return the spans with the ops before them, and if `after` is set behind, that are equal at all of them and belong
+    to them."""
+    ops = base.ops
+
+    def fits(place: int) -> bool:
+        tensors = tensors_in(base, place, place + 1)
+        return base.recorded.inputs_of(ops[place : place + 1])[0] is not None and belongs(tensors)
+
+    behind = lengthened(base, spans, fits) if after else spans
+    codes, before, room = codes_of(base), 0, min(b[0] - a[1] for a, b in pairwise(behind))
+    room = min(room, spans[0][0])
+    while before < room and len({int(codes[start - before - 1]) for start, _ in spans}) == 1:
+        if not fits(spans[0][0] - before - 1):
+            break
+        before += 1
+    return [(start - before, end) for start, end in behind]
+
+
+def lengthened(base: Baseline, spans: list[Span], follows: Callable[[int], bool]) -> list[Span]:
+    """Return the spans with the ops behind them that are equal at all of them and follow."""
+    codes, more = codes_of(base), 0
+    ends = [start for start, _ in spans[1:]] + [len(base.ops)]
+    room = min(limit - end for (_, end), limit in zip(spans, ends, strict=True))
+    while more < room and len({int(codes[end + more]) for _, end in spans}) == 1 and follows(spans[0][1] + more):
+        more += 1
+    return [(start, end + more) for start, end in spans]
+
+
+def inside(ops: OpList, spans: list[Span]) -> Rows:
+    rows = np.zeros(len(ops), dtype=bool)
+    for start, end in spans:
+        rows[start:end] = True
+    return rows
+
+
+def codes_of(base: Baseline) -> npt.NDArray[np.intp]:
+    """Return a number for each op, equal for ops of one name, call and cost with equal inputs."""
+    ops = base.ops
+    words = [pd.factorize(column)[0] for column in (ops.name, ops.call)]
+    sizes, _ = alike(ops.cost, base.recorded.inputs_of(ops))
+    return np.unique(np.stack([*words, sizes], axis=1), axis=0, return_inverse=True)[1].ravel()
+
+
+def tensors_in(base: Baseline, start: int, end: int) -> Tensors:
+    """Return all tensors among the inputs of these ops."""
+    return tuple(each for given in base.recorded.inputs_of(base.ops[start:end]) if given for each in _tensors(given))
+
+
+@cache
+def _tensors(given: tuple[str, str]) -> Tensors:
+    shapes, kinds = (json.loads(text or "[]") for text in given)
+    pairs = zip(kinds, shapes, strict=False)
+    return tuple((str(kind), tuple(shape)) for kind, shape in pairs if shape and all(type(n) is int for n in shape))
+
+
+_WIDTHS = {"double": 8, "long int": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "c10::BFloat16": 2}
+_WIDTHS |= {"c10::Half": 2, "bool": 1, "unsigned char": 1, "signed char": 1}
+
+
+def size_of(kind: str, shape: tuple[int, ...]) -> int:
+    return _WIDTHS.get(kind, 4) * math.prod(shape)

@@ -1,0 +1,233 @@
+"""Detectors of work that is done again although its inputs stay: the order of a graph's edges, functions of weights,
+large tensors that follow from small ones, and products of rows that were there before."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from tracekit.advise.waste.again import TO_DEVICE
+from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.items import products
+from tracekit.advise.waste.repeats import (
+    Span,
+    Tensors,
+    codes_of,
+    extended,
+    inside,
+    lengthened,
+    repeated,
+    size_of,
+    tensors_in,
+)
+from tracekit.advise.waste.windows import windows_encoded_again
+from tracekit.analyzers.cost import Cost, Product
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
+
+
+def done_again(base: Baseline) -> Finding | None:
+    """Find the kind of such work that takes most time."""
+    within = [_without(*find(base)) for find in (_sorted_edges, _made_large)]
+    whole = [_without(rows, rows) for rows in (_functions_of_weights(base), _rows_of_before(base), _propagated(base))]
+    found = [each for each in (*within, *whole, windows_encoded_again(base)) if each is not None]
+    spent = base.ops.kernel_ns + base.ops.host_ns
+    return max(found, key=lambda each: float(spent[each.rows].sum()), default=None)
+
+
+def _without(again: Rows, all_of_it: Rows) -> Finding | None:
+    """Return the finding that these ops disappear, at best all that each step makes alike; None if there are none."""
+    if not again.any():
+        return None
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        return run.ops[~(all_of_it if outcome == "best" else again)]
+
+    return Finding(again, change, int(again.sum()))
+
+
+_ORDERS = re.compile(r"^aten::(?:coalesce|unique\w*|_unique2|_to_sparse\w*|to_sparse\w*)$")
+_SORTS = re.compile(r"^aten::(?:argsort|sort)$")
+_CHOOSES = re.compile(r"^aten::(?:topk|argm\w+|multinomial|nonzero|rand\w*|random_|bernoulli_?)$")
+
+
+_LAUNCHES_OF_A_SORT = 16
+
+
+def _sorted_edges(base: Baseline) -> tuple[Rows, Rows]:
+    """Select what sorts the edges of a graph again, and what is made of edges alone right before, without and with the
+    first time. Nothing between chooses other edges. The gradient of a sparse product sorts them the other way."""
+    ops = base.ops
+    again, all_of_it = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
+    of_numbers = [spans for spans in repeated(base, _SORTS) if _are_indices(tensors_in(base, *spans[0])[:1])]
+    for spans in (*repeated(base, _ORDERS), *of_numbers):
+        between = slice(spans[0][0], spans[-1][1])
+        chosen = which(ops.name[between], lambda name: bool(_CHOOSES.match(name)))
+        if not (chosen | base.recorded.copies_like(ops, TO_DEVICE)[between]).any():
+            stretches = extended(base, spans, _of_edges, after=False)
+            again |= inside(ops, stretches[1:])
+            all_of_it |= inside(ops, stretches)
+    turned = which(ops.call, lambda call: "Sparse" in call) & (ops.launches >= _LAUNCHES_OF_A_SORT) & again.any()
+    turned &= in_phase(ops, "backward")
+    return again | (turned & (np.cumsum(turned) > 1)), all_of_it | turned
+
+
+def _are_indices(tensors: Tensors) -> bool:
+    return bool(tensors) and all(kind in _WHOLE for kind, _ in tensors)
+
+
+def _of_edges(tensors: Tensors) -> bool:
+    """Return whether the tensors are indices, and at most one number for each."""
+    return all(kind in _WHOLE or len(shape) <= 1 for kind, shape in tensors)
+
+
+_WHOLE = ("long int", "int", "bool", "TensorList")
+_OF_MATRICES = re.compile(r"^aten::(?:linalg_\w+|matrix_exp|inverse|cholesky\w*)$")
+
+
+def _functions_of_weights(base: Baseline) -> Rows:
+    """Select functions of matrices that are computed again in training from one weight, as autograd shows, which adds
+    one gradient less than there are uses; in inference, weights that are normalized in each pass."""
+    ops = base.ops
+    if not base.trains:
+        return which(ops.call, lambda call: call.startswith("aten::_weight_norm"))
+    again = np.zeros(len(ops), dtype=bool)
+    for spans in repeated(base, _OF_MATRICES):
+        sizes = {math.prod(shape) for _, shape in tensors_in(base, *spans[0])}
+        stretches = extended(base, spans, partial(_of_sizes, sizes), after=True)
+        names = set(ops.name[slice(*stretches[0])])
+        if _added_gradients(ops, names, len(spans)):
+            again |= inside(ops, stretches[1:]) | _backward_of(base, sizes, len(spans))
+    return again
+
+
+def _of_sizes(sizes: set[int], tensors: Tensors) -> bool:
+    return all(math.prod(shape) in sizes for _, shape in tensors)
+
+
+def _added_gradients(ops: OpList, names: set[str], uses: int) -> bool:
+    """Return whether autograd adds the gradients of so many uses of one tensor behind one of these ops."""
+    backward = {name.removeprefix("aten::").replace("_", "") + "backward" for name in names}
+    adds = in_phase(ops, "backward") & which(ops.name, lambda name: name in ("aten::add_", "aten::add"))
+    counts = Counter(call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[adds])
+    return any(counts[name] == uses - 1 for name in backward)
+
+
+def _backward_of(base: Baseline, sizes: set[int], uses: int) -> Rows:
+    """Select the ops of the backward pass on tensors of these sizes alone, but for those of one use."""
+    ops, codes = base.ops, codes_of(base)
+    again = np.zeros(len(ops), dtype=bool)
+    for code in np.unique(codes[in_phase(ops, "backward")]).tolist():
+        places = np.flatnonzero((codes == code) & in_phase(ops, "backward"))
+        tensors = tensors_in(base, int(places[0]), int(places[0]) + 1)
+        if len(places) >= uses - 1 and tensors and _of_sizes(sizes, tensors):
+            again[places[math.ceil(len(places) / uses) :]] = True
+    return again
+
+
+_LARGER = 16
+"""Times that a tensor is as large as all from which it follows."""
+_NOTABLE_BYTES = 1 << 20
+
+
+def _made_large(base: Baseline) -> tuple[Rows, Rows]:
+    """Select large tensors that inference makes again of the same small ones, which nothing writes in between, without
+    and with the first time."""
+    ops = base.ops
+    again, all_of_it = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
+    codes, spreads = codes_of(base), where(ops, _is_spread) & (not base.trains)
+    for code in np.unique(codes[spreads]).tolist():
+        places = np.flatnonzero(codes == code)
+        spans = [(place, place + 1) for place in places.tolist()]
+        if len(spans) > 1 and not again[places].any() and not _written(base, spans):
+            stretches = _grown(base, spans)
+            again |= inside(ops, stretches[1:])
+            all_of_it |= inside(ops, stretches)
+    return again, all_of_it
+
+
+def _is_spread(cost: Cost | None) -> bool:
+    if cost is None or not (cost.family == "pointwise" or isinstance(cost.work, Product)):
+        return False
+    return cost.write_bytes >= max(_NOTABLE_BYTES, _LARGER * cost.read_bytes)
+
+
+def _grown(base: Baseline, spans: list[Span]) -> list[Span]:
+    """Return the stretches with the ops behind that read only what was made in them, or make more of it."""
+    ops = base.ops
+    made = {_largest(base, spans[0][0])}
+
+    def follows(place: int) -> bool:
+        """Return whether an op reads only what was made, or makes more; it is then made, too."""
+        cost, tensors = ops.cost[place], tensors_in(base, place, place + 1)
+        more = _is_spread(cost)
+        same = not products(ops[place : place + 1])[0] and bool(tensors) and _of_sizes(made, tensors)
+        if cost is None or not (more or same):
+            return False
+        made.add(_largest(base, place))
+        return True
+
+    return lengthened(base, spans, follows)
+
+
+def _largest(base: Baseline, place: int) -> int:
+    """Return the number of elements that an elementwise op or a product writes."""
+    work = base.ops.cost[place].work
+    if isinstance(work, Product):
+        return work.groups * work.m * work.n
+    return max((math.prod(shape) for shape in _broadcast(tensors_in(base, place, place + 1))), default=0)
+
+
+def _broadcast(tensors: Tensors) -> Iterator[tuple[int, ...]]:
+    """Yield the shape of what an elementwise op makes of these tensors, if they fit each other."""
+    try:
+        yield np.broadcast_shapes(*(shape for _, shape in tensors))
+    except ValueError:
+        return
+
+
+def _written(base: Baseline, spans: list[Span]) -> bool:
+    """Return whether an op between these spans writes a tensor of the type and size of one of their inputs."""
+    ops = base.ops
+    inputs = {(kind, size_of(kind, shape)) for kind, shape in tensors_in(base, *spans[0])}
+    for place in range(spans[0][1], spans[-1][0]):
+        cost, tensors = ops.cost[place], tensors_in(base, place, place + 1)
+        if cost is None or any((kind, cost.write_bytes) in inputs for kind, _ in tensors[:1]):
+            return True
+    return not inputs
+
+
+_PASSES = 4
+_MORE_ROWS = 16
+"""Rows of a product for each of the usual product from which it is not about the new token."""
+_NEXT = re.compile(r"^aten::(?:argmax|multinomial|topk|max)$")
+
+
+def _rows_of_before(base: Baseline) -> Rows:
+    """Select products of many rows in equal passes that each choose one token: the rows were there before."""
+    ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
+    chosen = np.flatnonzero(which(ops.call, lambda call: bool(_NEXT.match(call))))
+    weighs = products(ops) & where(
+        ops, lambda cost: isinstance(work := cost and cost.work, Product) and bool(work.weight)
+    )
+    if base.trains or len(chosen) < _PASSES or not weighs.any():
+        return again
+    rows = np.array([cost.work.m if weighs[place] else 0 for place, cost in enumerate(ops.cost)])
+    many = rows > _MORE_ROWS * np.median(rows[weighs])
+    passes = [many[start:end] for start, end in pairwise(chosen)]
+    counts = {int(each.sum()) for each in passes}
+    if len(counts) == 1 and counts != {0}:
+        again[chosen[0] :] = many[chosen[0] :]
+    return again
+
+
+def _propagated(base: Baseline) -> Rows:
+    """Select sparse products without a gradient at the beginning of a training step: of features, not of weights."""
+    ops, sparse = base.ops, which(base.ops.call, lambda call: "sparse" in call.lower())
+    leads = np.cumsum(~sparse) == 0
+    if not base.trains or not in_phase(ops, "backward").any() or (sparse & in_phase(ops, "backward")).any():
+        return np.zeros(len(ops), dtype=bool)
+    return np.asarray(leads)

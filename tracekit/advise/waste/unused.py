@@ -1,0 +1,138 @@
+"""Detectors of results that nothing uses: gradients of weights, logits of tokens, rows that are not picked."""
+
+import math
+import re
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from tracekit.advise.waste.finding import STAYS, Finding, lessened
+from tracekit.advise.waste.repeats import tensors_in
+from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.analyzers.cost import Cost, Product, batched
+from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
+
+_KNOWN = outcomes(__file__)
+_OF_WEIGHTS = re.compile(r"(?:ddmm|Mm|Bmm|Linear|Convolution)Backward")
+_MULTIPLIES = re.compile(r"mm$|convolution")
+
+
+def _is_product(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, Product)
+
+
+def unused_gradients(base: Baseline) -> Finding | None:
+    """Find gradients of weights in a recording that updates none. Without shapes, they are half of products' backward,
+    in steps of several backward passes, as attacks have: gradients that are added up lead to an update."""
+    ops, backward = base.ops, in_phase(base.ops, "backward")
+    updates = in_phase(ops, "optimizer") | which(ops.call, lambda call: call.startswith("Optimizer."))
+    if not base.trains or updates.any():
+        return None
+    products = backward & where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and work.gradient)
+    mixed = backward & where(ops, lambda cost: cost is not None and cost.family == "convolution")
+    multiplies = np.flatnonzero(which(ops.name, lambda name: bool(_MULTIPLIES.search(name))) | where(ops, _is_product))
+    if np.count_nonzero(np.diff(backward[multiplies].astype(np.int8)) == 1) > 1:
+        named = which(ops.call, lambda call: bool(_OF_WEIGHTS.search(call)))
+        mixed |= backward & ~ops.costed & named & which(ops.name, lambda name: bool(_MULTIPLIES.search(name)))
+    rows = products | mixed
+    if not rows.any():
+        return None
+    left, some = lessened(products, Outcomes(1.0, 0.0, 0.0)), lessened(mixed, _KNOWN["of_weights"])
+    return Finding(rows, lambda run, outcome: some(replace(run, ops=left(run, outcome)), outcome), int(rows.sum()))
+
+
+_READ_ROWS = 4
+"""Rows of the logits for each row that is read, from which most of them are unused."""
+_VOCABULARY = 8_192
+
+
+_READERS = re.compile(r"softmax|max|topk|sort|multinomial|gather|index|sum|mean")
+
+
+def logits_of_all_tokens(base: Baseline) -> Finding | None:
+    """Find the product with a vocabulary of which later ops read few rows."""
+    ops = base.ops
+    heads = np.flatnonzero(where(ops, _is_head))
+    if base.trains or not len(heads):
+        return None
+    head = ops.cost[heads[-1]]
+    after = ops[heads[-1] + 1 :]
+    if not which(after.name, lambda name: bool(_READERS.search(name))).any():
+        return None
+    read = max((cost.read_bytes for cost in after.cost if cost is not None), default=0)
+    if not read or head.write_bytes < _READ_ROWS * read:
+        return None
+    part = max(read / head.write_bytes, 1 / head.work.m)
+    rows = np.zeros(len(ops), dtype=bool)
+    rows[heads[-1]] = True
+    return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, part)), 1)
+
+
+def _is_head(cost: Cost | None) -> bool:
+    work = cost.work if cost is not None else None
+    return isinstance(work, Product) and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
+
+
+_PICKS = re.compile(r"^aten::(?:index|index_select|embedding|gather)$")
+_MIXES = re.compile(r"batch_norm|softmax|sum|mean|var|cum|sort|topk|conv|attention|sparse|scatter|index_add|roll|fft")
+_MANY = 1 << 12
+_FEW = 8
+"""Rows for each row that is picked from which most are unused."""
+_BEFORE = 32
+
+
+def rows_of_which_few_are_picked(base: Baseline) -> Finding | None:
+    """Find ops on each row of a tensor of which the next op picks a few rows, and their gradients."""
+    ops, rows, picked = base.ops, np.zeros(len(base.ops), dtype=bool), 0.0
+    for place in np.flatnonzero(which(ops.name, lambda name: bool(_PICKS.match(name)))).tolist():
+        source = next(iter(tensors_in(base, place, place + 1)), ("", ()))[1]
+        part = _part_picked(base, place, source)
+        if len(source) == 2 and source[0] >= _MANY and part * _FEW <= 1 and (made := _made_of(base, place, source[0])):
+            rows[made], picked = True, max(picked, part)
+            many = source[0]
+    if not rows.any():
+        return None
+    back = in_phase(ops, "backward") & np.array([_has(base, place, many) for place in range(len(ops))], dtype=bool)
+    rows |= back
+    left = Outcomes(2 * picked, picked, picked)
+    return Finding(rows, lessened(rows, left, cost=partial(batched, factor=picked)), int(rows.sum()))
+
+
+def _part_picked(base: Baseline, place: int, source: tuple[int, ...]) -> float:
+    """Return the fraction of the rows that an op picks, by its cost, else at most as many as its time allows."""
+    cost, took = base.ops.cost[place], base.ops.kernel_ns[place]
+    total = max(math.prod(source), 1)
+    if cost is not None and cost.read_bytes:
+        return float(cost.write_bytes / cost.read_bytes if cost.family != "gather" else cost.write_bytes / (4 * total))
+    return float(took * 1e-9 * base.gpu.bandwidth / (4 * total))
+
+
+def _made_of(base: Baseline, place: int, many: int) -> list[int]:
+    """Return the places of the ops right before that make a tensor of so many rows, row by row; none if one mixes
+    rows, or if none multiplies or normalizes them."""
+    made: list[int] = []
+    for before in range(place - 1, max(place - _BEFORE, -1), -1):
+        across = any(many in shape[1:] for _, shape in tensors_in(base, before, before + 1))
+        if across or (_has(base, before, many) and _mixes(base.ops, before)):
+            return []
+        if not _has(base, before, many):
+            if made:
+                break
+            continue
+        if not _PICKS.match(base.ops.name[before]):
+            made.append(before)
+    works = where(base.ops[np.array(made, dtype=np.intp)], _works)
+    return made if works.any() else []
+
+
+def _mixes(ops: OpList, place: int) -> bool:
+    return bool(_MIXES.search(ops.call[place])) or ops.category[place] != "kernel"
+
+
+def _works(cost: Cost | None) -> bool:
+    return cost is not None and (cost.family == "norm" or isinstance(cost.work, Product))
+
+
+def _has(base: Baseline, place: int, many: int) -> bool:
+    return any(shape[0] == many for _, shape in tensors_in(base, place, place + 1))
