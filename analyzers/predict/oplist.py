@@ -103,8 +103,7 @@ def _grouped(
     head = work.iloc[first]
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
     blocks = blocking_copies(trace.host, work)
-    copying = work.launch[blocks]
-    calls = waiting_calls(trace.host, threads, start, start + wall, copying)
+    calls = waiting_calls(trace.host, threads, start, start + wall, work.launch[blocks])
     waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
     blocked = blocked_launches(trace.host, analysis.work[analysis.work.device == work.device.iloc[0]])
     waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
