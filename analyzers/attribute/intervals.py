@@ -6,8 +6,7 @@ A track is a device or a thread. Intervals on different tracks never count as ov
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-
+from tracekit.analyzers.core import Ints
 
 _NEVER = np.iinfo(np.int64).min
 _FITS = 2**62
@@ -144,11 +143,15 @@ class Covered:
         """Return starts and ends of the union's parts, in order."""
         return self._start, self._end
 
+    def outside(self, begin: int, end: int) -> "Covered":
+        """Return the time from `begin` to `end` that is not covered."""
+        return Covered(np.append(begin, self._end), np.append(self._start, end))
+
     def common(self, other: "Covered") -> "Covered":
         """Return the time that both cover."""
-        edges = np.unique(np.concatenate([*self.spans(), *other.spans()]))
+        edges = np.sort(np.concatenate([*self.spans(), *other.spans()]), kind="stable")  # merges four sorted runs
         begin, end = edges[:-1], edges[1:]
-        both = self.at(begin) & other.at(begin)
+        both = (begin < end) & self.at(begin) & other.at(begin)
         return Covered(begin[both], end[both])
 
     def at(self, time: Ints) -> npt.NDArray[np.bool_]:

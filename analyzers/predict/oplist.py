@@ -13,6 +13,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute import (
     Covered,
+    Host,
     blocked_launches,
     changes_layout,
     forward_again,
@@ -81,8 +82,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """Return the row of the steps' table with the median wall time among whole steps with device work; None if there
-    is none."""
+    """Return the row of steps with the median wall time among whole steps with device work; None if there is none."""
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
@@ -103,8 +103,7 @@ def _grouped(
     head = work.iloc[first]
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
     blocks = blocking_copies(trace.host, work)
-    copying = work.launch[blocks]
-    calls = waiting_calls(trace.host, threads, start, start + wall, copying)
+    calls = waiting_calls(trace.host, threads, start, start + wall, work.launch[blocks])
     waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
     blocked = blocked_launches(trace.host, analysis.work[analysis.work.device == work.device.iloc[0]])
     waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
@@ -113,7 +112,7 @@ def _grouped(
     words["category"] = words["category"].copy()
     words["category"][np.logical_or.reduceat((work.category == "kernel").to_numpy(), first)] = "kernel"  # after a fill
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
-    by = replace(launching(trace.host, work), blocked=blocked)
+    by = replace(launching(Host(trace.host), work), blocked=blocked)
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
         "host_ns": np.maximum(host_ns - before.outside, 0.0),
@@ -122,8 +121,7 @@ def _grouped(
         "sync": waits,
     }
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
-    moved = messages(trace.host, head.name, head.op.to_numpy())
-    ops = op_list(**words, **numbers, cost=costs, message=moved)
+    ops = op_list(**words, **numbers, cost=costs, message=messages(trace.host, head.name, head.op.to_numpy()))
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
         until_wait=pd.Series(np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns))),
@@ -216,7 +214,7 @@ def _words(
     analysis: Analysis,
     head: pd.DataFrame,
     host_row: npt.NDArray[np.int64],
-    calls: npt.NDArray[np.int64],
+    calls: npt.NDArray[np.integer],
 ) -> dict[str, npt.NDArray[np.object_]]:
     """Return texts as Python objects, so that equal words are one object and compare fast. A pandas string column would
     create new objects at each read."""
@@ -257,7 +255,7 @@ def _fraction_until_wait(
     return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)
 
 
-def _texts_at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+def _texts_at(column: pd.Series, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.object_]:
     """Return the texts at these rows of a column, one object per row; "" for negative rows."""
     codes, distinct = pd.factorize(np.maximum(rows, -1))
     texts = np.full(len(distinct), "", dtype=object)

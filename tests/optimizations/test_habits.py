@@ -1,6 +1,7 @@
 """Ways of writing that PyTorch has a better one for, and what only looks like them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import op_lists
@@ -8,8 +9,10 @@ import pytest
 from test_waste import ENGINE, linear, op, run
 from test_work_again import found, given
 
+import tracekit
 from tracekit.advise import find
 from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import start
 
 
 def checked(call: str):
@@ -102,3 +105,24 @@ def test_rounds_that_a_value_decides_are_no_loop_over_tensors():
     branch = op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy")
     assert found("loop-of-small-ops", run(linear(), *call * 100))
     assert not found("loop-of-small-ops", run(linear(), *[*call, branch] * 100))
+
+
+def test_gradients_that_are_copied_for_other_ranks_are_no_loop():
+    copies = [op(name, ns=1_500.0) for name in ("aten::copy_", "aten::mul")] * 80
+    alone = run(linear(), *copies)
+    message = np.array([None] * (len(alone.ops) - 1) + [object()], dtype=object)
+    assert found("loop-of-small-ops", alone)
+    assert not found("loop-of-small-ops", replace(alone, ops=alone.ops.assign(message=message)))
+
+
+TRACES = Path(__file__).parents[2] / "benchmarks" / "slow_scripts" / "traces"
+OTHERS = sorted(TRACES.glob("s*.json.gz"))
+NEW = ("computed-again", "unused-rows", "enlarged-early", "dense-experts", "checked-gradients", "cell-by-cell")
+NEW += ("gradients-one-by-one",)
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
+def test_scripts_that_waste_something_else_do_none_of_it(path):
+    _, base = start(tracekit.load(path))
+    assert base is not None
+    assert not [name for name in (*NEW, "one-hot-product", "grown-by-copying") if found(name, base)]

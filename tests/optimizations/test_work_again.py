@@ -226,3 +226,15 @@ def test_without_shapes_autocast_casts_all_but_the_input_of_a_product():
 def test_an_update_by_an_old_optimizer_uses_gradients():
     passes = [linear(phase="forward"), op("aten::mm", call=ENGINE + "AddmmBackward0", phase="backward")]
     assert not found("unused-gradients", run(*passes * 3, op("aten::add_", call="Optimizer.step#SGD.step")))
+
+
+@pytest.mark.parametrize(
+    "inputs", [("[[0], 7, null]", "[1]"), ("{}", "[]"), ("[[[3, 4]], [5]]", '["TensorList"]'), ("x", "")]
+)
+def test_unusual_inputs_are_no_work_again(inputs):
+    odd = [
+        row | {"inputs": inputs} for row in (SENT, STACKED, EACH_ROW, picked(4096), LARGER, classified(4, 1), *SOLVED)
+    ]
+    base = run(*odd * 3)
+    for name in ("computed-again", "unused-rows", "enlarged-early", "dense-experts", "one-hot-product"):
+        found(name, base)

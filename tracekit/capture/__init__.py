@@ -33,10 +33,9 @@ if TYPE_CHECKING:
         phase,
     )
     from tracekit.capture.fake import model_trace, steps
-    from tracekit.capture.fake.model_trace import Modelled, write_run
+    from tracekit.capture.fake.model_trace import Modelled, ModelledCapture, write_run
     from tracekit.capture.fake.op_graph import graph_of
     from tracekit.capture.fake.recording import Recording
-    from tracekit.capture.fake.session import ModelledCapture
     from tracekit.capture.fake.steps import FakeRun, record, run_on_fake_tensors
     from tracekit.capture.inputs import last_logits_only, prompt_inputs
     from tracekit.capture.latency import (
@@ -51,6 +50,16 @@ if TYPE_CHECKING:
     )
     from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence, plain, text_of
     from tracekit.capture.models import bundled, find, load_config
+    from tracekit.capture.narrow_weights import (
+        NARROW,
+        NarrowFile,
+        NarrowLayer,
+        WeightFormat,
+        from_stored,
+        in_groups,
+        read_narrow,
+        to_stored,
+    )
     from tracekit.capture.own_model import Loss, OwnModel, weights_of
     from tracekit.capture.precision import (
         CUDNN,

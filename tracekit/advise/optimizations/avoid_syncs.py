@@ -9,7 +9,18 @@ from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.copies import is_long, values
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.predict import FIXED, Baseline, HostTail, OpList, Outcome, Rows, changed, pick, rows_by_values, which
+from tracekit.analyzers.predict import (
+    FIXED,
+    Baseline,
+    HostTail,
+    OpList,
+    Outcome,
+    Rows,
+    changed,
+    pick,
+    rows_by_values,
+    which,
+)
 from tracekit.analyzers.results import Statements, of_step, say
 from tracekit.apply import Subject
 
@@ -33,13 +44,13 @@ _NAMES = 'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'
 class AvoidSyncs(Optimization):
     """The host no longer waits for the device in the middle of a step.
 
-    Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end,
-    the last one disappears, too. Of eight or more values that are read one by one at the end, one read remains. Python's
-    use of each value takes 0.3 (0 to 1) microseconds. Where Python branches on a truth value (`if done.any():`), the ops
-    that only compute it disappear as well, and so do the ops that find the rows of a mask (`x[mask]`), except at the low
-    end. Shapes no longer depend on values. If each step of a script that trains, or works on the host, ends in a wait that
-    reads nothing back (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and
-    stay: see `pinned-copies`. `compile` counts a graph break at each value that is read back.
+    Waits with later kernels in the step disappear, with the copies of the values that were read; at the high end, the
+    last one disappears, too. Of eight or more values that are read one by one at the end, one read remains, and 0.3
+    (0 to 1) µs a value. Where Python branches on a truth value (`if done.any():`), the ops that only compute it
+    disappear as well, and so do those that find the rows of a mask (`x[mask]`), except at the low end. If each step
+    of a script that trains, or works on the host, ends in a wait that reads nothing back
+    (`torch.cuda.synchronize()`), steps overlap without it. Copies of 0.1 ms or more move tensors and stay: see
+    `pinned-copies`. `compile` counts a graph break at each value that is read back.
 
     *Refused* if the host does not wait within the step.
     """

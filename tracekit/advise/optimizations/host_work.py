@@ -127,9 +127,8 @@ class Preprocessing(LessHostWork):
 
     Counted are functions outside the model and long stretches of Python inside it; without Python stacks, the time in
     which the host recorded nothing, if that is a quarter of a step. 0.97 of this time is expected to disappear; at the
-    high end all of it, at the low end nine tenths of the largest named function's time. If PyTorch's ops make a tensor
-    on the host from constants or random numbers, its copy disappears as well, except at the low end. The evidence names
-    the functions, their callers, files and lines.
+    high end all of it, at the low end nine tenths of the largest named function's time. So do copies of what PyTorch's
+    ops make on the host from constants or random numbers, except at the low end. The evidence names the functions.
 
     *Refused* if they take less than 1 % of the step.
     """
