@@ -307,6 +307,16 @@ def test_an_answer_of_many_numbers_is_for_many_items():
     assert find("one-call-per-item").objection(run(*(*ITEM[:4], *[read] * 32) * 8))
 
 
+def test_products_of_doubles_without_shapes_gain_what_tf32_gives_at_the_high_end():
+    base = run(linear(), op("aten::mm", ns=1e6) | {"doubles": 1.0})
+    worst, expected, best = (
+        find("double-precision").transform(base, each).kernel_ns[1] for each in ("worst", "expected", "best")
+    )
+    peaks = base.gpu.peaks_tflops
+    assert best == pytest.approx(1e6 * min(0.45, peaks["fp64"] / peaks[base.gpu.runs_as("tf32")]))
+    assert best < expected < worst == pytest.approx(0.7e6)
+
+
 LAYER = "autograd::engine::evaluate_function: AddmmBackward0"
 EXAMPLE = [linear(1, phase="forward")] * 2 + [op("aten::mm", call=LAYER, ns=2_000.0, phase="backward")] * 3
 
