@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.items import for_all, of_data, products, repeated_in
+from tracekit.advise.waste.items import for_all, products, products_of_layers, repeated_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
 
@@ -30,7 +30,7 @@ def gradients_for_items(base: Baseline) -> Finding | None:
     ops, back = base.ops, in_phase(base.ops, "backward")
     begins = np.flatnonzero(back & ~np.append(False, back[:-1]))
     passes = [np.arange(*ends) for ends in pairwise(begins)]
-    if len(passes) < _ITEMS or _updates(ops, passes[len(passes) // 2]) or not of_data(ops, len(begins)):
+    if len(passes) < _ITEMS or _updates(ops, passes[len(passes) // 2]) or not _of_weights(ops, len(begins)):
         return None
     usual = ops.name[passes[len(passes) // 2]].tolist()
     if sum(ops.name[each].tolist() == usual for each in passes) < _ALIKE * len(passes):
@@ -38,6 +38,13 @@ def gradients_for_items(base: Baseline) -> Finding | None:
     items, places = len(begins), np.arange(len(ops))
     rows = (places >= begins[0] - len(usual)) & (places < begins[-1] + len(usual)) & repeated_in(ops, items)
     return Finding(rows, for_all(rows, items, _HOST), items)
+
+
+def _of_weights(ops: OpList, items: int) -> bool:
+    """Return whether each layer but the first of a pass has a gradient of its input, and each one of its weights. A
+    pass for the gradient of an input has one for each layer."""
+    layers, gradients = products_of_layers(ops)
+    return bool(_ALIKE * items <= 2 * layers - gradients <= items / _ALIKE and gradients > layers + _ALIKE * items / 2)
 
 
 def _updates(ops: OpList, one: Ints) -> bool:

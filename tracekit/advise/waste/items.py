@@ -130,7 +130,7 @@ def _shared_layers(base: Baseline) -> Finding | None:
         return None
     stretches = list(_rounds(ops))
     items = max(map(len, stretches), default=0)
-    if items < _ITEMS or added.sum() < _ALIKE * items or not of_data(ops, items):
+    if items < _ITEMS or added.sum() < _ALIKE * items or not _of_data(ops, items):
         return None
     rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
@@ -245,11 +245,17 @@ def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
     return 1, 1
 
 
-def of_data(ops: OpList, items: int) -> bool:
+def _of_data(ops: OpList, items: int) -> bool:
     """Return whether one product of most calls has no gradient of its input, as a layer has that reads data."""
+    layers, gradients = products_of_layers(ops)
+    return 2 * layers - gradients >= _ALIKE * items
+
+
+def products_of_layers(ops: OpList) -> tuple[int, int]:
+    """Return the number of products of linear layers, and of their gradients."""
     layers = products(ops) & in_phase(ops, "forward") & (ops.call == "aten::linear")
     gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, lambda call: bool(_OF_LAYER.search(call)))
-    return bool(2 * layers.sum() - gradients.sum() >= _ALIKE * items)
+    return int(layers.sum()), int(gradients.sum())
 
 
 def repeated_in(ops: OpList, items: int) -> Rows:
