@@ -190,7 +190,7 @@ def _feeds_itself(base: Baseline, call: Ints) -> bool:
     return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
 
 
-_CELLS = re.compile(r"_cell$|_rnn$")
+_CELLS, _RECURRENT = re.compile(r"_cell$"), re.compile(r"_rnn$")
 _STEPS = 8
 """Fewest steps of a recurrent network."""
 _OF_A_STEP = 16
@@ -206,13 +206,15 @@ def cells(base: Baseline) -> Iterator[list[Ints]]:
     for calls in _rounds(ops, of_cells=True):
         names, one = set(ops.name[calls[0]]), np.concatenate(calls)
         known = not any(_FED_BACK.search(name) for name in names) and not coming[one].any()
-        small = ops.kernel_ns[one].sum() < ops.host_ns[one].sum() and (ops.launches[one] <= _OF_A_STEP).all()
-        if len(calls) >= _STEPS and known and small:
+        if len(calls) >= _STEPS and known and ops.kernel_ns[one].sum() < ops.host_ns[one].sum():
             yield calls
 
 
-def _is_cell(names: set[str]) -> bool:
-    return names >= _OF_A_CELL or any(_CELLS.search(name) for name in names)
+def _is_cell(call: OpList) -> bool:
+    """Return whether these ops are a cell, or a recurrent network for one step, which launches little."""
+    names, steps = set(call.name), which(call.name, lambda name: bool(_RECURRENT.search(name)))
+    one_step = steps.any() and (call.launches[steps] <= _OF_A_STEP).all()
+    return bool(one_step or names >= _OF_A_CELL or any(_CELLS.search(name) for name in names))
 
 
 def _rounds(ops: OpList, *, of_cells: bool = False) -> Iterator[list[Ints]]:
@@ -230,7 +232,7 @@ def _rounds(ops: OpList, *, of_cells: bool = False) -> Iterator[list[Ints]]:
         if length < _ITEMS * period or not product[start : start + period].any():
             start += max(length, 1)
             continue
-        if _is_cell(set(ops.name[start : start + period])) == of_cells:
+        if _is_cell(ops[start : start + period]) == of_cells:
             yield [np.arange(at, at + period) for at in range(start, start + length - period + 1, period)]
         start += length
 
