@@ -19,16 +19,13 @@ before it: 5.4 µs on the host of our H200 runs, and on another host in proporti
 Kernel times change by the ratio *modelled after ÷ modelled before*; added kernels take their modelled time. A number
 with an interval takes one end in the low outcome of a prediction and the other end in the high one.
 """
+_WASTE = "Work that a better program would not do"
 GROUPS = {
     "Around the model": (
         *("data-loading", "preprocessing", "recompiling", "avoid-syncs", "pinned-copies", "offload-overlap"),
         *("overlap-communication", "graph-not-replaying"),
     ),
-    "Work that a better program would not do": (
-        *("memory-management", "kv-cache", "one-call-per-item", "double-precision", "recomputation", "dense-table"),
-        *("zeroed-gradients", "remade-constants", "copied-again", "casts-back", "weights-cast", "unused-logits"),
-        "training-mode",
-    ),
+    _WASTE: (),
     "Dtypes": ("half-precision", "mixed-precision", "tf32"),
     "Attention and its cache": ("sdpa", "fused-attention-fallback", "static-cache"),
     "Rows": ("batching", "paged-kv", "speculative-decoding"),
@@ -44,8 +41,8 @@ NOTES = {
     "([causes](causes.md)). The following ones simulate the step with less of it. The high end of the interval is the "
     "step without it, the limit given by the critical path. `tracekit verify` cannot change the code around a "
     "model: the advice shows the code.\n",
-    "Work that a better program would not do": "Each kind is a detector, a sentence and the simulated "
-    "step without that work. [Diagnosis](diagnosis.md#kinds-of-waste) tells each from its look-alike.\n",
+    _WASTE: "Each kind is a detector, a sentence and the simulated step without that work; it is refused where there "
+    "is none. [Diagnosis](diagnosis.md#kinds-of-waste) tells each from its look-alike.\n",
     "Weight formats": "One at a time, for inference, from 16 bits. They replace `nn.Linear`; torchao leaves "
     "GPT-2's `Conv1D` as it is, bitsandbytes replaces it. The head stays as it is. The last four are "
     "tracekit's own; they are predicted and measured when they are named.\n",
@@ -60,10 +57,11 @@ remains the same; its range is that of machines with such GPUs.
 def page(optimizations) -> str:
     """The whole page. Optimizations without a group come last."""
     by_id = {each.id: each for each in optimizations}
-    grouped = {name for names in GROUPS.values() for name in names}
+    groups = GROUPS | {_WASTE: tuple(each.id for each in optimizations if getattr(each, "needless", False))}
+    grouped = {name for names in groups.values() for name in names}
     others = {"Others": tuple(name for name in by_id if name not in grouped)}
     parts = [HEAD]
-    for title, names in {**GROUPS, **others}.items():
+    for title, names in {**groups, **others}.items():
         if names:
             parts += [
                 f"## {title}\n",
@@ -75,8 +73,8 @@ def page(optimizations) -> str:
 
 def _section(optimization) -> str:
     described = cleandoc(optimization.description)
-    refused_last = described.rpartition("\n\n")[2].startswith("*Refused*")
-    return f"### {optimization.id}\n\n{described}\n{'' if refused_last else chr(10)}{_facts(optimization)}"
+    together = getattr(optimization, "needless", False) or described.rpartition("\n\n")[2].startswith("*Refused*")
+    return f"### {optimization.id}\n\n{described}\n{'' if together else chr(10)}{_facts(optimization)}"
 
 
 def _facts(optimization) -> str:

@@ -1,6 +1,5 @@
 """Divides windows of time among what the host did in them: by cause, and by host row."""
 
-import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -8,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.captures import capture_spans
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.host_kinds import (
     CODE,
     COMPUTING,
@@ -18,19 +17,14 @@ from tracekit.analyzers.attribute.host_kinds import (
     is_any,
     is_framework,
     is_library_op,
-    is_module,
     kinds,
     sums_by,
 )
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.items import innermost_segments
-from tracekit.analyzers.attribute.kernel_names import is_copy_to_host, matching
+from tracekit.analyzers.attribute.kernel_names import is_copy_to_host
 from tracekit.analyzers.attribute.nesting import Nest, Rows
-
-Ints = npt.NDArray[np.int64]
-
-
-Bools = npt.NDArray[np.bool_]
+from tracekit.analyzers.core import Bools, Ints
 
 LONG_STRETCH_NS = 500_000
 """Between two ops, the host takes tens of microseconds for Python and modules. A stretch of at least this length, in
@@ -69,18 +63,17 @@ class Launching:
     """Time in which graphs are recorded."""
 
 
-def launching(host: pd.DataFrame, work: pd.DataFrame) -> Launching:
+def launching(host: Host, work: pd.DataFrame) -> Launching:
     """Return the launching threads of `work`, rows of WORK."""
     known = (work["launch"] >= 0).to_numpy()
     rows = work["launch"].to_numpy()[known]
-    thread, start = host["thread"].to_numpy(), host["start_ns"].to_numpy()
-    counts = np.bincount(thread[rows], minlength=int(thread.max(initial=-1)) + 1)
+    counts = np.bincount(host.thread[rows], minlength=int(host.thread.max(initial=-1)) + 1)
     threads = (counts > 0) & (counts >= _PART_OF_LAUNCHES * counts.sum())
-    modules = np.flatnonzero(is_module(host) & threads[thread])
-    to_host = np.zeros(len(host), dtype=bool)
+    modules = np.flatnonzero(host.is_module & threads[host.thread])
+    to_host = np.zeros(len(host.start), dtype=bool)
     to_host[rows[is_copy_to_host(work["name"])[known]]] = True
-    recording = recording_graphs(host)
-    return Launching(threads, np.sort(start[rows]), np.sort(start[modules]), to_host, recording=recording)
+    launches, calls = np.sort(host.start[rows]), np.sort(host.start[modules])
+    return Launching(threads, launches, calls, to_host, recording=recording_graphs(host))
 
 
 def host_activity(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> pd.DataFrame:
@@ -201,7 +194,7 @@ def _summed(
     """Sum the pieces by window, cause and row, scaled so that overlapping rows of several threads share the window."""
     some = ns > 0
     row = np.where(cause == CODE["dispatch"], -1, row)
-    sums, keys = sums_by(ns[some], window[some], cause[some], row[some] + 1)
+    sums, keys, _ = sums_by(ns[some], window[some], cause[some], row[some] + 1)
     of, code, after = keys
     total = np.bincount(of, sums, len(span))
     share = span / np.maximum(total, 1)
@@ -217,26 +210,23 @@ def _pairs(start: Ints, stop: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints]
     return piece, first[piece] + offset
 
 
-_COMPILED = re.compile(r"^Torch-Compiled Region")
-
-
-def recording_graphs(host: pd.DataFrame) -> Covered:
+def recording_graphs(host: Host) -> Covered:
     """Return the time of all captures, with that of the calls of compiled code around them.
 
     A call of compiled code that records a graph also checks and copies its inputs for it, and logs its metrics.
     """
-    spans = np.array(capture_spans(host), dtype=np.int64).reshape(-1, 2)
+    spans = np.array(host.captures, dtype=np.int64).reshape(-1, 2)
     begin, end = spans[:, 0], spans[:, 1]
     if not len(spans):
         return Covered(begin, end)
-    calls = host[host["category"].isin(["op", "range"]).to_numpy() & matching(host["name"], _COMPILED)]
-    start = calls["start_ns"].to_numpy().astype(np.int64)
-    stop = start + calls["duration_ns"].to_numpy()
+    calls = np.flatnonzero((host.is_op | host.is_range) & host.compiled_regions)
+    start = host.start[calls]
+    stop = start + host.duration[calls]
     around = _holds_any(begin, start, stop)
     return Covered(np.concatenate([begin, start[around]]), np.concatenate([end, stop[around]]))
 
 
-def _holds_any(times: Ints, start: Ints, stop: Ints) -> npt.NDArray[np.bool_]:
+def _holds_any(times: Ints, start: Ints, stop: Ints) -> Bools:
     """Return which spans contain at least one of the times."""
     ordered = np.sort(times)
     return np.searchsorted(ordered, start) < np.searchsorted(ordered, stop)

@@ -9,7 +9,7 @@ from tracekit.analyzers.attribute.attributed import Attributed, attribute
 from tracekit.analyzers.attribute.bound import run_shares
 from tracekit.analyzers.attribute.busy_time import in_steps, timeline, typical_ns, whole_steps
 from tracekit.analyzers.attribute.costed_work import Judged, RunDevice, judge, run_device, with_measured, work_table
-from tracekit.analyzers.attribute.counts import counts_table, places_table
+from tracekit.analyzers.attribute.counts import counts_table, host_events, places_table
 from tracekit.analyzers.attribute.coverage import (
     attribution_problems,
     bound_problem,
@@ -21,6 +21,7 @@ from tracekit.analyzers.attribute.coverage import (
     roof_problems,
 )
 from tracekit.analyzers.attribute.gaps import find_gaps
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.host_spans import RANGES_ONLY, host_spans_table, project, ranges_table
 from tracekit.analyzers.attribute.idle_causes import host_causes_table, idle_causes_table
 from tracekit.analyzers.attribute.items import WorkItems, work_items
@@ -32,9 +33,8 @@ from tracekit.analyzers.attribute.layer_tables import (
     layers_table,
     synchronized_problem,
 )
-from tracekit.analyzers.attribute.nesting import Nest
 from tracekit.analyzers.attribute.op_tables import Totals, kernels_table, ops_table, phases_table
-from tracekit.analyzers.attribute.origin import is_runtime_launch, runtime_of, trains
+from tracekit.analyzers.attribute.origin import runtime_of
 from tracekit.analyzers.attribute.set_apart import recurring, set_apart
 from tracekit.analyzers.core import progressed
 from tracekit.analyzers.cost import GPU
@@ -50,44 +50,46 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
 
     `gpu` is the GPU that ran it, if the trace does not state it. Raises InputError for a trace without work.
     """
-    analysis, ops = _analyze_work(trace, gpu)
-    apart = set_apart(trace.host, analysis.work, analysis.timeline.steps)
+    host = Host(trace.host)
+    analysis = _analyze_work(trace, host, gpu)
+    apart = set_apart(host, analysis.work, analysis.timeline.steps)
     if len(apart):
         trace = recurring(trace, apart)
-        analysis, ops = _analyze_work(trace, gpu)
+        host = Host(trace.host)
+        analysis = _analyze_work(trace, host, gpu)
     release_freed()
     progressed(_WHAT, 3, 4)
-    host, work = trace.host, analysis.work
+    work = analysis.work
     idle = find_gaps(host, work, analysis.timeline.steps)
     analysis = replace(
         analysis,
         set_apart=apart,
-        ranges=ranges_table(host, project(host, work, RANGES_ONLY)),
+        ranges=ranges_table(trace.host, project(trace.host, work, RANGES_ONLY)),
         gaps=idle.gaps,
         idle_causes=idle_causes_table(idle),
-        host_causes=host_causes_table(host, idle),
-        host_spans=host_spans_table(host, ops, analysis.timeline.steps),
+        host_causes=host_causes_table(trace.host, idle),
+        host_spans=host_spans_table(host, analysis.timeline.steps),
     )
     progressed(_WHAT, 4, 4)
     return analysis
 
 
-def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
-    """Return the analysis without idle times, and the nest of the ops.
+def _analyze_work(trace: Trace, host: Host, gpu: GPU | None) -> Analysis:
+    """Return the analysis without idle times.
 
     It is a separate function so that its large intermediate tables are freed before idle times are analyzed.
     """
-    host, metadata = trace.host, trace.metadata
-    items = work_items(trace)
+    metadata = trace.metadata
+    items = work_items(host, trace.device)
     progressed(_WHAT, 0, 4)
     attributed = attribute(host, items)
     progressed(_WHAT, 1, 4)
     device = run_device(metadata, items, gpu)
     counted = judge(host, attributed, device.gpu, metadata.capture)
     judged = _measured(trace, counted, items, device.gpu)
-    times = timeline(host, items, attributed.steps)
+    times = timeline(trace.host, items, attributed.steps)
     scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
-    work = work_table(attributed, host["name"], judged, scale)
+    work = work_table(attributed, host.name, judged, scale)
     progressed(_WHAT, 2, 4)
     inside = in_steps(work)
     of_steps = work if inside.all() else work[inside].reset_index(drop=True)
@@ -96,8 +98,9 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
     synchronized = metadata.capture.synchronized if metadata.capture else {}
     types = layer_types_table(layers, of_steps, totals, synchronized)
     compared = counters_comparison(work, counted.costed)
-    analysis = Analysis(
-        source=_source(trace, attributed, device, work),
+    events = host_events(host, on_device=items.on_device)
+    return Analysis(
+        source=_source(trace, host, attributed, device, work),
         latency=StepLatency(metadata.latency, typical_ns(whole_steps(times.steps)) / 1e3),
         timeline=times,
         work=work,
@@ -106,21 +109,20 @@ def _analyze_work(trace: Trace, gpu: GPU | None) -> tuple[Analysis, Nest]:
         layer_ops=layer_ops_table(layers, of_steps, totals),
         layer_parts=layer_parts_table(layers, of_steps, totals),
         ops=ops_table(host, attributed, of_steps, totals),
-        kernels=kernels_table(of_steps, items.occupancy[inside], host["name"], layers, totals),
+        kernels=kernels_table(of_steps, items.occupancy[inside], host.name, layers, totals),
         phases=phases_table(attributed.phases, of_steps, totals),
         coverage=coverage(of_steps),
         bound=_shares(metadata, items, judged, work, times),
         problems=problems.concat(
             trace.problems,
-            _problems(trace, attributed, device, judged, work, times),
+            _problems(trace, host, attributed, device, judged, work, times),
             counter_problems(work, trace.counters, compared),
             synchronized_problem(types, on_device=items.on_device),
         ),
         counters_comparison=compared,
-        counts=counts_table(trace, attributed, work),
-        places=places_table(trace, attributed),
+        counts=counts_table(host, attributed, work, events, metadata.capture),
+        places=places_table(host, attributed, events),
     )
-    return analysis, attributed.ops
 
 
 def _measured(trace: Trace, counted: Judged, items: WorkItems, gpu: GPU | None) -> Judged:
@@ -131,29 +133,31 @@ def _measured(trace: Trace, counted: Judged, items: WorkItems, gpu: GPU | None) 
 
 
 def _problems(
-    trace: Trace, attributed: Attributed, device: RunDevice, judged: Judged, work: pd.DataFrame, times: Timeline
+    trace: Trace,
+    host: Host,
+    attributed: Attributed,
+    device: RunDevice,
+    judged: Judged,
+    work: pd.DataFrame,
+    times: Timeline,
 ) -> pd.DataFrame:
     capture = trace.metadata.capture
     modelled = bool(capture and capture.source == "modelled")
     exceeds = busy_exceeds_it(trace.metadata.latency, times, work["device"].nunique())
+    unseen = 0 if attributed.items.on_device else int(host.launches.sum())
     return problems.table(
         [
             *device.problems,
-            *attribution_problems(trace.host, attributed.items, work, attributed.layers),
+            *attribution_problems(host, attributed.items, work, judged.costed, attributed.layers),
             *roof_problems(work, judged.costed, judged.roofs, device.gpu, modelled),
             bound_problem(attributed.items, judged.own_bound),
             problems.problem("busy-exceeds-latency", int(exceeds)),
-            problems.problem("gpu-not-recorded", _unrecorded_launches(trace.host, attributed.items)),
+            problems.problem("gpu-not-recorded", unseen),
             problems.problem("steps-set-apart", attributed.steps.set_apart),
             problems.problem("modelled-uncompiled", int(bool(capture and capture.without_compile))),
             outside_problem(work),
         ]
     )
-
-
-def _unrecorded_launches(host: pd.DataFrame, items: WorkItems) -> int:
-    """Return the number of calls that put work on a device of which the trace contains none."""
-    return 0 if items.on_device else int(is_runtime_launch(host).sum())
 
 
 def _shares(metadata: Metadata, items: WorkItems, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:
@@ -162,19 +166,18 @@ def _shares(metadata: Metadata, items: WorkItems, judged: Judged, work: pd.DataF
     The time is that without a profiler if the capture measured it, else that in the trace. If all work lies outside the
     steps, the shares are those of the whole trace.
     """
-    own, devices = judged.own_bound, work["device"].nunique()
     if (work["category"] == "op").all():
         return BoundShares(0.0, 0.0, 0.0, 0.0, 0.0, unknown=1.0)
-    inside = (work["step"] >= 0).to_numpy()
-    if not inside.any():
-        return run_shares(own, items, times.wall_ns * devices)
-    wall = unprofiled_wall_ns(metadata.latency, times) or float(times.steps["wall_ns"].sum())
-    return run_shares(own[inside], items.select(inside), wall * devices)
+    if (work["step"] >= 0).any():
+        wall = unprofiled_wall_ns(metadata.latency, times) or float(times.steps["wall_ns"].sum())
+    else:
+        wall = float(times.wall_ns)
+    return run_shares(judged.own_bound, items, in_steps(work), wall * work["device"].nunique())
 
 
-def _source(trace: Trace, attributed: Attributed, device: RunDevice, work: pd.DataFrame) -> Source:
+def _source(trace: Trace, host: Host, attributed: Attributed, device: RunDevice, work: pd.DataFrame) -> Source:
     metadata, capture = trace.metadata, trace.metadata.capture
-    training = trains(trace.host) or bool(capture and capture.workload == "train")
+    training = host.trains or bool(capture and capture.workload == "train")
     return Source(
         kind=capture.source if capture else "imported",
         format=metadata.format,
@@ -187,7 +190,7 @@ def _source(trace: Trace, attributed: Attributed, device: RunDevice, work: pd.Da
         zero_ns=metadata.zero_ns,
         counters=None if trace.counters is None else counter_source(work, trace.counters),
         trains=training,
-        runtime=runtime_of(trace.host, training=training),
+        runtime=runtime_of(host, training=training),
     )
 
 

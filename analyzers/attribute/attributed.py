@@ -2,18 +2,17 @@
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.layers import MODULES, Layers, find_layers, layer_of
-from tracekit.analyzers.attribute.nesting import Nest, Rows, take
-from tracekit.analyzers.attribute.origin import Origin, in_optimizer, is_backward, is_recorded, trace_origin, trains
-from tracekit.analyzers.attribute.recorded_ranges import UserRanges, serving_phase
+from tracekit.analyzers.attribute.nesting import Nest, Rows
+from tracekit.analyzers.attribute.origin import Origin, by_autograd, trace_origin
+from tracekit.analyzers.attribute.recorded_ranges import serving_phase
 from tracekit.analyzers.attribute.steps import Steps, find_steps
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.trace import ranges
-
-Ints = npt.NDArray[np.int64]
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
@@ -29,15 +28,14 @@ class Phases(msgspec.Struct, frozen=True):
     """Name of the phase of each work item; "" for none."""
 
 
-def find_phases(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
+def find_phases(host: Host, origin: Origin, optimizer: Bools, layers: Layers, step: Rows) -> Phases:
     """Return the phases from tracekit's ranges, else from batches of a serving engine, else from training ops."""
-    user = UserRanges(host)
     for phase_of in (_ours, serving_phase):
-        rows, names = user.rows_of(phase_of), user.names_of(phase_of)
+        rows, names = host.ranges.rows_of(phase_of), host.ranges.names_of(phase_of)
         if len(rows):
             return _range_phases(host, rows, [str(phase_of(name)) for name in names], origin.time_ns)
-    if trains(host):
-        return _training_phases(host, origin, ops, layers, step)
+    if host.trains:
+        return _training_phases(host, origin, optimizer, layers, step)
     nothing = np.zeros(0, dtype=np.int64)
     return Phases((), nothing, nothing, _named(np.full(len(step), -1), []))
 
@@ -47,30 +45,29 @@ def _ours(name: str) -> str | None:
     return parsed[1] if parsed and parsed[0] == "phase" else None
 
 
-def _range_phases(host: pd.DataFrame, rows: Ints, phase: list[str], time: Ints) -> Phases:
+def _range_phases(host: Host, rows: Ints, phase: list[str], time: Ints) -> Phases:
     """Return the phases that the innermost open ranges name, on any thread."""
     codes, distinct = pd.factorize(pd.Series(phase, dtype=object))
-    mask = np.zeros(len(host), dtype=bool)
-    mask[rows] = True
-    of_row = np.full(len(host), -1, dtype=np.int64)
+    of_row = np.full(len(host.start) + 1, -1, dtype=np.int64)
     of_row[rows] = codes
-    open_at = Nest(host, mask, by_time=True).around(np.zeros(len(time), dtype=np.int8), time)
+    nest = Nest(host.table, of_row[:-1] >= 0, by_time=True)
+    open_at = nest.around(np.zeros(len(time), dtype=np.int8), time)
     names = [str(name) for name in distinct]
     wall = np.zeros(len(names), dtype=np.int64)
-    np.add.at(wall, codes, host["duration_ns"].to_numpy()[rows])
-    return Phases(tuple(names), np.bincount(codes, minlength=len(names)), wall, _named(take(of_row, open_at), names))
+    np.add.at(wall, codes, host.duration[rows])
+    return Phases(tuple(names), np.bincount(codes, minlength=len(names)), wall, _named(of_row[open_at], names))
 
 
-def _training_phases(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers, step: Rows) -> Phases:
+def _training_phases(host: Host, origin: Origin, optimizer: Bools, layers: Layers, step: Rows) -> Phases:
     """Return the phases of training.
 
     Backward is the work that autograd's engine runs, optimizer that of torch.optim, and forward all other work that
     autograd numbers or a module calls.
     """
-    backward, optimizer = is_backward(host, origin, ops), in_optimizer(host, origin)
-    layer = take(layers.tree.of_row, layers.calls.around(origin.thread, origin.time_ns))
-    in_module = take(np.array(layers.tree.modules, dtype=np.int64), layer) >= 0
-    forward = is_recorded(host, origin, ops) | in_module & (layers.source in MODULES)
+    layer = layers.tree.of_row[layers.calls.around(origin.thread, origin.time_ns)]
+    in_module = np.array([*layers.tree.modules, -1], dtype=np.int64)[layer] >= 0
+    backward, numbered = by_autograd(host, origin)
+    forward = numbered | in_module & (layers.source in MODULES)
     code = np.select([optimizer, backward, forward], [2, 1, 0], default=-1)
     present, code = np.unique(code, return_inverse=True)
     names = [name for number, name in enumerate((FORWARD, BACKWARD, OPTIMIZER)) if number in present]
@@ -105,10 +102,10 @@ class Placed(msgspec.Struct, frozen=True):
     """Layer of each item; -1 for none."""
 
 
-def place(layers: Layers, of_item: Rows, optimizer: npt.NDArray[np.bool_]) -> Placed:
+def place(layers: Layers, of_item: Rows, optimizer: Bools) -> Placed:
     """Add the root "(optimizer)" if any optimizer work is in no module."""
     tree, size = layers.tree, len(layers.tree.paths)
-    stray = (take(np.array(tree.modules, dtype=np.int64), of_item) < 0) & optimizer
+    stray = (np.array([*tree.modules, -1], dtype=np.int64)[of_item] < 0) & optimizer
     if not stray.any():
         return Placed(tree.paths, tree.types, tree.parents, tree.modules, of_item)
     of_item = np.where(stray, size, of_item)
@@ -121,7 +118,6 @@ class Attributed(msgspec.Struct, frozen=True):
     """Work items, and the launches, ops, layers, steps and phases that they belong to."""
 
     items: WorkItems
-    ops: Nest
     origin: Origin
     layers: Layers
     placed: Placed
@@ -129,22 +125,20 @@ class Attributed(msgspec.Struct, frozen=True):
     phases: Phases
 
 
-def attribute(host: pd.DataFrame, items: WorkItems) -> Attributed:
+def attribute(host: Host, items: WorkItems) -> Attributed:
     """Attribute work items to the layer, phase and step that were open on the host when an item was issued.
 
     The time at which an item ran does not matter, because the device runs behind the host.
     """
-    ops = Nest(host, (host["category"] == "op").to_numpy())
-    origin = trace_origin(host, items, ops)
+    origin = trace_origin(host, items)
     layers, steps = find_layers(host), find_steps(host, items, origin)
-    phases = find_phases(host, origin, ops, layers, steps.of_item)
-    optimizer = in_optimizer(host, origin) | np.asarray(phases.of_item == OPTIMIZER)
+    optimizer = host.optimizers.around(origin.thread, origin.time_ns) >= 0
+    phases = find_phases(host, origin, optimizer, layers, steps.of_item)
     return Attributed(
         items=items,
-        ops=ops,
         origin=origin,
         layers=layers,
-        placed=place(layers, layer_of(host, origin, ops, layers), optimizer),
+        placed=place(layers, layer_of(host, origin, layers), optimizer | np.asarray(phases.of_item == OPTIMIZER)),
         steps=steps,
         phases=phases,
     )

@@ -25,10 +25,9 @@ import pandas as pd
 from tracekit.analyzers.attribute.costing import Costed
 from tracekit.analyzers.attribute.intervals import shared_ns, union_ns
 from tracekit.analyzers.attribute.items import WorkItems
+from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.cost import GPU, sm_limits
 from tracekit.analyzers.results import BOUNDS, BoundShares
-
-Floats = npt.NDArray[np.float64]
 
 
 class Roofs(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ class Roofs(msgspec.Struct, frozen=True):
         return np.fmax(self.compute_s, self.memory_s)
 
 
-def roofs(costed: Costed, duration_ns: npt.NDArray[np.int64], gpu: GPU | None) -> Roofs:
+def roofs(costed: Costed, duration_ns: Ints, gpu: GPU | None) -> Roofs:
     """Return roofline times of the items, and their fractions of the measured durations, which may exceed 1."""
     unknown = np.full(len(duration_ns), np.nan)
     if gpu is None:
@@ -75,7 +74,6 @@ def _bandwidths(costed: Costed, gpu: GPU) -> Floats:
     return np.select(links, [np.nan, gpu.pcie_gbs * 1e9, between_devices], default=gpu.bandwidth)
 
 
-Ints = npt.NDArray[np.int64]
 Names = npt.NDArray[np.object_]
 
 _PARTLY_COUNTED = ("gemm", "attention")
@@ -135,16 +133,19 @@ def dominant(times: Floats) -> Names:
     return np.where(times.sum(axis=1) > 0, names[times.argmax(axis=1)], "")
 
 
-def run_shares(own: Names, items: WorkItems, wall_ns: float) -> BoundShares:
-    """Return the shares of the run's time by bound. `wall_ns` is the time of all devices together.
+def run_shares(own: Names, items: WorkItems, inside: npt.NDArray[np.bool_], wall_ns: float) -> BoundShares:
+    """Return the shares of the run's time by bound, for the items `inside`. `wall_ns` is the time of all devices
+    together.
 
     If the work takes longer than `wall_ns`, the shares are those of the work. Transfers count only while nothing else
     runs on their device, because hidden transfers bound nothing. Other overlapping work shares time equally. Idle time
     is launch; in a run with only transfers it is transfer.
     """
+    own = own[inside]
+    start, end, device = (each[inside] for each in (items.start, items.end, items.device))
     transfer = own == "transfer"
-    busy = union_ns(items.start, items.end, items.device)
-    others = shared_ns(items.start[~transfer], items.end[~transfer], items.device[~transfer])
+    busy = union_ns(start, end, device)
+    others = shared_ns(start[~transfer], end[~transfer], device[~transfer])
     times = np.bincount(bound_codes(own[~transfer]), weights=others, minlength=len(BOUNDS) + 1)
     times[BOUNDS.index("transfer")] = busy - others.sum()
     times[BOUNDS.index("transfer" if len(own) and transfer.all() else "launch")] += max(wall_ns - busy, 0.0)

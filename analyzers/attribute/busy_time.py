@@ -1,17 +1,14 @@
 """Computes wall, busy and idle time of the trace and of each step."""
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.intervals import Covered, union_ns
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.kernel_names import is_communication
 from tracekit.analyzers.attribute.nesting import Rows
 from tracekit.analyzers.attribute.steps import Steps
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.results import STEPS, DeviceTime, Timeline
-
-Ints = npt.NDArray[np.int64]
 
 _OVERLAP = 0.05
 """Steps that overlap by less than this fraction of their period count as consecutive."""
@@ -111,14 +108,11 @@ def _busy_per_step(items: WorkItems, step: Rows, size: int) -> tuple[Ints, Ints]
     return busy.astype(np.int64), np.bincount(step[inside], minlength=size)
 
 
-Bools = npt.NDArray[np.bool_]
-
-
 def device_time(items: WorkItems) -> DeviceTime | None:
     """Return the times by kind of work in ns, summed over devices; None for a CPU-only trace."""
     if not items.on_device:
         return None
-    communication = is_communication(items.name)
+    communication = items.said.communicates
     copies = ~communication & (items.category != "kernel").to_numpy()
     computation = ~communication & ~copies
     compute_ns = _union_ns(items, computation)
@@ -150,7 +144,7 @@ _CUT_OFF = 0.5
 """A last step with less than this fraction of the time of every other one was cut off."""
 
 
-def in_steps(work: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def in_steps(work: pd.DataFrame) -> Bools:
     """Return which rows of WORK are inside steps; all rows if no step contains any."""
     inside = (work["step"] >= 0).to_numpy()
     return inside if inside.any() else ~inside

@@ -2,21 +2,18 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.kernel_names import is_launch, matching
-from tracekit.analyzers.attribute.nesting import Nest, take
-from tracekit.analyzers.attribute.recorded_ranges import UserRanges, captured_size
+from tracekit.analyzers.attribute.kernel_names import matching
+from tracekit.analyzers.attribute.recorded_ranges import captured_size
+from tracekit.analyzers.core import Ints
 
-Ints = npt.NDArray[np.int64]
-
-_BEGIN = re.compile(r"StreamBeginCapture")
-_END = re.compile(r"StreamEndCapture")
 _NO_DEVICE_WORK = re.compile(r"HostFunc|GraphLaunch")
 _FORK = re.compile(r"StreamWaitEvent")
 _KINDS = ("memcpy", "memset")
@@ -58,46 +55,30 @@ class Capture:
         )
 
 
-def find_captures(host: pd.DataFrame, items: WorkItems, ops: Nest) -> list[Capture]:
+def find_captures(host: Host, items: WorkItems) -> list[Capture]:
     """Return all captures of the trace, ordered by their ends.
 
     Launches that put no work on the device belong to the open capture, even on another thread: the backward pass has
     its own thread.
     """
-    spans = capture_spans(host)
-    if not spans:
+    if not host.captures:
         return []
-    runtime = (host["category"] == "runtime").to_numpy()
-    start = host["start_ns"].to_numpy()
-    launches = runtime & is_launch(host["name"]) & ~matching(host["name"], _NO_DEVICE_WORK)
-    rows = np.flatnonzero(launches & ~np.isin(host["correlation"].to_numpy(), items.correlation))
-    rows = rows[np.argsort(start[rows], kind="stable")]
-    forks = np.sort(start[runtime & matching(host["name"], _FORK)])
-    captures, sizes = [], [*_sizes_by_range(host), *_sizes_by_file(host)]
-    for begin, end in spans:
-        inside = rows[slice(*np.searchsorted(start[rows], [begin, end]))]
+    not_work, forking = (matching(host.name, pattern) for pattern in (_NO_DEVICE_WORK, _FORK))
+    unseen = ~np.isin(host.table["correlation"].to_numpy(), items.correlation)
+    rows = np.flatnonzero(host.launches & ~not_work & unseen)
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    forks = np.sort(host.start[host.is_runtime & forking])
+    sizes = [*_sizes_by_range(host), *_sizes_by_file(host.table)]
+    captures = []
+    for begin, end in host.captures:
+        inside = rows[slice(*np.searchsorted(host.start[rows], [begin, end]))]
         forked = bool(np.diff(np.searchsorted(forks, [begin, end]))[0])
-        capture = _capture(host, _once(host, inside), end, forked, ops)
-        captures.append(replace(capture, batch=_size_at(begin, sizes)))
+        captures.append(_capture(host, _once(host.table, inside), end, forked, _size_at(begin, sizes)))
     return captures
 
 
-def capture_spans(host: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return start and end of each capture: a call that begins one, and the next call on its thread that ends one."""
-    runtime = (host["category"] == "runtime").to_numpy()
-    thread, start = host["thread"].to_numpy(), host["start_ns"].to_numpy()
-    begins = runtime & matching(host["name"], _BEGIN)
-    calls = np.flatnonzero(begins | (runtime & matching(host["name"], _END)))
-    calls = calls[np.lexsort((start[calls], thread[calls]))]
-    first, second = calls[:-1], calls[1:]
-    pairs = begins[first] & ~begins[second] & (thread[first] == thread[second])
-    spans = zip(start[first[pairs]].tolist(), start[second[pairs]].tolist(), strict=True)
-    return sorted(spans, key=lambda span: span[1])
-
-
-def _sizes_by_range(host: pd.DataFrame) -> list[_Sized]:
-    rows = UserRanges(host).rows_of(captured_size)
-    return _sized(host.iloc[rows], captured_size)
+def _sizes_by_range(host: Host) -> list[_Sized]:
+    return _sized(host.table.iloc[host.ranges.rows_of(captured_size)], captured_size)
 
 
 def _sizes_by_file(host: pd.DataFrame) -> list[_Sized]:
@@ -123,19 +104,24 @@ def _once(host: pd.DataFrame, rows: Ints) -> Ints:
     return rows[~correlation.duplicated() | (correlation < 0)]
 
 
-def _capture(host: pd.DataFrame, rows: Ints, end_ns: int, forked: bool, ops: Nest) -> Capture:
-    thread, start = host["thread"].to_numpy()[rows].astype(np.int64), host["start_ns"].to_numpy()[rows]
-    op = ops.around(thread, start)
-    ranges = Nest(host, host["category"].isin(["range", "module"]).to_numpy()).around(thread, start)
-    signature = [take(host[column].cat.codes.to_numpy().astype(np.int64), op).tobytes() for column in _SIGNATURE]
-    signature.append(take(host["name"].cat.codes.to_numpy().astype(np.int64), ranges).tobytes())
-    calls = host["name"].iloc[rows].astype(str).str.lower()
-    names = host["name"].astype(object).to_numpy()
+def _capture(host: Host, rows: Ints, end_ns: int, forked: bool, batch: int) -> Capture:
+    thread, start = host.thread[rows].astype(np.int64), host.start[rows]
+    op, ranges = (nest.around(thread, start) for nest in (host.ops, host.nested_ranges_and_modules))
+    signature = [_codes(host.table[column], op).tobytes() for column in _SIGNATURE]
+    signature.append(_codes(host.name, ranges).tobytes())
+    names = host.name.cat.categories
+    calls = host.name.iloc[rows].astype(str).str.lower()
     return Capture(
         end_ns=end_ns,
         rows=rows,
         kinds=[next((kind for kind in _KINDS if kind in call), "kernel") for call in calls],
-        ops=[str(names[row]) if row >= 0 else "" for row in op.tolist()],
+        ops=[str(names[code]) if code >= 0 else "" for code in _codes(host.name, op).tolist()],
         signature=tuple(signature),
         forked=forked,
+        batch=batch,
     )
+
+
+def _codes(words: pd.Series, rows: npt.NDArray[np.integer]) -> Ints:
+    """Return the category of each row, -1 for none."""
+    return np.where(rows >= 0, words.cat.codes.to_numpy()[rows], -1).astype(np.int64)

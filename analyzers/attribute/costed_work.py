@@ -12,8 +12,10 @@ import pandas as pd
 from tracekit.analyzers.attribute.attributed import Attributed
 from tracekit.analyzers.attribute.bound import Roofs, intensity, item_bound, own_bound, roofs
 from tracekit.analyzers.attribute.costing import Costed, cost_items
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems, gaps_in_steps
-from tracekit.analyzers.attribute.nesting import Rows, take
+from tracekit.analyzers.attribute.nesting import Rows
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import GPU, hardware, tensors
 from tracekit.analyzers.results import WORK
 from tracekit.analyzers.trace import (
@@ -38,13 +40,11 @@ class Judged(msgspec.Struct, frozen=True):
     """Row in COUNTERS that the cost is from; -1 if it is counted."""
 
 
-def judge(host: pd.DataFrame, attributed: Attributed, gpu: GPU | None, capture: CaptureInfo | None) -> Judged:
+def judge(host: Host, attributed: Attributed, gpu: GPU | None, capture: CaptureInfo | None) -> Judged:
     """Compute costs, roofs and own bounds. `capture` describes the run if tracekit captured it."""
-    tf32, parameters = bool(capture and capture.dtype == "tf32"), parameter_count(host, capture)
+    tf32, parameters = bool(capture and capture.dtype == "tf32"), parameter_count(host.table, capture)
     replay = np.where(attributed.origin.captured >= 0, attributed.origin.launch, -1)
-    costed = cost_items(
-        host, attributed.items, attributed.origin.op, replay, attributed.ops.parents(), tf32, parameters
-    )
+    costed = cost_items(host, attributed.items, attributed.origin.op, replay, tf32, parameters)
     placed = roofs(costed, attributed.items.duration, gpu)
     counted = np.full(len(attributed.items.start), -1, dtype=np.int32)
     return Judged(costed, placed, own_bound(attributed.items, costed, placed, gpu), counted)
@@ -90,7 +90,7 @@ def work_table(attributed: Attributed, names: pd.Series, judged: Judged, idle_sc
 
 
 def _op_names(names: pd.Series, op: Rows) -> pd.Categorical:
-    code, known = pd.factorize(take(names.cat.codes.to_numpy(), op))
+    code, known = pd.factorize(np.append(names.cat.codes.to_numpy(), -1)[op])
     texts = ["" if number < 0 else str(names.cat.categories[number]) for number in known]
     number, distinct = pd.factorize(pd.Series(texts, dtype=object))  # An op may be named "", too.
     return pd.Categorical.from_codes(number[code], pd.Index(distinct, dtype=object))
@@ -105,7 +105,7 @@ def with_measured(
     measured stay as counted.
     """
     row = match(device, counters)
-    flops, moved = (take(counters[name].to_numpy(), row, absent=np.nan) for name in ("flops", "dram_bytes"))
+    flops, moved = (np.append(counters[name].to_numpy(), np.nan)[row] for name in ("flops", "dram_bytes"))
     used = np.isfinite(flops) | np.isfinite(moved)
     row = np.where(used, row, -1)
     costed = replace(
@@ -123,9 +123,7 @@ def _or(measured: npt.NDArray[np.float64], counted: npt.NDArray[np.float64]) -> 
     return np.where(np.isfinite(measured), measured, counted)
 
 
-def _precisions(
-    counters: pd.DataFrame, row: npt.NDArray[np.int64], counted: npt.NDArray[np.object_]
-) -> npt.NDArray[np.object_]:
+def _precisions(counters: pd.DataFrame, row: Ints, counted: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
     names = np.array([*counters["precision"].astype(object), ""], dtype=object)[row]
     return np.where(names != "", names, counted)
 

@@ -11,23 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.kernel_names import (
-    is_communication,
-    is_helper,
-    is_host_copy,
-    is_peer_copy,
-    is_sparse,
-    says_tf32,
-)
-from tracekit.analyzers.attribute.nesting import Rows, take
+from tracekit.analyzers.attribute.kernel_names import is_communication
+from tracekit.analyzers.attribute.nesting import Rows
 from tracekit.analyzers.attribute.op_costs import charged_to, price, with_ancestors
+from tracekit.analyzers.core import Bools, Floats, Ints
 from tracekit.analyzers.cost import Message, generated, message, message_by_inputs
 from tracekit.analyzers.trace import RECORDED_AS
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 _TF32_FAMILIES = ("gemm", "convolution")
 _WITH_HELPERS = ("gemm", "convolution", "attention")
@@ -54,30 +45,28 @@ class Costed:
     """Whether the bytes are only those of the op's inputs; FLOPs are then unknown."""
 
 
-def cost_items(
-    host: pd.DataFrame, items: WorkItems, op: Rows, replay: Rows, parent: Rows, tf32: bool, parameters: int | None
-) -> Costed:
+def cost_items(host: Host, items: WorkItems, op: Rows, replay: Rows, tf32: bool, parameters: int | None) -> Costed:
     """Return the costs of items, given the host rows of their ops.
 
-    An op that was captured in a CUDA graph has its cost in each `replay` (-1 for none). `parent` is the enclosing op of
-    each host row. `tf32` states that a setting made fp32 GEMMs use TF32. `parameters` is the number of the model's
-    weights, None if unknown.
+    An op that was captured in a CUDA graph has its cost in each `replay` (-1 for none). `tf32` states that a setting
+    made fp32 GEMMs use TF32. `parameters` is the number of the model's weights, None if unknown.
     """
-    known = price(host, with_ancestors(parent, op), parameters)
-    communication = is_communication(items.name)
+    parent = np.append(host.ops.parents, np.int32(-1))
+    known = price(host.table, with_ancestors(parent, op), parameters)
+    communication = items.said.communicates
     copies = (items.category != "kernel").to_numpy() & (items.bytes >= 0)
-    sparse = np.isin(op, op[is_sparse(items.name) & (op >= 0)])  # their cost depends on how full a matrix is
+    sparse = np.isin(op, op[items.said.is_sparse & (op >= 0)])  # their cost depends on how full a matrix is
     cost_op = np.where(communication | sparse, -1, charged_to(known, parent, op))
-    number = take(known.of_row, cost_op)
+    number = known.of_row[cost_op]
     share = _share(np.where(copies, -1, cost_op), replay, items.duration)
-    estimated = take(known.estimated, number, absent=False)
+    estimated = np.append(known.estimated, False)[number]
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
     family = _names(number, [cost.family for cost in known.costs])
-    able = ~(is_helper(items.name) & np.isin(family.astype(str), _WITH_HELPERS))
+    able = ~(items.said.helps & np.isin(family.astype(str), _WITH_HELPERS))
     done = _share(np.where(copies, -1, cost_op), replay, items.duration, able)
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * done)
     family = np.where(family == "", _generated_families(items.name), family)
-    sent = messages(host, items.name, op)[communication]
+    sent = messages(host.table, items.name, op)[communication]
     moves, moved = copies | communication, _moved(items, communication, sent)
     return Costed(
         cost_op=cost_op,
@@ -86,8 +75,8 @@ def cost_items(
         flops=np.where(copies, 0.0, flops),
         bytes=np.where(moves, moved, working_set * share),
         working_set=np.where(moves, moved, working_set),
-        host_link=is_host_copy(items.name) & (items.category == "memcpy").to_numpy(),
-        peer_link=communication | (is_peer_copy(items.name) & (items.category == "memcpy").to_numpy()),
+        host_link=items.said.copies_by_host & (items.category == "memcpy").to_numpy(),
+        peer_link=communication | (items.said.copies_between_devices & (items.category == "memcpy").to_numpy()),
         unknown_link=_unknown_link(communication, sent),
         estimated=estimated & ~copies,
     )
@@ -115,7 +104,7 @@ def _unknown_link(communication: Bools, sent: npt.NDArray[np.object_]) -> Bools:
 
 def _touches(items: WorkItems) -> Ints:
     """Return how often each copy accesses device memory: twice (read and write) within a device, else once."""
-    within = (items.category == "memcpy").to_numpy() & ~is_host_copy(items.name) & ~is_peer_copy(items.name)
+    within = (items.category == "memcpy").to_numpy() & ~items.said.copies_by_host & ~items.said.copies_between_devices
     return np.where(within, 2, 1)
 
 
@@ -139,14 +128,14 @@ def _precision(
     items: WorkItems, family: npt.NDArray[np.object_], precision: npt.NDArray[np.object_], tf32: bool
 ) -> npt.NDArray[np.object_]:
     matrix = np.isin(family.astype(str), _TF32_FAMILIES)
-    return np.where((precision == "fp32") & (says_tf32(items.name) | (matrix & tf32)), "tf32", precision)
+    return np.where((precision == "fp32") & (items.said.uses_tf32 | (matrix & tf32)), "tf32", precision)
 
 
-def _numbers(number: Ints, values: list[int]) -> Floats:
-    return take(np.array(values, dtype=np.float64), number, absent=np.nan)
+def _numbers(number: Rows, values: list[int]) -> Floats:
+    return np.array([*values, np.nan], dtype=np.float64)[number]
 
 
-def _names(number: Ints, values: list[str]) -> npt.NDArray[np.object_]:
+def _names(number: Rows, values: list[str]) -> npt.NDArray[np.object_]:
     return np.array([*values, ""], dtype=object)[number]
 
 
@@ -158,8 +147,8 @@ def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.o
     """Return a Message for each item, given its name and the host row of its op; None if it is not communication."""
     communicates = np.flatnonzero(is_communication(names))
     ops = op[communicates]
-    recorded = take((host["name"] == RECORDED_AS).to_numpy(), ops, absent=False)
-    codes, distinct = pd.factorize(np.where(recorded, take(host["values"].cat.codes.to_numpy(), ops), -1))
+    recorded = np.append((host["name"] == RECORDED_AS).to_numpy(), False)[ops]
+    codes, distinct = pd.factorize(np.where(recorded, np.append(host["values"].cat.codes.to_numpy(), -1)[ops], -1))
     parsed = np.array([message(host["values"].cat.categories[code]) if code >= 0 else Message() for code in distinct])
     result = np.full(len(names), None, dtype=object)
     result[communicates] = parsed[codes] if len(parsed) else None
@@ -177,9 +166,3 @@ def _by_inputs(host: pd.DataFrame, op: int) -> Message:
     calls = [row for row in rows if str(names.iat[row]).startswith(_CALLS)]
     inputs = [[str(host[column].iat[row]) for column in ("name", "shapes", "dtypes")] for row in calls]
     return max((message_by_inputs(*each) for each in inputs), key=lambda each: each.bytes, default=Message())
-
-
-def unknown_messages(host: pd.DataFrame, work: pd.DataFrame) -> int:
-    """Return the number of collectives whose sizes or ranks are not recorded."""
-    recorded = messages(host, work["name"], work["op"].to_numpy())
-    return sum(each is not None and not each.known for each in recorded)

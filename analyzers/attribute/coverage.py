@@ -6,16 +6,16 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.bound import Roofs
 from tracekit.analyzers.attribute.busy_time import in_steps
-from tracekit.analyzers.attribute.costing import Costed, unknown_messages
+from tracekit.analyzers.attribute.costing import Costed
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.layers import Layers
+from tracekit.analyzers.core import Bools, Floats
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results import COUNTERS_COMPARISON, CounterSource, Coverage
 from tracekit.analyzers.trace import Problem, problems
 
 _NOTABLE = 0.05
-
-Bools = npt.NDArray[np.bool_]
 
 
 def coverage(work: pd.DataFrame) -> Coverage:
@@ -27,7 +27,9 @@ def coverage(work: pd.DataFrame) -> Coverage:
     return Coverage(op, layer, cost)
 
 
-def attribution_problems(host: pd.DataFrame, items: WorkItems, work: pd.DataFrame, layers: Layers) -> list[Problem]:
+def attribution_problems(
+    host: Host, items: WorkItems, work: pd.DataFrame, costed: Costed, layers: Layers
+) -> list[Problem]:
     """Return the problems of attribution.
 
     These are work without an op, CUDA graphs without their capture, launches after their work, a trace without layers,
@@ -36,15 +38,14 @@ def attribution_problems(host: pd.DataFrame, items: WorkItems, work: pd.DataFram
     launch, op = work["launch"].to_numpy(), work["op"].to_numpy()
     known, by_graph = launch >= 0, (work["graph"] >= 0).to_numpy()
     unmapped = by_graph & (work["captured"] < 0).to_numpy()
-    launched = host["start_ns"].to_numpy()[launch[known]]
-    early = int((items.start[known] < launched).sum())
+    early = int((items.start[known] < host.start[launch[known]]).sum())
     return [
-        problems.problem("no-launch", 0 if host.empty else int(((launch < 0) & (op < 0)).sum())),
+        problems.problem("no-launch", 0 if not len(host.start) else int(((launch < 0) & (op < 0)).sum())),
         problems.problem("launch-without-op", int((known & (op < 0) & ~by_graph).sum())),
         problems.problem("graph-not-mapped", int(unmapped.sum()), f"{_share(work, unmapped):.1%}"),
         problems.problem("device-before-launch", early),
         problems.problem("no-layers", int(layers.source == "none")),
-        problems.problem("collective-not-modelled", unknown_messages(host, work)),
+        problems.problem("collective-not-modelled", int(costed.unknown_link.sum())),
     ]
 
 
@@ -91,8 +92,6 @@ def _worst(work: pd.DataFrame) -> str:
     worst = work.iloc[int(np.argmax(work["roof_fraction"].to_numpy()))]
     return f"{worst['name']}, at {worst['roof_fraction']:.2f} of it"
 
-
-Floats = npt.NDArray[np.float64]
 
 _FAR = 2.0
 _DIFFERENT = 0.01

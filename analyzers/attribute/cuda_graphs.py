@@ -5,9 +5,7 @@ put no work on the device. The k-th work node of the graph therefore comes from 
 ordered by their recorded ids, or else by their starts, which is reliable only if the captured stream was not forked.
 """
 
-import re
 from collections.abc import Sequence
-from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -15,47 +13,34 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.captures import Capture, find_captures
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.kernel_names import matching
-from tracekit.analyzers.attribute.nesting import Nest, Rows, take
+from tracekit.analyzers.attribute.nesting import Rows
 from tracekit.analyzers.attribute.recorded_ranges import batch_size
-
-Ints = npt.NDArray[np.int64]
+from tracekit.analyzers.core import Ints
 
 
 class Batches:
     """Batch sizes by the launching calls of work items."""
 
-    def __init__(self, host: pd.DataFrame, launch: Rows) -> None:
+    def __init__(self, host: Host, launch: Rows) -> None:
         self._host, self._launch = host, launch
 
     def largest(self, items: Ints) -> int:
         """Return the largest batch that these items were launched for; 0 if one of their launches names none."""
         rows = np.unique(self._launch[items])
         rows = rows[rows >= 0]
-        thread, start = self._host["thread"].to_numpy()[rows], self._host["start_ns"].to_numpy()[rows].astype(np.int64)
-        around = np.unique(self._ranges.around(thread, start))
+        around = np.unique(self._host.nested_ranges.around(self._host.thread[rows], self._host.start[rows]))
         sizes = [self._named(int(row)) for row in around.tolist()]
         return max(sizes) if sizes and all(sizes) else 0
-
-    @cached_property
-    def _ranges(self) -> Nest:
-        return Nest(self._host, (self._host["category"] == "range").to_numpy())
-
-    @cached_property
-    def _parents(self) -> Rows:
-        return self._ranges.parents()
 
     def _named(self, row: int) -> int:
         """Return the batch size in the name of the range or of one around it; 0: none."""
         while row >= 0:
-            if size := batch_size(str(self._host["name"].iloc[row])):
+            if size := batch_size(str(self._host.name.iat[row])):
                 return size
-            row = int(self._parents[row])
+            row = int(self._host.nested_ranges.parents[row])
         return 0
-
-
-_GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 
 
 class Graphs(msgspec.Struct, frozen=True):
@@ -84,18 +69,18 @@ class _Launches(msgspec.Struct, frozen=True):
     """Whether the nodes of each launch have recorded ids."""
 
 
-def find_graphs(host: pd.DataFrame, items: WorkItems, launch: Rows, ops: Nest) -> Graphs:
+def find_graphs(host: Host, items: WorkItems, launch: Rows) -> Graphs:
     """Return the graph and the captured call of each work item.
 
     `launch` is the host row of each item's launching call, -1 if unknown.
     """
-    by_graph = (items.graph >= 0) | take(matching(host["name"], _GRAPH_LAUNCH), launch, absent=False)
+    by_graph = (items.graph >= 0) | np.append(host.launches_graphs, False)[launch]
     none = np.full(len(launch), -1, dtype=np.int32)
     if not by_graph.any():
         return Graphs(none, none)
     launches = _launches(items, np.flatnonzero(by_graph & (items.correlation >= 0)))
     graph, captured = items.graph.astype(np.int64), none
-    captures, batches = find_captures(host, items, ops), Batches(host, launch)
+    captures, batches = find_captures(host, items), Batches(host, launch)
     unnumbered = max(int(items.graph.max()), 0)
     for content in range(int(launches.content.max(initial=-1)) + 1):
         alike = np.flatnonzero(launches.content == content)

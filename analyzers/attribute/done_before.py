@@ -4,15 +4,13 @@ import re
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_helper, matching, may_multiply
 from tracekit.analyzers.attribute.nesting import Nest, nearest
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace import recorded_dims
-
-Ints = npt.NDArray[np.int64]
 
 _ENGINE = re.compile(r"autograd::engine::evaluate_function")
 _FORWARD = {
@@ -39,7 +37,7 @@ def forward_again(host: pd.DataFrame) -> Covered:
     if not engine.any() or not forward.any():
         return Covered(nothing, nothing)
     rows = np.flatnonzero(forward)
-    node = nearest(Nest(host, forward | engine).parents(), engine)[rows]
+    node = nearest(Nest(host, forward | engine).parents, engine)[rows]
     ops = pd.DataFrame({"node": node, "kind": kind[rows], "start": _start(host, rows), "end": _end(host, rows)})
     ops = ops[(ops["node"] >= 0) & ops["kind"].isin(ops["kind"][ops["node"] < 0])]
     parts = ops.groupby("node").agg(start=("start", "min"), end=("end", "max"), kinds=("kind", "nunique"))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.activity import Launching, host_activity, launching
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.host_kinds import (
     CODE,
     UNKNOWN,
@@ -20,19 +21,12 @@ from tracekit.analyzers.attribute.host_kinds import (
     codes_of,
     first_true,
     is_any,
-    is_collective,
     sums_by,
-    synchronises,
 )
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_communication, is_copy_to_host, is_host_copy
-from tracekit.analyzers.attribute.nesting import take
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.results import GAPS
-
-Ints = npt.NDArray[np.int64]
-
-
-Bools = npt.NDArray[np.bool_]
 
 LATE_NS = 500_000
 """Time from the return of a launch to the start of its work that is far above any launch latency, in ns."""
@@ -51,7 +45,7 @@ class Idle(msgspec.Struct, frozen=True, eq=False):
     gap's parts sum to its duration. Causes are categories in the order of CAUSES."""
 
 
-def find_gaps(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> Idle:
+def find_gaps(host: Host, work: pd.DataFrame, steps: pd.DataFrame) -> Idle:
     """Return the gaps of all devices in steps; empty without device work."""
     spans = _with_launches(idle_spans(work, steps), work)
     parts = [_parts(host, work, rows) for _, rows in spans.groupby("device", sort=True)]
@@ -62,7 +56,7 @@ def find_gaps(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> Id
 def _with_launches(spans: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
     """Add when the work that ends each gap was launched: `called` (clipped to the gap; -1 if unknown), and `queued`
     (whether that was before the gap)."""
-    delay = take(work["delay_ns"].to_numpy(), spans["work"].to_numpy(), absent=0)
+    delay = np.append(work["delay_ns"].to_numpy(), 0)[spans["work"].to_numpy()]
     begin, end = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     called = np.where(delay < 0, -1, np.maximum(end - delay, begin))
     return spans.assign(called=called, queued=(delay >= end - begin) & (spans["work"] >= 0))
@@ -71,7 +65,7 @@ def _with_launches(spans: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
 def _gaps_table(spans: pd.DataFrame, work: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
     row = spans["work"].to_numpy()
     names = work["op_name"].cat
-    op = pd.Categorical.from_codes(take(names.codes.to_numpy(), row), names.categories)
+    op = pd.Categorical.from_codes(np.append(names.codes.to_numpy(), -1)[row], names.categories)
     op = op if "" in op.categories else op.add_categories([""])
     return GAPS.frame(
         {
@@ -88,14 +82,14 @@ def _gaps_table(spans: pd.DataFrame, work: pd.DataFrame, parts: pd.DataFrame) ->
 
 def _longest_cause(parts: pd.DataFrame, gaps: int) -> Codes:
     """Return the cause of most of each gap's time."""
-    sums, keys = sums_by(parts["duration_ns"].to_numpy(), parts["gap"].to_numpy(), codes_of(parts["cause"]))
+    sums, keys, _ = sums_by(parts["duration_ns"].to_numpy(), parts["gap"].to_numpy(), codes_of(parts["cause"]))
     order = np.argsort(sums, kind="stable")
     longest = np.full(gaps, CODE[UNKNOWN])
     longest[keys[0][order]] = keys[1][order]  # If a gap has several causes, the last assignment wins.
     return longest
 
 
-def _parts(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
+def _parts(host: Host, work: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     """Return the parts of the gaps of one device."""
     mine = work[["name", "launch"]][(work["device"] == spans["device"].iloc[0]).to_numpy()]
     gap, begin, end = spans.index.to_numpy(), spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
@@ -109,7 +103,7 @@ def _parts(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame) -> pd.Da
         return short
     later = long & (end > host_end)
     rest = _frame(gap[later], _launch_cause(work, spans[later]), np.full(later.sum(), -1), (end - host_end)[later])
-    parts = _host_parts(host, launching(host, mine), spans[long], host_end[long], waits)
+    parts = _host_parts(host.table, launching(host, mine), spans[long], host_end[long], waits)
     return pd.concat([short, parts, rest], ignore_index=True)
 
 
@@ -142,7 +136,7 @@ def _launch_cause(work: pd.DataFrame, spans: pd.DataFrame) -> Codes:
     return first_true(tests, "launch")
 
 
-def _one_cause(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, waits: "_Waits") -> tuple[Codes, Ints]:
+def _one_cause(host: Host, work: pd.DataFrame, spans: pd.DataFrame, waits: "_Waits") -> tuple[Codes, Ints]:
     """Return a single cause for each gap, and the host row of the call in which the host waited (-1 for none)."""
     begin, end, called = (spans[name].to_numpy() for name in ("start_ns", "end_ns", "called"))
     until = np.where(called < 0, end, called)
@@ -151,7 +145,7 @@ def _one_cause(host: pd.DataFrame, work: pd.DataFrame, spans: pd.DataFrame, wait
         "launch": 2 * (until - begin) <= end - begin,
         "sync": waited | _mostly(waits.spans, begin, until),
         "transfer": _mostly(Covered(*_times(host, _launching(host, work, _to_device(work)))), begin, until),
-        "communication": _mostly(Covered(*_times(host, is_collective(host))), begin, until),
+        "communication": _mostly(Covered(*_times(host, host.communicates)), begin, until),
     }
     cause = np.where(spans["queued"].to_numpy(), _launch_cause(work, spans), first_true(tests, "dispatch"))
     cause[called < 0] = CODE[UNKNOWN]
@@ -165,8 +159,8 @@ def _mostly(covered: Covered, begin: Ints, end: Ints) -> Bools:
 class _Waits:
     """The calls in which a host thread waits for a device, including copies to the host."""
 
-    def __init__(self, host: pd.DataFrame, work: pd.DataFrame) -> None:
-        rows = np.flatnonzero(synchronises(host) | _launching(host, work, is_copy_to_host(work["name"])))
+    def __init__(self, host: Host, work: pd.DataFrame) -> None:
+        rows = np.flatnonzero(host.waits | _launching(host, work, is_copy_to_host(work["name"])))
         start, end = _times(host, rows)
         order = np.argsort(start, kind="stable")
         self._start, self._end, self._rows = start[order], end[order], rows[order]
@@ -182,17 +176,16 @@ def _to_device(work: pd.DataFrame) -> Bools:
     return is_host_copy(work["name"]) & ~is_copy_to_host(work["name"])
 
 
-def _launching(host: pd.DataFrame, work: pd.DataFrame, which: Bools) -> Bools:
+def _launching(host: Host, work: pd.DataFrame, which: Bools) -> Bools:
     """Return which host rows launched the work in the mask."""
     rows = work["launch"].to_numpy()[which]
-    mask = np.zeros(len(host), dtype=bool)
+    mask = np.zeros(len(host.start), dtype=bool)
     mask[rows[rows >= 0]] = True
     return mask
 
 
-def _times(host: pd.DataFrame, rows: npt.NDArray) -> tuple[Ints, Ints]:
-    start = host["start_ns"].to_numpy()[rows].astype(np.int64)
-    return start, start + host["duration_ns"].to_numpy()[rows]
+def _times(host: Host, rows: npt.NDArray) -> tuple[Ints, Ints]:
+    return host.start[rows], host.start[rows] + host.duration[rows]
 
 
 def _no_parts() -> pd.DataFrame:

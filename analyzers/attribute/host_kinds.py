@@ -11,13 +11,10 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.kernel_names import is_launch, matching
 from tracekit.analyzers.attribute.nesting import Nest, any_above
+from tracekit.analyzers.core import Bools, Floats, Ints
 from tracekit.analyzers.results import CAUSES
 
-Bools = npt.NDArray[np.bool_]
-
-
 Codes = npt.NDArray[np.int8]
-Floats = npt.NDArray[np.float64]
 
 UNKNOWN = ""
 """The launch of the work is not recorded."""
@@ -51,19 +48,19 @@ def codes_of(causes: pd.Series) -> Codes:
     return np.asarray(causes.cat.codes, dtype=np.int8)
 
 
-def sums_by(ns: npt.NDArray, *keys: npt.NDArray) -> tuple[Floats, tuple[npt.NDArray[np.intp], ...]]:
-    """Return the sums of times with equal keys, and these keys in order. Keys are integers from 0."""
+def sums_by(ns: npt.NDArray, *keys: npt.NDArray) -> tuple[Floats, tuple[npt.NDArray[np.intp], ...], Ints]:
+    """Return the sums of times with equal keys, these keys in order, and the number of times with each. Keys are
+    integers from 0."""
     if not len(ns):
-        return np.zeros(0), tuple(np.zeros(0, dtype=np.intp) for _ in keys)
+        return np.zeros(0), tuple(np.zeros(0, dtype=np.intp) for _ in keys), np.zeros(0, dtype=np.int64)
     sizes = [int(key.max()) + 1 for key in keys]
     packed = np.ravel_multi_index([key.astype(np.intp) for key in keys], sizes)
     order = np.argsort(packed, kind="stable")  # Stable sort is fast on almost ordered data.
     packed = packed[order]
     first = np.flatnonzero(np.diff(packed, prepend=-1))
-    return np.add.reduceat(ns[order].astype(np.float64), first), np.unravel_index(packed[first], sizes)
+    sums, counts = np.add.reduceat(ns[order].astype(np.float64), first), np.diff(first, append=len(ns))
+    return sums, np.unravel_index(packed[first], sizes), counts
 
-
-Ints = npt.NDArray[np.int64]
 
 LONG_CALL_NS = 100_000
 """Shortest duration in ns with which a driver call that neither launches nor waits has a separate cause."""
@@ -158,7 +155,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
     frame, is_range, op = ((category == each).to_numpy() for each in ("python", "range", "op"))
     own = _own_kinds(host, to_host)
     bare = ~_contains(host, launches) & ~_contains(host, modules)
-    parents, named = nest.parents(), is_range | frame | op
+    parents, named = nest.parents, is_range | frame | op
     in_model, loading, compiling, recording, processing = any_above(
         parents,
         is_in_model(host) | (op & matching(names, _BACKWARD)),

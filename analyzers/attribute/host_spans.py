@@ -9,13 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.host_kinds import synchronises
-from tracekit.analyzers.attribute.kernel_names import is_launch
-from tracekit.analyzers.attribute.nesting import Nest, Rows, containers, take
+from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.nesting import Rows, containers
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.results import HOST_SPANS, PROJECTIONS, RANGES
-
-Ints = npt.NDArray[np.int64]
-
 
 LIMIT, OTHERS = 4_000, 1_000
 """Maximum number of spans of the step of median length, and of each other step. The longest are kept."""
@@ -35,41 +32,34 @@ def shown_steps(steps: pd.DataFrame) -> Ints:
     return np.sort(np.array([*kept][:MOST_STEPS], dtype=np.int64))
 
 
-def host_spans_table(host: pd.DataFrame, ops: Nest, steps: pd.DataFrame) -> pd.DataFrame:
-    """Return HOST_SPANS of the busiest threads, ordered by start. `ops` is the nest of the ops."""
+def host_spans_table(host: Host, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return HOST_SPANS of the busiest threads, ordered by start."""
     shown = shown_steps(steps)
     if not len(shown):
         return HOST_SPANS.empty()
-    rows, step = _rows_in_steps(host, _outermost(ops), _runtime(host), steps.iloc[shown])
-    duration, thread = host["duration_ns"].to_numpy()[rows], _by_time(host, rows)
+    rows, step = _rows_in_steps(host, steps.iloc[shown])
+    duration, thread = host.duration[rows], _by_time(host, rows)
     kept = np.flatnonzero(thread < _THREADS)
     limit = np.where(shown == median_step(steps), LIMIT, OTHERS)
     kept = np.sort(kept[_longest(duration[kept], step[kept], limit)])
-    longest = host.iloc[rows[kept]]
+    longest = host.table.iloc[rows[kept]]
     return HOST_SPANS.frame(
         {
             "step": steps["step"].to_numpy()[shown[step[kept]]],
             "start_ns": longest["start_ns"].to_numpy(),
             "duration_ns": duration[kept],
             "thread": thread[kept].astype(np.int32),
-            "kind": pd.Categorical(_kinds(longest), categories=["op", "launch", "sync", "call"]),
+            "kind": pd.Categorical(_kinds(host, rows[kept]), categories=["op", "launch", "sync", "call"]),
             "name": longest["name"].cat.remove_unused_categories().array,
         }
     )
 
 
-def _outermost(ops: Nest) -> Rows:
-    return ops.rows[ops.parent < 0]
-
-
-def _runtime(host: pd.DataFrame) -> Ints:
-    return np.flatnonzero((host["category"] == "runtime").to_numpy())
-
-
-def _rows_in_steps(host: pd.DataFrame, ops: Rows, calls: Ints, steps: pd.DataFrame) -> tuple[Ints, Ints]:
-    """Return the rows that start inside one of the steps, by start, and the position of the step of each."""
-    rows = np.concatenate([ops, calls]).astype(np.int64)
-    start = host["start_ns"].to_numpy()[rows]
+def _rows_in_steps(host: Host, steps: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Return the outermost ops and the runtime's calls that start inside one of the steps, by start, and the position
+    of the step of each."""
+    rows = np.concatenate([host.ops.rows[host.ops.parent < 0], np.flatnonzero(host.is_runtime)])
+    start = host.start[rows]
     rows, start = rows[order := np.argsort(start, kind="stable")], start[order]
     begin = steps["start_ns"].to_numpy()
     step = np.searchsorted(begin, start, side="right") - 1
@@ -77,24 +67,24 @@ def _rows_in_steps(host: pd.DataFrame, ops: Rows, calls: Ints, steps: pd.DataFra
     return rows[inside], step[inside]
 
 
-def _longest(duration: Ints, step: Ints, limit: Ints) -> Ints:
+def _longest(duration: npt.NDArray[np.integer], step: Ints, limit: Ints) -> Ints:
     """Return the rows of the longest durations of each step, as many as its limit."""
     order = np.lexsort((-duration, step))
     position = np.arange(len(order)) - np.searchsorted(step[order], step[order])
     return order[position < limit[step[order]]]
 
 
-def _by_time(host: pd.DataFrame, rows: Ints) -> Ints:
+def _by_time(host: Host, rows: Ints) -> Ints:
     """Return the rank of each row's thread, by descending time."""
-    number, thread = np.unique(host["thread"].to_numpy()[rows], return_inverse=True)
-    total = np.bincount(thread, weights=host["duration_ns"].to_numpy()[rows], minlength=len(number))
+    number, thread = np.unique(host.thread[rows], return_inverse=True)
+    total = np.bincount(thread, weights=host.duration[rows], minlength=len(number))
     rank = np.empty(len(number), dtype=np.int64)
     rank[np.argsort(-total, kind="stable")] = np.arange(len(number))
     return rank[thread]
 
 
-def _kinds(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
-    tests = [(rows["category"] == "op").to_numpy(), synchronises(rows), is_launch(rows["name"])]
+def _kinds(host: Host, rows: Ints) -> npt.NDArray[np.object_]:
+    tests = [host.is_op[rows], host.waits[rows], host.launches[rows]]
     return np.select(tests, ["op", "sync", "launch"], default="call").astype(object)
 
 
@@ -222,5 +212,5 @@ def _levels(parent: Rows) -> Ints:
     level, above = np.zeros(len(parent), dtype=np.int64), parent
     while (above >= 0).any():
         level += above >= 0
-        above = take(parent, above)
+        above = np.where(above >= 0, parent[above], -1)
     return level

@@ -22,10 +22,8 @@ from tracekit.analyzers.attribute.host_kinds import (
 )
 from tracekit.analyzers.attribute.kernel_names import matching
 from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
+from tracekit.analyzers.core import Bools
 from tracekit.analyzers.results import CAUSE_MEANINGS, HOST_CAUSES, IDLE_CAUSES
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
 
 UNKNOWN_CAUSE = "unknown"
 
@@ -33,11 +31,11 @@ UNKNOWN_CAUSE = "unknown"
 def idle_causes_table(idle: Idle) -> pd.DataFrame:
     """Return IDLE_CAUSES, longest first."""
     cause, gap, ns = (idle.parts[name] for name in ("cause", "gap", "duration_ns"))
-    sums, (code, of) = sums_by(ns.to_numpy(), codes_of(cause), gap.to_numpy())
+    sums, (code, of), _ = sums_by(ns.to_numpy(), codes_of(cause), gap.to_numpy())
     by = pd.Series(sums).groupby(code).agg(["size", "sum", "mean", "max"])
     by = by.sort_values("sum", ascending=False, kind="stable")
     ops = idle.gaps["op"].cat
-    waited, (caused, op) = sums_by(sums, code, ops.codes.to_numpy()[of])
+    waited, (caused, op), _ = sums_by(sums, code, ops.codes.to_numpy()[of])
     longest = pd.Series(op, caused).iloc[np.argsort(waited, kind="stable")].groupby(level=0).last()
     words = _words(cause.cat.categories)[by.index]
     return IDLE_CAUSES.frame(
@@ -63,8 +61,8 @@ def host_causes_table(host: pd.DataFrame, idle: Idle) -> pd.DataFrame:
     label, names = host_names(host, parts["row"].to_numpy(dtype=np.int64), cause)
     step = idle.gaps["step"].to_numpy()
     steps, of_step = np.unique(step, return_inverse=True)
-    of_gap, (in_step, code, named, _) = sums_by(parts["duration_ns"].to_numpy(), of_step[gap], cause, label, gap)
-    ns, (in_step, code, named), gaps = _counted(of_gap, in_step, code, named)
+    of_gap, (in_step, code, named, _), _ = sums_by(parts["duration_ns"].to_numpy(), of_step[gap], cause, label, gap)
+    ns, (in_step, code, named), gaps = sums_by(of_gap, in_step, code, named)
     order = np.lexsort((-ns, in_step))
     texts = names[named[order]]
     return HOST_CAUSES.frame(
@@ -76,13 +74,6 @@ def host_causes_table(host: pd.DataFrame, idle: Idle) -> pd.DataFrame:
             "idle_ns": ns[order].round(),
         }
     )
-
-
-def _counted(ns: Floats, *keys: Ints) -> tuple[Floats, tuple[Ints, ...], Ints]:
-    """Return the sums of times by keys, these keys, and the number of times with each."""
-    sums, distinct = sums_by(ns, *keys)
-    counts, _ = sums_by(np.ones(len(ns)), *keys)
-    return sums, distinct, counts.astype(np.int64)
 
 
 def _words(causes: "pd.Index[str]") -> npt.NDArray[np.object_]:
@@ -109,7 +100,6 @@ def blocked_launches(host: pd.DataFrame, work: pd.DataFrame) -> Rows:
 
 
 Integers = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Names = tuple[str, str, str]
 NAME_COLUMNS = ("name", "location", "caller")
 
@@ -161,7 +151,7 @@ class _Around:
         self._rows = _enclosing(host, rows)
         part = host[["start_ns", "duration_ns", "thread", "category", "name"]].iloc[self._rows].reset_index(drop=True)
         part["name"] = part["name"].cat.remove_unused_categories()
-        self._part, self._parent = part, Nest(part, np.ones(len(part), dtype=bool)).parents()
+        self._part, self._parent = part, Nest(part, np.ones(len(part), dtype=bool)).parents
         self._code = part["name"].cat.codes.to_numpy()
         self.distinct = np.array([*map(str, part["name"].cat.categories), ""], dtype=object)
         """Distinct names; the last one, "", is for no row."""

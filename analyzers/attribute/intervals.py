@@ -6,8 +6,7 @@ A track is a device or a thread. Intervals on different tracks never count as ov
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-
+from tracekit.analyzers.core import Ints
 
 _NEVER = np.iinfo(np.int64).min
 _FITS = 2**62
@@ -143,6 +142,10 @@ class Covered:
     def spans(self) -> tuple[Ints, Ints]:
         """Return starts and ends of the union's parts, in order."""
         return self._start, self._end
+
+    def outside(self, begin: int, end: int) -> "Covered":
+        """Return the time from `begin` to `end` that is not covered."""
+        return Covered(np.append(begin, self._end), np.append(self._start, end))
 
     def common(self, other: "Covered") -> "Covered":
         """Return the time that both cover."""

@@ -1,19 +1,19 @@
 """Work items: pieces of device work, or in a CPU-only trace the self time of each op."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import covered_until, idle_before_ns, newly_covered_ns, shared_ns
-from tracekit.analyzers.attribute.nesting import Nest, Rows, row_numbers
-from tracekit.analyzers.core import InputError
-from tracekit.analyzers.trace import Trace
-
-Ints = npt.NDArray[np.int64]
+from tracekit.analyzers.attribute.kernel_names import Said
+from tracekit.analyzers.attribute.nesting import Nest, Rows
+from tracekit.analyzers.core import InputError, Ints
 
 _BLOCK_ROWS = 1 << 18
 
@@ -52,18 +52,18 @@ class WorkItems:
     def end(self) -> Ints:
         return self.start + self.duration
 
-    def select(self, mask: npt.NDArray[np.bool_]) -> "WorkItems":
-        """Return the items in the mask; `busy` and `idle_before` are still computed over all items."""
-        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "on_device"}
-        return WorkItems(self.on_device, **{name: values[mask] for name, values in arrays.items()})
+    @cached_property
+    def said(self) -> Said:
+        """What the items' names say."""
+        return Said(self.name)
 
 
-def work_items(trace: Trace) -> WorkItems:
+def work_items(host: Host, device: pd.DataFrame) -> WorkItems:
     """Return the work items of a trace. Raises InputError if it has neither device work nor ops."""
-    if len(trace.device):
-        return _device_work(trace.device)
-    if (trace.host["category"] == "op").any():
-        return _ops(trace.host)
+    if len(device):
+        return _device_work(device)
+    if host.is_op.any():
+        return _ops(host)
     raise InputError(
         "The trace contains no work to analyze.",
         "It has neither device events (kernels, copies) nor op events.",
@@ -96,12 +96,10 @@ def _device_work(device: pd.DataFrame) -> WorkItems:
     )
 
 
-def _ops(host: pd.DataFrame) -> WorkItems:
-    is_op = (host["category"] == "op").to_numpy()
-    rows = row_numbers(is_op)
-    rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
-    duration, busy = self_time(host, is_op)
-    ops = host.iloc[rows].reset_index(drop=True)
+def _ops(host: Host) -> WorkItems:
+    rows = host.ops.rows[np.argsort(host.start[host.ops.rows], kind="stable")]
+    duration, busy = self_time(host.table, host.ops)
+    ops = host.table.iloc[rows].reset_index(drop=True)
     start, none = ops["start_ns"].to_numpy(), np.full(len(rows), -1)
     return WorkItems(
         on_device=False,
@@ -125,13 +123,13 @@ def _ops(host: pd.DataFrame) -> WorkItems:
     )
 
 
-def self_time(host: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return the self time of each host row in `mask` (its time outside nested rows in `mask`), and its share of time.
+def self_time(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints]:
+    """Return the self time of each host row in `nest` (its time outside the rows nested in it), and its share of time.
 
     Threads that run at the same time share each nanosecond equally, so the shares sum to the time that the rows cover.
     Both arrays are in ns, have one entry per host row, and are 0 for other rows.
     """
-    start, end, owner = innermost_segments(host, Nest(host, mask))
+    start, end, owner = innermost_segments(host, nest)
     share = shared_ns(start, end, np.zeros(len(start), dtype=np.int64))
     return _sum_by(owner, end - start, len(host)), _sum_by(owner, share, len(host))
 
@@ -163,7 +161,7 @@ def _whole_trees(parent: Rows) -> Iterator[tuple[int, int]]:
 def innermost_segments(host: pd.DataFrame, nest: Nest) -> tuple[Ints, Ints, Ints]:
     """Return each row's self time as segments before, between and after its children: starts, ends and owners."""
     start, duration = host["start_ns"].to_numpy(), host["duration_ns"].to_numpy()
-    rows, end, parent = nest.rows, start + duration, nest.parents()
+    rows, end, parent = nest.rows, start + duration, nest.parents
     children = rows[parent[rows] >= 0]
     children = children[np.argsort(parent[children], kind="stable")]  # Rows of a thread are ordered by start.
     owner = parent[children]

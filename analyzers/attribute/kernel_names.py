@@ -1,7 +1,7 @@
 """Classifies kernels and runtime calls by their names. The result does not depend on the order of the patterns."""
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -107,22 +107,9 @@ def is_bluestein(names: pd.Series) -> npt.NDArray[np.bool_]:
     return matching(names, _BLUESTEIN)
 
 
-def is_sparse(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Return which kernels multiply by a sparse matrix, by their names."""
-    return matching(names, _SPARSE)
-
-
 def is_elementwise(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which kernels are chains of pointwise work, by their names."""
     return np.array([named_kind(name) == "elementwise kernels" for name in names.astype(str)], dtype=bool)
-
-
-def says_tf32(names: pd.Series) -> npt.NDArray[np.bool_]:
-    """Return which GEMM kernels use TF32 by their name.
-
-    With fp32 operands, s1688 is the shape of a TF32 instruction.
-    """
-    return matching(names, _TF32)
 
 
 def multiplies_in(names: pd.Series) -> npt.NDArray[np.object_]:
@@ -179,19 +166,50 @@ def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
 
     Copies of an XPU write M for memory that its driver does not know.
     """
-    return is_copy_to_device(names) | is_copy_to_host(names)
-
-
-def is_copy_to_device(names: pd.Series) -> npt.NDArray[np.bool_]:
-    return matching(names, _TO_DEVICE)
+    return Said(names).copies_by_host
 
 
 def is_copy_to_host(names: pd.Series) -> npt.NDArray[np.bool_]:
     return matching(names, _TO_HOST)
 
 
-def is_peer_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
-    return matching(names, _BETWEEN_DEVICES)
+class Said:
+    """What the names of work say, as masks with one entry per name. Each is computed when it is first read."""
+
+    def __init__(self, names: pd.Series) -> None:
+        self._names = names
+
+    @cached_property
+    def communicates(self) -> npt.NDArray[np.bool_]:
+        return is_communication(self._names)
+
+    @cached_property
+    def helps(self) -> npt.NDArray[np.bool_]:
+        """Kernels that only prepare operands or combine results of others."""
+        return is_helper(self._names)
+
+    @cached_property
+    def is_sparse(self) -> npt.NDArray[np.bool_]:
+        """Kernels that multiply by a sparse matrix."""
+        return matching(self._names, _SPARSE)
+
+    @cached_property
+    def uses_tf32(self) -> npt.NDArray[np.bool_]:
+        """Kernels of GEMMs in TF32. With fp32 operands, s1688 is the shape of a TF32 instruction."""
+        return matching(self._names, _TF32)
+
+    @cached_property
+    def copies_to_device(self) -> npt.NDArray[np.bool_]:
+        return matching(self._names, _TO_DEVICE)
+
+    @cached_property
+    def copies_by_host(self) -> npt.NDArray[np.bool_]:
+        """Copies between host and device."""
+        return self.copies_to_device | is_copy_to_host(self._names)
+
+    @cached_property
+    def copies_between_devices(self) -> npt.NDArray[np.bool_]:
+        return matching(self._names, _BETWEEN_DEVICES)
 
 
 def matching(names: "pd.Series | npt.NDArray[np.object_]", pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:

@@ -13,15 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.kernel_names import is_copy_to_device, is_host_copy
 from tracekit.analyzers.attribute.origin import Origin
+from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.trace import recorded_shapes
-
-Ints = npt.NDArray[np.int64]
-
-
-Floats = npt.NDArray[np.float64]
 
 _ALIKE = 0.98
 """Fraction of the busy time that must repeat one period later."""
@@ -38,24 +34,24 @@ def period_starts(items: WorkItems, origin: Origin, begin: int, end: int) -> Int
     return rows[:0]
 
 
-def pass_starts(host: pd.DataFrame, items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
+def pass_starts(host: Host, items: WorkItems, origin: Origin, begin: int, end: int) -> Ints:
     """Return when the host issued the first kernel of each of equal passes; empty if they may be layers."""
     rows, kernel = _sequence(items, origin, begin, end)
     period = equal_periods(kernel)
-    is_pass = period and repeats_within(kernel[:period]) and ends_unlike_it_begins(host, origin.op[rows[:period]])
+    is_pass = period and repeats_within(kernel[:period]) and ends_unlike_it_begins(host.table, origin.op[rows[:period]])
     return origin.time_ns[rows[::period]] if is_pass else rows[:0]
 
 
 def _is_bounded(items: WorkItems, origin: Origin, rows: Ints, period: int) -> bool:
     """Return whether each whole period contains a copy between host and device or a launch of a graph."""
-    bounds = (is_host_copy(items.name) | (origin.graph >= 0))[rows].astype(np.int64)
+    bounds = (items.said.copies_by_host | (origin.graph >= 0))[rows].astype(np.int64)
     first = np.arange(0, len(rows), period)
     return bool(np.add.reduceat(bounds, first[first + period <= len(rows)]).all())
 
 
 def _copies_weights(items: WorkItems, kernel: Ints, rows: Ints, period: int) -> bool:
     """Return whether the period may be a layer whose weights are copied to the device."""
-    copies = is_copy_to_device(items.name)[rows]
+    copies = items.said.copies_to_device[rows]
     copying = items.busy[rows][copies].sum()
     computing = kernel[:period][~copies[:period]]
     return bool(copying >= _NOTABLE * items.busy[rows].sum()) and not repeats_within(computing)

@@ -8,20 +8,18 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.attributed import BACKWARD, Attributed
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.layers import calls_and_host_time
-from tracekit.analyzers.attribute.nesting import take
 from tracekit.analyzers.attribute.op_tables import Totals, busy_ns, duration_ns, with_children
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.results import LAYER_OPS, LAYER_PARTS, LAYER_TYPES, LAYERS
 from tracekit.analyzers.trace import problems
-
-Ints = npt.NDArray[np.int64]
-
 
 NO_LAYER = "(no layer)"
 _OWN = ("calls", "self_duration_ns", "self_busy_ns")
 
 
-def layers_table(host: pd.DataFrame, attributed: Attributed, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
+def layers_table(host: Host, attributed: Attributed, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
     """Return LAYERS in tree order, for the rows of WORK that `totals` sums.
 
     Work in no layer gets a root row "(no layer)", so self_busy_ns sums to the busy time.
@@ -132,8 +130,8 @@ def layer_ops_table(layers: pd.DataFrame, work: pd.DataFrame, totals: Totals) ->
     op_names = ops.categories.to_numpy().astype(object)[op]
     table = LAYER_OPS.frame(
         {
-            "layer": take(layers["path"].to_numpy(dtype=object), layer - 1, absent=UNPLACED),
-            "type": take(layers["type"].to_numpy(dtype=object), layer - 1, absent=""),
+            "layer": np.array([UNPLACED, *layers["path"]], dtype=object)[layer],
+            "type": np.array(["", *layers["type"]], dtype=object)[layer],
             "phase": phases.categories.to_numpy().astype(object)[phase],
             "op": np.where(op_names == "", NO_OP, op_names),
             "family": families.categories.to_numpy().astype(object)[families.codes.to_numpy()[any_item]],

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
-from tracekit.analyzers.attribute.origin import is_backward_op
+from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.trace import ROOT
-
-Ints = npt.NDArray[np.int64]
 
 
 class Label(msgspec.Struct, frozen=True):
@@ -37,11 +35,11 @@ class Tree(msgspec.Struct, frozen=True):
     """For each layer, the index of the module that it is or, for a range, of the module around it; -1 for a range
     outside every module. If no layer is known to be a module, each of them counts as one."""
     of_row: Rows
-    """Layer of which each host row is a call; -1 for none."""
+    """Layer of which each host row is a call, and last that of no row; -1 for none."""
 
 
 class Nodes(msgspec.Struct, frozen=True):
-    """Layers in order of discovery. `parents` and `modules` are indices of layers; -1 for none."""
+    """Layers in order of discovery, as in Tree. `parents` and `modules` are indices of layers; -1 for none."""
 
     of_row: Rows
     paths: list[str]
@@ -50,28 +48,28 @@ class Nodes(msgspec.Struct, frozen=True):
     modules: list[int]
 
 
-def tree_by_path(host: pd.DataFrame, code: Rows, labels: list[Label]) -> Tree:
+def tree_by_path(host: Host, code: Rows, labels: list[Label]) -> Tree:
     """Build the tree from attribute paths. The parent of a layer is the longest other path that its path starts with.
 
-    `code` is the label of each host row; -1 if it is not a layer.
+    `code` is the label of each host row, and last that of no row; -1 if it is not a layer.
     """
     number = {path: i for i, path in enumerate(dict.fromkeys(label.name for label in labels))}
     types = {label.name: label.type for label in reversed(labels)}
-    of_label = np.array([number[label.name] for label in labels], dtype=np.int32)
+    of_label = np.array([*(number[label.name] for label in labels), -1], dtype=np.int32)
     parents = [parent_by_path(path, number) for path in number]
     paths = list(number)
-    return ordered(host, Nodes(take(of_label, code), paths, [types[path] for path in paths], parents, _each(paths)))
+    return ordered(host, Nodes(of_label[code], paths, [types[path] for path in paths], parents, _each(paths)))
 
 
-def tree_by_nesting(host: pd.DataFrame, code: Rows, labels: list[Label], nest: Nest, separator: str) -> Tree:
+def tree_by_nesting(host: Host, code: Rows, labels: list[Label], nest: Nest, separator: str) -> Tree:
     """Build the tree from local names. A layer is a distinct chain of names, from the outermost range inwards."""
-    parent_row = nest.parents()
+    parent_row = nest.parents
     depth = depths(nest.rows, parent_row)
-    of_row = np.full(len(host), -1, dtype=np.int32)
+    of_row = np.full(len(code), -1, dtype=np.int32)
     chain: list[tuple[int, int]] = []
     for level in range(int(depth.max(initial=-1)) + 1):
         rows = nest.rows[depth == level]
-        keys = (take(of_row, parent_row[rows]).astype(np.int64) + 1) * len(labels) + code[rows]
+        keys = (of_row[parent_row[rows]].astype(np.int64) + 1) * len(labels) + code[rows]
         distinct, node = np.unique(keys, return_inverse=True)
         of_row[rows] = len(chain) + node
         chain += [(int(key) // len(labels) - 1, int(key) % len(labels)) for key in distinct]
@@ -101,15 +99,15 @@ def depths(rows: Rows, parent_row: Rows) -> Ints:
     depth, above = np.zeros(len(rows), dtype=np.int64), parent_row[rows]
     while (above >= 0).any():
         depth += above >= 0
-        above = take(parent_row, above)
+        above = np.where(above >= 0, parent_row[above], -1)
     return depth
 
 
-def ordered(host: pd.DataFrame, nodes: Nodes) -> Tree:
+def ordered(host: Host, nodes: Nodes) -> Tree:
     """Return the tree of the nodes, in tree order."""
     first_ns = np.full(len(nodes.paths), np.iinfo(np.int64).max)
     called = nodes.of_row >= 0
-    np.minimum.at(first_ns, nodes.of_row[called], host["start_ns"].to_numpy()[called])
+    np.minimum.at(first_ns, nodes.of_row[called], host.start_of[called])
     order = _preorder(nodes.parents, first_ns)
     place = np.argsort(np.array(order, dtype=np.int32)).astype(np.int32)
     return Tree(
@@ -117,7 +115,7 @@ def ordered(host: pd.DataFrame, nodes: Nodes) -> Tree:
         types=tuple(nodes.types[i] for i in order),
         parents=tuple(int(place[nodes.parents[i]]) if nodes.parents[i] >= 0 else -1 for i in order),
         modules=tuple(int(place[nodes.modules[i]]) if nodes.modules[i] >= 0 else -1 for i in order),
-        of_row=take(place, nodes.of_row),
+        of_row=np.append(place, np.int32(-1))[nodes.of_row],
     )
 
 
@@ -133,23 +131,22 @@ def _preorder(parents: list[int], first_ns: Ints) -> list[int]:
     return order
 
 
-Bools = npt.NDArray[np.bool_]
 Labelled = tuple[Rows, list[Label]]
-"""Label number of each host row (-1: none), and the labels."""
+"""Label number of each host row, and last of no row (-1: none); and the labels."""
 
 
-def with_program_ranges(host: pd.DataFrame, modules: Labelled, program: Labelled) -> tuple[Tree, Nest]:
+def with_program_ranges(host: Host, modules: Labelled, program: Labelled) -> tuple[Tree, Nest]:
     """Return the tree of the modules and the program's ranges, and the nest of their calls."""
     (code, labels), (range_code, range_labels) = modules, program
     is_range = _layers_among(host, code >= 0, range_code)
-    calls = Nest(host, (code >= 0) | is_range)
+    calls = Nest(host.table, (code >= 0) | is_range)
     if not is_range.any():
         return tree_by_path(host, code, labels), calls
     merged = np.where(is_range, range_code + len(labels), code)
     return ordered(host, _Builder(labels, range_labels).nodes(merged, calls)), calls
 
 
-def _layers_among(host: pd.DataFrame, is_module: Bools, range_code: Rows) -> Bools:
+def _layers_among(host: Host, is_module: Bools, range_code: Rows) -> Bools:
     """Select the program's ranges that are layers.
 
     Ranges outside all modules that contain calls of modules are not layers. Neither are ranges that occur only in the
@@ -158,13 +155,12 @@ def _layers_among(host: pd.DataFrame, is_module: Bools, range_code: Rows) -> Boo
     is_range = range_code >= 0
     if not is_range.any():
         return is_range
-    nest = Nest(host, is_module | is_range)
+    nest = Nest(host.table, is_module | is_range)
     outside = nearest(nest.parent, is_module[nest.rows]) < 0
     above_modules = nest.parent[is_module[nest.rows] & (nest.parent >= 0)]
     holders = _with_ancestors(nest.parent, above_modules[outside[above_modules]])
     rows, held = nest.rows[outside], nest.rows[holders]
-    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
-    in_backward = Nest(host, is_backward_op(host)).around(thread[rows], start[rows]) >= 0
+    in_backward = Nest(host.table, host.is_backward).around(host.thread[rows], host.start[rows]) >= 0
     unwanted = rows[in_backward | np.isin(range_code[rows], range_code[held])]
     is_range[unwanted] = False
     return is_range
@@ -192,12 +188,12 @@ class _Builder:
 
     def nodes(self, code: Rows, calls: Nest) -> Nodes:
         """Return the layers of the calls; `code` holds the label number of each host row."""
-        parent = calls.parents()
+        parent = calls.parents
         depth, of_row = depths(calls.rows, parent), np.full(len(code), -1, dtype=np.int32)
         size = len(self._labels)
         for level in range(int(depth.max(initial=-1)) + 1):
             rows = calls.rows[depth == level]
-            keys = (take(of_row, parent[rows]).astype(np.int64) + 1) * size + code[rows]
+            keys = (of_row[parent[rows]].astype(np.int64) + 1) * size + code[rows]
             distinct, key = np.unique(keys, return_inverse=True)
             numbers = [self._number(each // size - 1, each % size) for each in distinct.tolist()]
             of_row[rows] = np.array(numbers, dtype=np.int32)[key]

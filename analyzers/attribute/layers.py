@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.layer_tree import Label, Tree, tree_by_nesting, tree_by_path, with_program_ranges
-from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
-from tracekit.analyzers.attribute.origin import Origin, backward_ops
+from tracekit.analyzers.attribute.nesting import Nest, Rows
+from tracekit.analyzers.attribute.origin import Origin
 from tracekit.analyzers.attribute.steps import Steps, is_step_name
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace import ranges
 
-Ints = npt.NDArray[np.int64]
 LayersFrom = Literal["tracekit ranges", "nn.Module events", "record_function ranges", "compiled regions", "none"]
 
 _MODULE_EVENT = re.compile(r"nn\.Module: (?P<name>(?P<type>.+?)(?:_\d+)?)")
@@ -43,7 +44,7 @@ class Layers(msgspec.Struct, frozen=True):
     calls: Nest
 
 
-def find_layers(host: pd.DataFrame) -> Layers:
+def find_layers(host: Host) -> Layers:
     """Return the layers from the first source that the trace has.
 
     Sources are tracekit's module ranges with the program's own ranges inside them, nn.Module events, nested
@@ -54,41 +55,41 @@ def find_layers(host: pd.DataFrame) -> Layers:
         if labels:
             if source == "tracekit ranges":
                 return Layers(source, *with_program_ranges(host, (code, labels), _labels(host, category, _own_range)))
-            calls = Nest(host, code >= 0)
+            calls = Nest(host.table, code >= 0)
             separator = "." if source == "nn.Module events" else "/"
             return Layers(source, tree_by_nesting(host, code, labels, calls, separator), calls)
-    nothing = np.full(len(host), -1, dtype=np.int32)
-    return Layers("none", tree_by_path(host, nothing, []), Nest(host, nothing >= 0))
+    nothing = np.full(len(host.start_of), -1, dtype=np.int32)
+    return Layers("none", tree_by_path(host, nothing, []), Nest(host.table, nothing >= 0))
 
 
-def layer_of(host: pd.DataFrame, origin: Origin, ops: Nest, layers: Layers) -> Rows:
+def layer_of(host: Host, origin: Origin, layers: Layers) -> Rows:
     """Return, for each item, the layer whose call was open on its thread when it was issued; -1 for none.
 
     Work of a CUDA graph belongs to the layer that was open when it was captured, or else to the one around the launch.
     Backward work belongs to the layer of the forward op that it differentiates, unless a layer was called inside the
     backward op (checkpointing runs the forward pass again).
     """
-    start, thread = host["start_ns"].to_numpy(), host["thread"].to_numpy()
-    captured_in = layers.calls.around(take(thread, origin.captured), take(start, origin.captured))
+    start, thread = host.start_of, host.thread_of
+    captured_in = layers.calls.around(thread[origin.captured], start[origin.captured])
     call = np.where(captured_in >= 0, captured_in, layers.calls.around(origin.thread, origin.time_ns))
-    backward, forward = forward_of(host, ops, origin.op)
-    again = (call >= 0) & (take(start, call) >= take(start, backward))
-    differentiated = layers.calls.around(take(thread, forward), take(start, forward))
+    backward, forward = forward_of(host, origin.op)
+    again = (call >= 0) & (start[call] >= start[backward])
+    differentiated = layers.calls.around(thread[forward], start[forward])
     use_forward = (backward >= 0) & ~again & (differentiated >= 0)
-    return take(layers.tree.of_row, np.where(use_forward, differentiated, call))
+    return layers.tree.of_row[np.where(use_forward, differentiated, call)]
 
 
-def calls_and_host_time(host: pd.DataFrame, layers: Layers, steps: Steps) -> tuple[Ints, Ints]:
+def calls_and_host_time(host: Host, layers: Layers, steps: Steps) -> tuple[Ints, Ints]:
     """Return the number of calls of each layer in steps, and the host time in them in ns. A recursive call adds none.
 
     A layer without a call in a step was called when its graph was captured: these calls count.
     """
     every, of_row = layers.calls.rows, layers.tree.of_row
-    inside = steps.overlap(host, every)
+    inside = steps.overlap(host.table, every)
     called = np.bincount(of_row[every[inside]], minlength=len(layers.tree.paths)) > 0
     rows = every[inside | ~called[of_row[every]]]
-    above = take(of_row, layers.calls.parents()[rows])
-    duration = np.where(above == of_row[rows], 0, host["duration_ns"].to_numpy()[rows])
+    above = of_row[layers.calls.parents[rows]]
+    duration = np.where(above == of_row[rows], 0, host.duration[rows])
     size = len(layers.tree.paths)
     time = np.zeros(size, dtype=np.int64)
     np.add.at(time, of_row[rows], duration)
@@ -128,19 +129,20 @@ _SOURCES: tuple[tuple[LayersFrom, str, Callable[[str], Label | None]], ...] = (
 )
 
 
-def _labels(host: pd.DataFrame, category: str, read: Callable[[str], Label | None]) -> tuple[Rows, list[Label]]:
-    """Return the number of each host row's label (-1 for none), and the labels. Each distinct name is parsed once."""
-    of_category = (host["category"] == category).to_numpy()
-    name_code, names = pd.factorize(host["name"][of_category])
+def _labels(host: Host, category: str, read: Callable[[str], Label | None]) -> tuple[Rows, list[Label]]:
+    """Return the number of each host row's label, and last that of no row (-1: none); and the labels. Each distinct
+    name is parsed once."""
+    rows = np.flatnonzero((host.table["category"] == category).to_numpy())
+    name_code, names = pd.factorize(host.name.iloc[rows])
     parsed = [read(str(name)) for name in names]
     labels = [label for label in parsed if label]
     number = np.cumsum([label is not None for label in parsed]) - 1
-    code = np.full(len(host), -1, dtype=np.int32)
-    code[of_category] = np.where([label is not None for label in parsed], number, -1)[name_code] if len(names) else -1
+    code = np.full(len(host.start_of), -1, dtype=np.int32)
+    code[rows] = np.where([label is not None for label in parsed], number, -1)[name_code] if len(names) else -1
     return code, labels
 
 
-def forward_of(host: pd.DataFrame, ops: Nest, rows: Rows) -> tuple[Rows, Rows]:
+def forward_of(host: Host, rows: Rows) -> tuple[Rows, Rows]:
     """Return, for each op in `rows`, the nearest backward op around it and the forward op that it belongs to.
 
     All values are host rows, -1 for none. An op is backward if the engine evaluates it, or if it names a forward
@@ -148,24 +150,25 @@ def forward_of(host: pd.DataFrame, ops: Nest, rows: Rows) -> tuple[Rows, Rows]:
     ops that create no autograd node share the number of the next op that does. Ops that a checkpoint runs again inside
     the backward pass are forward ops, too.
     """
-    sequence = host["sequence"].to_numpy()[ops.rows]
-    backward = backward_ops(host, ops)
+    ops, numbers = host.ops.rows, np.append(host.table["sequence"].to_numpy(), -1)
+    sequence, backward = numbers[ops], host.is_backward[ops]
     if not backward.any():
         none = np.full(len(rows), -1, dtype=np.int32)
         return none, none
-    at = np.where(rows >= 0, np.searchsorted(ops.rows, rows), -1)
-    around = take(nearest(ops.parent, backward), at)
-    differentiated = take(sequence, nearest(ops.parent, backward & (sequence >= 0)))
-    forward = np.flatnonzero(~backward & (sequence >= 0) & (sequence != differentiated))
-    origin = _last_with(host, ops.rows[forward], take(differentiated, at))
-    return take(ops.rows, around), np.where(around >= 0, origin, -1)
+    numbered = backward & (sequence >= 0)
+    every = np.append(ops, rows)
+    differentiated = numbers[host.ops.innermost(numbered, every)]
+    forward = ~backward & (sequence >= 0) & (sequence != differentiated[: len(ops)])
+    around = host.ops.innermost(backward, rows)
+    origin = _last_with(host, ops[forward], differentiated[len(ops) :])
+    return around, np.where(around >= 0, origin, -1)
 
 
-def _last_with(host: pd.DataFrame, rows: Rows, wanted: npt.NDArray) -> Rows:
+def _last_with(host: Host, rows: Rows, wanted: npt.NDArray) -> Rows:
     """Return, for each wanted sequence number, the row with it that started last; -1 for none."""
-    sequence = host["sequence"].to_numpy()[rows]
-    order = np.lexsort((host["start_ns"].to_numpy()[rows], sequence))
-    rows, sequence = rows[order], sequence[order]
-    at = np.searchsorted(sequence, wanted, side="right") - 1
-    matches = (at >= 0) & (take(sequence, at) == wanted) & (wanted >= 0)
-    return np.where(matches, take(rows, at), -1)
+    sequence = host.table["sequence"].to_numpy()[rows]
+    order = np.lexsort((host.start[rows], sequence))
+    rows, sequence = np.append(rows[order], -1), np.append(sequence[order], -1)
+    at = np.searchsorted(sequence[:-1], wanted, side="right") - 1
+    matches = (at >= 0) & (sequence[at] == wanted) & (wanted >= 0)
+    return np.where(matches, rows[at], -1)

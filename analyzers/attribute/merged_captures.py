@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from tracekit.analyzers.attribute.captures import MERGED, capture_spans
+from tracekit.analyzers.attribute.captures import MERGED
+from tracekit.analyzers.attribute.host import capture_spans
 from tracekit.analyzers.attribute.steps import is_step_name
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import HOST, Trace, problem, problems

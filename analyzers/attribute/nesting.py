@@ -1,13 +1,15 @@
 """Nests ranges on threads: finds the parent of each, and the innermost range open at a time."""
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-Ints = npt.NDArray[np.int64]
+from tracekit.analyzers.core import Bools, Ints
+
 Rows = npt.NDArray[np.int32]
 """Row numbers. No table that fits in memory has 2**31 rows."""
-Bools = npt.NDArray[np.bool_]
 
 
 class Nest:
@@ -30,8 +32,9 @@ class Nest:
         self.parent: Rows = containers(self._track, start + self._duration_of[rows], start, slack_ns)
         """Position in the nest of the shortest range that contains each row of the nest; -1 for none."""
 
+    @cached_property
     def parents(self) -> Rows:
-        """Return, for each host row, the row of the shortest range of this nest that contains it.
+        """For each host row, the row of the shortest range of this nest that contains it.
 
         It is -1 for none, and for rows outside the nest.
         """
@@ -47,6 +50,14 @@ class Nest:
             at[pending] = self.parent[at[pending]]
             pending = pending[at[pending] >= 0]
         return take(self.rows, at)
+
+    def innermost(self, chosen: Bools, rows: Rows) -> Rows:
+        """Return, for each row of the nest (or -1), the innermost of the chosen ones among it and those around it.
+
+        `chosen` has one entry per row of the nest.
+        """
+        at = np.where(rows >= 0, np.searchsorted(self.rows, rows), -1)
+        return take(self.rows, take(nearest(self.parent, chosen), at))
 
     def _is_over(self, at: Rows, time: Ints) -> Bools:
         start = self._start_of[self.rows[at]]

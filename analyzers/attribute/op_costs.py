@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.nesting import Rows, nearest, row_numbers, take
+from tracekit.analyzers.attribute.nesting import Rows, nearest
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import (
     Arguments,
     Cost,
@@ -19,8 +20,6 @@ from tracekit.analyzers.cost import (
     generated,
     parse_call,
 )
-
-Ints = npt.NDArray[np.int64]
 
 _SIGNATURE = ("name", "shapes", "dtypes", "values", "strides")
 _MATRIX_OPS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::convolution")
@@ -34,7 +33,7 @@ _INDEX_TYPES, _TABLE_RANK = ("int64", "int32"), 2
 class OpCosts(msgspec.Struct, frozen=True):
     """Costs of op calls.
 
-    `of_row` is the index in `costs` for each host row; -1 if the cost is unknown or not requested.
+    `of_row` is the index in `costs` for each host row, and last for no row; -1 if the cost is unknown or not requested.
     """
 
     of_row: Rows
@@ -45,14 +44,14 @@ class OpCosts(msgspec.Struct, frozen=True):
 
 
 def with_ancestors(parent: Rows, ops: Rows) -> Rows:
-    """Return these op rows and those of all enclosing ops."""
+    """Return these op rows and those of all enclosing ops. `parent` ends with -1, the parent of no row."""
     wanted = np.zeros(len(parent), dtype=bool)
-    level = np.unique(ops[ops >= 0])
-    while level.size:
+    wanted[-1] = True
+    level = np.unique(ops)
+    while (level := level[~wanted[level]]).size:
         wanted[level] = True
-        above = parent[level]
-        level = np.unique(above[(above >= 0) & ~take(wanted, above)])
-    return row_numbers(wanted)
+        level = np.unique(parent[level])
+    return np.flatnonzero(wanted[:-1]).astype(np.int32)
 
 
 def price(host: pd.DataFrame, rows: Rows, parameters: int | None = None) -> OpCosts:
@@ -70,40 +69,35 @@ def price(host: pd.DataFrame, rows: Rows, parameters: int | None = None) -> OpCo
         for texts_of_one in zip(*texts, strict=True)
     ]
     number = np.where([cost is not None for cost in every], np.cumsum([cost is not None for cost in every]) - 1, -1)
-    of_row = np.full(len(host), -1, dtype=np.int32)
+    of_row = np.full(len(host) + 1, -1, dtype=np.int32)
     of_row[rows] = number[inverse] if len(rows) else -1
     costs = tuple(cost for cost in every if cost is not None)
     return OpCosts(of_row, costs, np.array([cost.estimated for cost in costs], dtype=bool))
 
 
 def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
-    """Return, for each op row, the innermost op around it (or itself) whose cost is known; -1 for none.
+    """Return, for each op row, the innermost op around it (or itself) whose cost is known; -1 for none. `parent` ends
+    with -1, the parent of no row.
 
     Composite ops are not charged, because the ops inside them are: ops that contain a charged op of their own family,
     or a GEMM (aten::linear around aten::addmm, or an attention of two bmm and a softmax). The expert GEMMs of a
     mixture of experts count as one op even if a loop launches them.
     """
-    op = take(nearest(parent, known.of_row >= 0), ops)
-    op = np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
-    return _with_experts(known, parent, op)
-
-
-def _with_experts(known: OpCosts, parent: Rows, op: Rows) -> Rows:
-    """Charge GEMMs that lie inside an op over routed rows to that op."""
     routed = [i for i, cost in enumerate(known.costs) if isinstance(cost.work, Product) and cost.work.routed]
-    if not routed:
+    op = nearest(parent, known.of_row >= 0)[ops]
+    over_experts = nearest(parent, np.isin(known.of_row, routed)) if routed else None
+    op = np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
+    if over_experts is None:
         return op
-    families = np.array([cost.family in _MATRIX_FAMILIES for cost in known.costs])
-    multiplies = take(families, take(known.of_row, op), absent=False)
-    around = take(nearest(parent, np.isin(known.of_row, routed)), op)
-    return np.where(multiplies & (around >= 0), around, op)
+    multiplies = np.array([*(cost.family in _MATRIX_FAMILIES for cost in known.costs), False])[known.of_row[op]]
+    return np.where(multiplies & (over_experts[op] >= 0), over_experts[op], op)
 
 
-def _composites(known: OpCosts, parent: Rows, charged: Rows) -> Rows:
+def _composites(known: OpCosts, parent: Rows, charged: Rows) -> npt.NDArray[np.intp]:
     families = [cost.family for cost in known.costs]
     code, names = pd.factorize(pd.Series(families, dtype=object))
     family = np.full(len(parent), -1, dtype=np.int16)
-    family[charged] = take(code, known.of_row[charged])
+    family[charged] = code[known.of_row[charged]]
     matrix = np.zeros(len(parent), dtype=bool)
     matrix[charged] = np.isin(family[charged], [i for i, name in enumerate(names) if name in _MATRIX_FAMILIES])
     composite = np.zeros(len(parent), dtype=bool)
@@ -112,7 +106,7 @@ def _composites(known: OpCosts, parent: Rows, charged: Rows) -> Rows:
         composite[outer[(family[outer] >= 0) & ((family[outer] == family[inner]) | matrix[inner])]] = True
         inner, outer = inner[outer >= 0], outer[outer >= 0]
         outer = parent[outer]
-    return row_numbers(composite)
+    return np.flatnonzero(composite)
 
 
 def _optimizes(name: str) -> bool:

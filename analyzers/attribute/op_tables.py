@@ -11,15 +11,12 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.attributed import Attributed, Phases
 from tracekit.analyzers.attribute.bound import bound_codes, dominant, intensity
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import nested_self_time
-from tracekit.analyzers.attribute.nesting import Rows, take
+from tracekit.analyzers.attribute.nesting import Rows
+from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.cost import generated
 from tracekit.analyzers.results import BOUNDS, KERNELS, OPS, PHASES
-
-Ints = npt.NDArray[np.int64]
-
-
-Floats = npt.NDArray[np.float64]
 
 _BUSY, _DURATION, _ITEMS, _FLOPS, _COUNTED_FLOPS, _BYTES, _COUNTED_BYTES, _ROOF, _ROOFED, _BOUNDS = range(10)
 _LAUNCH = BOUNDS.index("launch")
@@ -120,23 +117,23 @@ NO_PHASE = "(no phase)"
 _BLOCK_ROWS = 1 << 18
 
 
-def ops_table(host: pd.DataFrame, attributed: Attributed, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
+def ops_table(host: Host, attributed: Attributed, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
     """Return OPS for the rows of WORK that `totals` sums: every op name of the steps, even without device work, with
     rows for work without an op."""
-    ops, outside_ns = attributed.ops, nested_self_time(host, attributed.ops)
-    codes, names = _distinct(host["name"], ops.rows)
+    calls, outside_ns = host.ops.rows, nested_self_time(host.table, host.ops)
+    codes, names = _distinct(host.name, calls)
     rows_of_work = work["op"].to_numpy()
-    op = take(codes, np.where(rows_of_work >= 0, np.searchsorted(ops.rows, rows_of_work), -1))
+    op = np.append(codes, np.int32(-1))[np.where(rows_of_work >= 0, np.searchsorted(calls, rows_of_work), -1)]
     stray, rows = pd.factorize(np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)[op < 0])
     group, size = op.astype(np.int64), len(names) + len(rows)
     group[op < 0] = len(names) + stray
     family = most_of(group, work["family"].cat.codes.to_numpy().astype(np.int64), work["busy_ns"].to_numpy(), size)
     columns = totals.columns(totals.by(group, size))
-    counted = _counted(attributed.steps.overlap(host, ops.rows), codes, columns["kernels"] > 0)
+    counted = _counted(attributed.steps.overlap(host.table, calls), codes, columns["kernels"] > 0)
     table = OPS.frame(
         {
             "name": [*names, *rows],
-            "family": take(work["family"].cat.categories.to_numpy().astype(object), family, absent=""),
+            "family": np.array([*work["family"].cat.categories, ""], dtype=object)[family],
             "calls": _sums(codes, counted, size),
             "cpu_ns": _sums(codes, outside_ns * counted, size),
             **columns,
@@ -170,7 +167,7 @@ def _sums(codes: Rows, values: npt.NDArray, size: int) -> Ints:
 
 
 def kernels_table(
-    work: pd.DataFrame, occupancy: npt.NDArray[np.float64], op_names: pd.Series, layers: pd.DataFrame, totals: Totals
+    work: pd.DataFrame, occupancy: Floats, op_names: pd.Series, layers: pd.DataFrame, totals: Totals
 ) -> pd.DataFrame:
     """Return KERNELS. `op_names` is the name column of the host table."""
     name, category = work["name"].cat, work["category"].cat
@@ -180,7 +177,7 @@ def kernels_table(
     sums = totals.columns(totals.by(group, size))
     calls = sums.pop("kernels")
     op_code, ops = pd.factorize(_op_labels(work, op_names))
-    type_code, types = pd.factorize(take(layers["type"].to_numpy(), work["layer"].to_numpy(), absent=""))
+    type_code, types = pd.factorize(np.array([*layers["type"], ""], dtype=object)[work["layer"].to_numpy()])
     table = KERNELS.frame(
         {
             "name": name.categories[keys // len(category.categories)],
@@ -202,7 +199,7 @@ def _op_labels(work: pd.DataFrame, op_names: pd.Series) -> npt.NDArray[np.object
     """Return a label for each item: the ops that a generated kernel fuses, else its op, else OF_GRAPH for graphs."""
     codes, names = pd.factorize(work["name"])
     fused = np.array([fusion.label if (fusion := generated(str(name))) else "" for name in names], dtype=object)[codes]
-    name = take(op_names.cat.codes.to_numpy(), work["op"].to_numpy())
+    name = np.append(op_names.cat.codes.to_numpy(), -1)[work["op"].to_numpy()]
     op = np.append(op_names.cat.categories.to_numpy().astype(object), "")[name]
     other = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, "")
     return np.where(fused != "", fused, np.where(op != "", op, other))

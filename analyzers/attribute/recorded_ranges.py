@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace import ranges
 
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
@@ -135,9 +136,6 @@ def _batch_phase(prefill: int, decode: int) -> str:
     if prefill and decode:
         return "mixed"
     return "prefill" if prefill else "decode" if decode else _IDLE
-
-
-Ints = npt.NDArray[np.int64]
 
 
 class UserRanges:

@@ -10,19 +10,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.captures import capture_spans
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.kernel_period import pass_starts, period_starts
 from tracekit.analyzers.attribute.nesting import Nest
 from tracekit.analyzers.attribute.origin import Origin
-from tracekit.analyzers.attribute.recorded_ranges import UserRanges
-from tracekit.analyzers.trace import ranges, recorded_dims
-
-Ints = npt.NDArray[np.int64]
-
+from tracekit.analyzers.core import Ints
+from tracekit.analyzers.trace import recorded_dims
 
 _UPDATE = re.compile(r"Optimizer\.step#")
 _ITERATION = re.compile(
@@ -48,7 +44,7 @@ class _Calls(NamedTuple):
     end: Ints
 
 
-def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Window | None) -> tuple[Ints, Ints]:
+def repeated(host: Host, items: WorkItems, origin: Origin, window: Window | None) -> tuple[Ints, Ints]:
     """Return starts and ends of the repetitions on the host, in order and without gaps; empty with fewer than two."""
     window = window or _whole(host, items)
     updates, batches = _named(host, window, _UPDATE), _named(host, window, _NEXT_BATCH)
@@ -69,24 +65,28 @@ def repeated(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Windo
     return start, np.append(start[1:], window.end_ns)[: len(start)]
 
 
-def _begun(host: pd.DataFrame, window: Window) -> Ints:
+def _begun(host: Host, window: Window) -> Ints:
     """Return when ranges of iterations that no other encloses began; empty with fewer than two."""
-    user = UserRanges(host)
-    mask = np.zeros(len(host), dtype=bool)
-    mask[user.rows_of(_ITERATION.fullmatch)] = True
-    nest = Nest(host, mask)
-    rows = nest.rows[nest.parent < 0].astype(np.int64)
-    start = _calls(host, rows, host["name"].iloc[rows].astype(str), window).start
+    rows = _outermost(host, host.ranges.rows_of(_ITERATION.fullmatch))
+    start = _calls(host, rows, host.name.iloc[rows].astype(str), window).start
     return start if len(start) > 1 else start[:0]
 
 
-def _passes(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Window) -> Ints:
+def _outermost(host: Host, rows: Ints) -> Ints:
+    """Return the rows that no other of these encloses on its thread."""
+    mask = np.zeros(len(host.start), dtype=bool)
+    mask[rows] = True
+    nest = Nest(host.table, mask)
+    return nest.rows[nest.parent < 0].astype(np.int64)
+
+
+def _passes(host: Host, items: WorkItems, origin: Origin, window: Window) -> Ints:
     """Return when forward passes began; empty if fewer than two are known.
 
     Models that run side by side read their inputs on separate streams. The passes of one of them are returned.
     """
-    rows = input_ops(host)
-    start = np.sort(_calls(host, rows, host["name"].iloc[rows].astype(str), window).start)
+    rows = input_ops(host.table)
+    start = np.sort(_calls(host, rows, host.name.iloc[rows].astype(str), window).start)
     order = np.argsort(origin.time_ns, kind="stable")
     first = np.searchsorted(origin.time_ns[order], start)
     start, first = start[first < len(order)], first[first < len(order)]
@@ -95,10 +95,9 @@ def _passes(host: pd.DataFrame, items: WorkItems, origin: Origin, window: Window
     return start if len(start) > 1 else start[:0]
 
 
-def _whole(host: pd.DataFrame, items: WorkItems) -> Window:
-    end = (host["start_ns"] + host["duration_ns"]).max() if len(host) else 0
-    starts = [int(each) for each in (host["start_ns"].min() if len(host) else _NEVER, items.start.min())]
-    return Window(min(starts), max(int(end), int(items.end.max())))
+def _whole(host: Host, items: WorkItems) -> Window:
+    begin = host.start.min(initial=items.start.min())
+    return Window(int(begin), int((host.start + host.duration).max(initial=items.end.max())))
 
 
 def _iterations(updates: _Calls, begins: _Calls, window: Window) -> tuple[Ints, Ints]:
@@ -123,59 +122,51 @@ def _end_of_last(calls: _Calls, window: Window) -> int:
     return min(int(calls.end[-1] + max(between, 0)), window.end_ns)
 
 
-def _named(host: pd.DataFrame, window: Window, pattern: re.Pattern[str]) -> _Calls:
+def _named(host: Host, window: Window, pattern: re.Pattern[str]) -> _Calls:
     """Return the calls of ranges with the most frequent name that matches the pattern."""
-    user = UserRanges(host)
-    rows, names = user.rows_of(pattern.match), user.names_of(pattern.match)
-    return _calls(host, rows, pd.Series(names, dtype=object), window)
+    rows = host.ranges.rows_of(pattern.match)
+    return _calls(host, rows, host.name.iloc[rows].astype(object), window)
 
 
-def _outermost_modules(host: pd.DataFrame, window: Window) -> _Calls:
+def _outermost_modules(host: Host, window: Window) -> _Calls:
     """Return the calls of the outermost module with the most time."""
     rows = _outermost_rows(host)
-    names = host["name"].iloc[rows].astype(str)
-    time = host["duration_ns"].iloc[rows].groupby(names.to_numpy()).sum()
+    names = host.name.iloc[rows].astype(str)
+    time = pd.Series(host.duration[rows]).groupby(names.to_numpy()).sum()
     if time.empty:
         return _calls(host, rows, names, window)
     chosen = (names == time.idxmax()).to_numpy()
     return _calls(host, rows[chosen], names[chosen], window)
 
 
-def _calls_of_any_model(host: pd.DataFrame, window: Window) -> _Calls:
+def _calls_of_any_model(host: Host, window: Window) -> _Calls:
     """Return the calls of all outermost modules: an iteration may train several models."""
     rows = _outermost_rows(host)
     return _calls(host, rows, pd.Series("", index=range(len(rows)), dtype=object), window)
 
 
-def _outermost_rows(host: pd.DataFrame) -> Ints:
+def _outermost_rows(host: Host) -> Ints:
     """Return the rows of modules outside all others, from nn.Module events or tracekit's ranges. A call that a CUDA
     graph records does no work."""
-    mask = (host["category"] == "module").to_numpy()
-    if not mask.any():
-        user = UserRanges(host)
-        mask = np.zeros(len(host), dtype=bool)
-        mask[user.rows_of(lambda name: (parsed := ranges.parse(name)) is not None and parsed[0] == "module")] = True
-    nest = Nest(host, mask)
-    rows = nest.rows[nest.parent < 0].astype(np.int64)
-    start = host["start_ns"].to_numpy()
-    for begin, end in capture_spans(host):
-        rows = rows[(start[rows] < begin) | (start[rows] >= end)]
+    events = np.flatnonzero((host.table["category"] == "module").to_numpy())
+    rows = _outermost(host, events if len(events) else host.ranges.rows_of(host.ranges.is_ours("module")))
+    for begin, end in host.captures:
+        rows = rows[(host.start[rows] < begin) | (host.start[rows] >= end)]
     return rows
 
 
-def _calls(host: pd.DataFrame, rows: Ints, names: "pd.Series[str]", window: Window) -> _Calls:
+def _calls(host: Host, rows: Ints, names: "pd.Series[str]", window: Window) -> _Calls:
     """Return the calls of the most frequent name in the window, ordered by start, on the thread with most of them."""
-    start = host["start_ns"].to_numpy()[rows].astype(np.int64)
+    start = host.start[rows]
     inside = (start >= window.start_ns) & (start <= window.end_ns)
     rows, names = rows[inside], names[inside]
     if not len(rows):
         return _Calls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     rows = rows[(names == names.value_counts().index[0]).to_numpy()]
-    thread = host["thread"].to_numpy()[rows]
+    thread = host.thread[rows]
     rows = rows[thread == np.bincount(thread).argmax()]
-    rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
-    start = host["start_ns"].to_numpy()[rows].astype(np.int64)
-    return _Calls(start, start + host["duration_ns"].to_numpy()[rows])
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    return _Calls(host.start[rows], host.start[rows] + host.duration[rows])
 
 
 _TOKENS = "aten::embedding"

@@ -23,16 +23,13 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.activity import launching
 from tracekit.analyzers.attribute.gaps import LATE_NS
-from tracekit.analyzers.attribute.host_kinds import is_compiling, synchronises
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching
-from tracekit.analyzers.attribute.nesting import take
 from tracekit.analyzers.attribute.steps import STEP_NAMES
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.results import EARLIER_WORK, NOT_RECORDED, PAUSE, SET_APART, START_UP, Analysis
 from tracekit.analyzers.trace import Trace
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 _FAR = 20
 """A call is far longer than its kind from this multiple of the median duration,"""
@@ -58,18 +55,19 @@ UNRECORDED_WORK = "(not recorded)"
 _UNKNOWN_KERNEL = {"name": UNRECORDED_WORK, "category": "kernel"}
 
 
-def set_apart(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+def set_apart(host: Host, work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return SET_APART for the work (WORK) and the steps (STEPS) of a trace, in order; empty if it is hardly any."""
     if not len(work) or work["category"].iloc[0] == "op":
         return SET_APART.empty()
-    threads, waits = launching(host, work).threads[host["thread"].to_numpy()], _waits(host, work)
-    begin, end = _bounds(host, work)
-    idle = _uncovered(Covered(*_times(work)), begin, end)
-    unrecorded = _unrecorded(host, work, idle)
-    idle = idle.common(_uncovered(Covered(*_joined(_times(host[waits]), _times(unrecorded))), begin, end))
+    threads, copies = launching(host, work).threads[host.thread], is_host_copy(work["name"])
+    marks_a_step, waits = host.is_range & matching(host.name, STEP_NAMES), _waits(host, work, copies)
+    begin, end = _bounds(host.table, work)
+    idle = Covered(*_times(work)).outside(begin, end)
+    unrecorded = _unrecorded(host, work, copies, idle)
+    idle = idle.common(Covered(*_joined(_times(host.table[waits]), _times(unrecorded))).outside(begin, end))
+    quiet = Covered(*_times(host.table[threads & ~marks_a_step])).outside(begin, end).common(idle)
     starting = _starting(host, work, steps, idle, threads & ~waits)
-    quiet = _uncovered(Covered(*_times(host[threads & ~_marks_a_step(host)])), begin, end).common(idle)
-    every = pd.concat([_named(host, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
+    every = pd.concat([_named(host.table, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
     notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
     return every.sort_values("start_ns", ignore_index=True) if notable else SET_APART.empty()
 
@@ -90,16 +88,10 @@ def _bounds(host: pd.DataFrame, work: pd.DataFrame) -> tuple[int, int]:
     return max(0, int(start.min())), int(end.max())
 
 
-def _uncovered(covered: Covered, begin: int, end: int) -> Covered:
-    """Return the time from `begin` to `end` that is not covered."""
-    first, last = covered.spans()
-    return Covered(np.append(begin, last), np.append(first, end))
-
-
-def _waits(host: pd.DataFrame, work: pd.DataFrame) -> Bools:
-    """Return which rows are calls that may wait for a device."""
-    waits = synchronises(host)
-    waits[work["launch"].to_numpy()[is_host_copy(work["name"]) & (work["launch"] >= 0).to_numpy()]] = True
+def _waits(host: Host, work: pd.DataFrame, copies: Bools) -> Bools:
+    """Return which rows are calls that may wait for a device, such as those that launch copies by the host."""
+    waits = host.waits.copy()
+    waits[work["launch"].to_numpy()[copies & (work["launch"] >= 0).to_numpy()]] = True
     return waits
 
 
@@ -167,18 +159,18 @@ def _with_category(column: pd.Series, word: str) -> pd.Series:
     return column if word in column.cat.categories else column.cat.add_categories([word])
 
 
-def _starting(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame, idle: Covered, mine: Bools) -> Ints:
+def _starting(host: Host, work: pd.DataFrame, steps: pd.DataFrame, idle: Covered, mine: Bools) -> Ints:
     """Return the host rows among `mine` that start something up: driver calls and compilations that last too long to
     recur, and calls of the driver and of ops that launch work far longer than the others of their kind."""
-    start, end = _times(host)
-    category, name = host["category"], host["name"].cat.codes.to_numpy().astype(np.int64).astype(np.int64)
-    calls = category.isin(["runtime", "overhead"]).to_numpy() & mine
-    kinds = calls | ((category == "op").to_numpy() & mine & _launches(host, work))
+    start, end = host.start, host.start + host.duration
+    name = host.name.cat.codes.to_numpy().astype(np.int64)
+    calls = host.table["category"].isin(["runtime", "overhead"]).to_numpy() & mine
+    kinds = calls | (host.is_op & mine & _launches(host, work))
     usual, count = _median_by(name, end - start, kinds)
     alone = np.where(mine & (end - start >= _SLOW_NS), idle.within(start, end), 0)
     far = kinds & (count >= _FEW) & (alone >= np.maximum(_SLOW_NS, _FAR * usual))
     rare = np.bincount(name[far], minlength=int(name.max(initial=0)) + 1)[name] <= np.maximum(1, _RARE * count)
-    once = (far & rare) | ((calls | is_compiling(host)) & (alone >= _NEVER_RECURS_NS))
+    once = (far & rare) | ((calls | host.compiles) & (alone >= _NEVER_RECURS_NS))
     return np.flatnonzero(once & ~_recurs(name, start, once, steps))
 
 
@@ -202,12 +194,11 @@ def _recurs(code: Ints, start: Ints, mask: Bools, steps: pd.DataFrame) -> Bools:
     return seen[code] > (_TWICE if len(begins) > _TWICE + 1 else 1)
 
 
-def _launches(host: pd.DataFrame, work: pd.DataFrame) -> Bools:
+def _launches(host: Host, work: pd.DataFrame) -> Bools:
     """Return which rows contain a launch of work."""
     rows = work["launch"].to_numpy()
-    times = np.sort(host["start_ns"].to_numpy()[rows[rows >= 0]])
-    start, end = _times(host)
-    return np.searchsorted(times, end, "right") > np.searchsorted(times, start, "left")
+    times = np.sort(host.start[rows[rows >= 0]])
+    return np.searchsorted(times, host.start + host.duration, "right") > np.searchsorted(times, host.start, "left")
 
 
 def _named(host: pd.DataFrame, rows: Ints, idle: Covered) -> pd.DataFrame:
@@ -227,10 +218,6 @@ def _windows(kind: str, begin: Ints, end: Ints, names: Sequence[str] = ()) -> pd
     )
 
 
-def _marks_a_step(host: pd.DataFrame) -> Bools:
-    return (host["category"] == "range").to_numpy() & matching(host["name"], STEP_NAMES)
-
-
 def _pause(quiet: Covered) -> pd.DataFrame:
     """Return the longest of these stretches without an event, if it is long and the only one."""
     begin, end = quiet.spans()
@@ -240,15 +227,15 @@ def _pause(quiet: Covered) -> pd.DataFrame:
     return _windows(PAUSE, begin[longest[: int(single)]], end[longest[: int(single)]])
 
 
-def _unrecorded(host: pd.DataFrame, work: pd.DataFrame, idle: Covered) -> pd.DataFrame:
+def _unrecorded(host: Host, work: pd.DataFrame, copies: Bools, idle: Covered) -> pd.DataFrame:
     """Return the idle time between the return of a launch and the start of its work, if it is long.
 
     Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead. Amid the work
     of several streams nothing is taken for unrecorded: one may wait for an event of another rank.
     """
     launch, start = work["launch"].to_numpy(), work["start_ns"].to_numpy().astype(np.int64)
-    called = take((host["start_ns"] + host["duration_ns"]).to_numpy(), launch).astype(np.int64)
-    late = (launch >= 0) & (start - called >= LATE_NS) & ~is_host_copy(work["name"])
+    called = np.append(host.start + host.duration, -1)[launch]
+    late = (launch >= 0) & (start - called >= LATE_NS) & ~copies
     begin, end = Covered(called[late], start[late]).common(idle).spans()
     long = end - begin >= LATE_NS
     begin, end = begin[long], end[long]

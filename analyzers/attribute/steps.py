@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import covered_until
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.nesting import Nest, Rows
 from tracekit.analyzers.attribute.origin import Origin
-from tracekit.analyzers.attribute.recorded_ranges import UserRanges, serving_phase
+from tracekit.analyzers.attribute.recorded_ranges import serving_phase
 from tracekit.analyzers.attribute.repetition import Window, repeated
-
-Ints = npt.NDArray[np.int64]
+from tracekit.analyzers.core import Ints
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
@@ -63,7 +63,7 @@ class _Marks(msgspec.Struct, frozen=True):
     """Whether the first and the last may be parts of steps. A batch of a serving engine is always a step."""
 
 
-def find_steps(host: pd.DataFrame, items: WorkItems, origin: Origin) -> Steps:
+def find_steps(host: Host, items: WorkItems, origin: Origin) -> Steps:
     """Return the steps from tracekit's ranges, else ProfilerStep#N, else batches of a serving engine, else step_N
     ranges.
 
@@ -71,8 +71,8 @@ def find_steps(host: pd.DataFrame, items: WorkItems, origin: Origin) -> Steps:
     periods of kernels. A single range of a profiler or a user may contain many steps, so repetitions are searched
     inside it, too. A trace without repetitions has no spans, and all its work belongs to step 0.
     """
-    marks = _marked(host, UserRanges(host))
-    start, end = _spans(host, marks.rows)
+    marks = _marked(host)
+    start, end = _spans(host.table, marks.rows)
     if len(marks.rows) < 2 and marks.may_hold_several:
         window = Window(int(start[0]), int(end[0])) if len(start) else None
         repetitions = _equal(*repeated(host, items, origin, window), origin.time_ns)
@@ -88,34 +88,34 @@ def is_step_name(name: str) -> bool:
     return bool(_PROFILER_STEP.fullmatch(name) or _USER_STEP.fullmatch(name) or serving_phase(name))
 
 
-def _marked(host: pd.DataFrame, user: UserRanges) -> _Marks:
-    if (rows := user.rows_of(user.is_ours("step"))).size:
+def _marked(host: Host) -> _Marks:
+    if (rows := host.ranges.rows_of(host.ranges.is_ours("step"))).size:
         return _Marks(_sorted_by_start(host, rows), may_hold_several=False)
-    if (rows := user.rows_of(_PROFILER_STEP.fullmatch)).size:
+    if (rows := host.ranges.rows_of(_PROFILER_STEP.fullmatch)).size:
         return _Marks(_sorted_by_start(host, rows))
-    if (rows := user.rows_of(serving_phase)).size:
+    if (rows := host.ranges.rows_of(serving_phase)).size:
         return _Marks(_sorted_by_start(host, _outermost(host, rows)), may_hold_several=False, may_be_cut=False)
-    rows = user.rows_of(_USER_STEP.fullmatch)
+    rows = host.ranges.rows_of(_USER_STEP.fullmatch)
     return _Marks(_sorted_by_start(host, _outermost(host, rows)))
 
 
-def _outermost(host: pd.DataFrame, rows: Ints) -> Ints:
-    mask = np.zeros(len(host), dtype=bool)
+def _outermost(host: Host, rows: Ints) -> Ints:
+    mask = np.zeros(len(host.start), dtype=bool)
     mask[rows] = True
-    return rows[Nest(host, mask, by_time=True).parents()[rows] < 0]
+    return rows[Nest(host.table, mask, by_time=True).parents[rows] < 0]
 
 
-def _sorted_by_start(host: pd.DataFrame, rows: Ints) -> Ints:
+def _sorted_by_start(host: Host, rows: Ints) -> Ints:
     """Return the rows ordered by start.
 
     Ranks in one recording run the same steps at the same time. If steps of several threads overlap, only those of the
     thread with the most steps are returned.
     """
-    rows = rows[np.argsort(host["start_ns"].to_numpy()[rows], kind="stable")]
-    start, end = _spans(host, rows)
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    start, end = _spans(host.table, rows)
     if not (covered_until(start, end, np.zeros(len(rows), dtype=np.int64)) > start).any():
         return rows
-    thread = host["thread"].to_numpy()[rows]
+    thread = host.thread[rows]
     return rows[thread == np.bincount(thread).argmax()]
 
 

@@ -8,7 +8,6 @@ from tracekit.analyzers.core.faces import lazily
 
 if TYPE_CHECKING:
     from tracekit.analyzers.core import limits
-    from tracekit.analyzers.core.constants import facts, intervals, numbers, outcomes, version
     from tracekit.analyzers.core.errors import (
         InputError,
         MissingPackageError,
@@ -52,9 +51,14 @@ if TYPE_CHECKING:
         Outcomes,
         Renderers,
         digamma,
+        facts,
+        intervals,
+        numbers,
+        outcomes,
         t_quantile,
         trigamma,
         trigamma_inverse,
+        version,
     )
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -16,7 +16,7 @@ import pandas as pd
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 TABLES: dict[str, "Table"] = {}

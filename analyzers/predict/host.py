@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.core import Interval, numbers
+from tracekit.analyzers.core import Interval, Ints, numbers
 from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.predict.simulation import Floats, Nanoseconds
+from tracekit.analyzers.predict.simulation import Floats
 from tracekit.analyzers.results import HostSpeed
 
 CLASSES = (
@@ -109,7 +109,7 @@ MOST_A_LAUNCH_NS = 50_000.0
 """The same limit for each launch of an op that launches many kernels, such as one GEMM for each of 64 experts."""
 
 
-def beyond_launching(host_ns: Floats, launches: Floats | Nanoseconds) -> Floats:
+def beyond_launching(host_ns: Floats, launches: Floats | Ints) -> Floats:
     """Return the part of each op's host time that is longer than its launches take."""
     return np.maximum(host_ns - np.maximum(MOST_TO_LAUNCH_NS, launches * MOST_A_LAUNCH_NS), 0.0)
 

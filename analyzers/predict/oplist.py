@@ -13,6 +13,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute import (
     Covered,
+    Host,
     blocked_launches,
     changes_layout,
     forward_again,
@@ -113,7 +114,7 @@ def _grouped(
     words["category"] = words["category"].copy()
     words["category"][np.logical_or.reduceat((work.category == "kernel").to_numpy(), first)] = "kernel"  # after a fill
     host_ns = np.maximum(np.diff(launched[last] - waited_before, prepend=start), 0)
-    by = replace(launching(trace.host, work), blocked=blocked)
+    by = replace(launching(Host(trace.host), work), blocked=blocked)
     outside, before = outside_work(trace.host, by, launched[last], start, start + wall, host_ns)
     numbers = {
         "host_ns": np.maximum(host_ns - before.outside, 0.0),
@@ -216,7 +217,7 @@ def _words(
     analysis: Analysis,
     head: pd.DataFrame,
     host_row: npt.NDArray[np.int64],
-    calls: npt.NDArray[np.int64],
+    calls: npt.NDArray[np.integer],
 ) -> dict[str, npt.NDArray[np.object_]]:
     """Return texts as Python objects, so that equal words are one object and compare fast. A pandas string column would
     create new objects at each read."""
@@ -257,7 +258,7 @@ def _fraction_until_wait(
     return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)
 
 
-def _texts_at(column: pd.Series, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+def _texts_at(column: pd.Series, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.object_]:
     """Return the texts at these rows of a column, one object per row; "" for negative rows."""
     codes, distinct = pd.factorize(np.maximum(rows, -1))
     texts = np.full(len(distinct), "", dtype=object)

@@ -10,14 +10,13 @@ from tracekit.analyzers.attribute import (
     LOADING,
     NO_LAYER,
     Covered,
+    Host,
     Launching,
     Nest,
     attribute,
     host_activity,
     innermost_segments,
-    is_collective,
     is_communication,
-    is_module,
     judge,
     matching,
     nearest,
@@ -103,12 +102,12 @@ class RankWork:
     gpu: GPU | None
 
 
-def rank_work(trace: Trace) -> RankWork:
+def rank_work(trace: Trace, host: Host) -> RankWork:
     """Analyze the work of a trace. Raises InputError for a trace without work."""
-    items = work_items(trace)
-    attributed = attribute(trace.host, items)
+    items = work_items(host, trace.device)
+    attributed = attribute(host, items)
     device = run_device(trace.metadata, items, None)
-    judged = judge(trace.host, attributed, device.gpu, trace.metadata.capture)
+    judged = judge(host, attributed, device.gpu, trace.metadata.capture)
     steps = timeline(trace.host, items, attributed.steps).steps
     work = work_table(attributed, trace.host["name"], judged, 1.0)
     paths = np.array([*attributed.placed.paths, NO_LAYER], dtype=object)
@@ -130,36 +129,30 @@ class HostTimes:
     """Columns step, cause and idle_ns."""
 
 
-def host_times(host: pd.DataFrame, rank: RankWork) -> HostTimes:
+def host_times(host: Host, rank: RankWork) -> HostTimes:
     """Return the times of a trace without device work. Ops inside a data loader count as data loading."""
-    loading = _loading(host)
-    is_op = (host["category"] == "op").to_numpy()
-    computes = is_op & ~is_collective(host) & ~is_communication(host["name"]) & ~matching(host["name"], _WRAPPERS)
-    start, end, owner = innermost_segments(host, Nest(host, is_op))
-    mine = (computes & ~loading)[owner]
-    communication = _times(host, is_collective(host) & (host["category"] == "range").to_numpy())
-    compute = start[mine], end[mine]
+    every = Nest(host.table, np.ones(len(host.start), dtype=bool))
+    loading = nearest(every.parents, matching(host.name, LOADING)) >= 0
+    others = host.communicates | is_communication(host.name) | matching(host.name, _WRAPPERS) | loading
+    computes = host.is_op & ~others
+    start, end, owner = innermost_segments(host.table, host.ops)
+    compute = start[computes[owner]], end[computes[owner]]
+    communicates = host.communicates & host.is_range
+    communication = host.start[communicates], (host.start + host.duration)[communicates]
     nothing = np.zeros(0, dtype=np.int64)
     busy = occupied(compute, communication, (nothing, nothing))
-    work = rank.work[(computes & ~loading)[rank.work["op"].to_numpy()]]
-    return HostTimes(busy, work, _idle(host, computes & ~loading, busy.anything, rank.steps))
+    work = rank.work[computes[rank.work["op"].to_numpy()]]
+    return HostTimes(busy, work, _idle(host, computes, busy.anything, rank.steps))
 
 
-def _loading(host: pd.DataFrame) -> Bools:
-    """Select the rows inside the ranges and calls of a data loader."""
-    nest = Nest(host, np.ones(len(host), dtype=bool))
-    return nearest(nest.parents(), matching(host["name"], LOADING)) >= 0
-
-
-def _idle(host: pd.DataFrame, computes: Bools, busy: Covered, steps: pd.DataFrame) -> pd.DataFrame:
+def _idle(host: Host, computes: Bools, busy: Covered, steps: pd.DataFrame) -> pd.DataFrame:
     begin, end, step = _gaps(busy, steps)
     if not len(begin):
         return pd.DataFrame({"step": [], "cause": [], "idle_ns": []})
-    thread, moment = host["thread"].to_numpy(), host["start_ns"].to_numpy(np.int64)
-    threads = np.bincount(thread[computes], minlength=int(thread.max()) + 1) > 0
-    modules = np.sort(moment[is_module(host) & threads[thread]])
-    by = Launching(threads, np.sort(moment[computes]), modules, np.zeros(len(host), dtype=bool))
-    parts = host_activity(host, by, begin, end)
+    threads = np.bincount(host.thread[computes], minlength=int(host.thread.max()) + 1) > 0
+    modules = np.sort(host.start[host.is_module & threads[host.thread]])
+    by = Launching(threads, np.sort(host.start[computes]), modules, np.zeros(len(host.start), dtype=bool))
+    parts = host_activity(host.table, by, begin, end)
     of = step[parts["window"].to_numpy(dtype=np.int64)]
     return pd.DataFrame({"step": of, "cause": parts["cause"], "idle_ns": parts["duration_ns"]})
 
@@ -174,8 +167,3 @@ def _gaps(busy: Covered, steps: pd.DataFrame) -> tuple[Ints, Ints, Ints]:
     at = np.searchsorted(first, begin, "right") - 1
     free = (at >= 0) & (begin < np.append(last, 0)[at]) & ~busy.at(begin)
     return begin[free], stop[free], steps["step"].to_numpy()[at[free]]
-
-
-def _times(host: pd.DataFrame, mask: Bools) -> tuple[Ints, Ints]:
-    start = host["start_ns"].to_numpy(np.int64)[mask]
-    return start, start + host["duration_ns"].to_numpy()[mask]

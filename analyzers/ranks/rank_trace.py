@@ -11,13 +11,14 @@ waits for other ranks.
 import json
 import re
 from dataclasses import dataclass
+from itertools import starmap
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import Covered, Nest, is_communication, is_copy_to_host, matching, synchronises, take
+from tracekit.analyzers.attribute import Covered, Host, Nest, is_communication, is_copy_to_host, matching, take
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import kind_of, tensors
 from tracekit.analyzers.ranks.own_time import Occupied
@@ -45,7 +46,7 @@ def kind_by_name(name: str) -> str:
     return next((kind for kind, pattern in _KINDS if pattern.search(text)), "")
 
 
-def calls_of_device(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
+def calls_of_device(host: Host, work: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of RANK_CALLS, without own times, of the rows of WORK that communicate."""
     calls = work[is_communication(work["name"])].sort_values("start_ns", kind="stable")
     start, launch = calls["start_ns"].to_numpy(np.int64), calls["launch"].to_numpy()
@@ -62,19 +63,17 @@ def calls_of_device(host: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
             "stream": calls["stream"].to_numpy(),
             "start_ns": start,
             "end_ns": start + calls["duration_ns"].to_numpy(),
-            "host_start_ns": take(host["start_ns"].to_numpy(), launch),
+            "host_start_ns": host.start_of[launch],
         }
     )
 
 
-def _asked(host: pd.DataFrame, op: Ints, launch: Ints) -> dict[str, npt.NDArray]:
+def _asked(host: Host, op: Ints, launch: Ints) -> dict[str, npt.NDArray]:
     """Return what the host records about each call: in its op or, without an op, in the range around its launch."""
     around = _range_around(host, launch)
-    recorded = take((host["name"] == RECORDED_AS).to_numpy(), op, absent=False)
-    source = np.where(recorded, op, around)
-    return _columns(
-        [_either(*pair) for pair in zip(_calls_of_rows(host, source), _calls_of_rows(host, around), strict=True)]
-    )
+    recorded = np.append((host.name == RECORDED_AS).to_numpy(), False)[op]
+    sources = (np.where(recorded, op, around), around)
+    return _columns(list(starmap(_either, zip(*(_calls_of_rows(host.table, rows) for rows in sources), strict=True))))
 
 
 _CELLS = ("name", "values", "shapes", "dtypes")
@@ -107,13 +106,10 @@ def _cells(host: pd.DataFrame, column: str, rows: Ints) -> list[str]:
     return [str(categories[code]) if code >= 0 else "" for code in codes.tolist()]
 
 
-def _range_around(host: pd.DataFrame, launch: Ints) -> Ints:
+def _range_around(host: Host, launch: Ints) -> Ints:
     """Return the row of the communication library's range that is open on the thread at each launch."""
-    ranges = (host["category"] == "range").to_numpy() & matching(host["name"], _RANGE)
-    if not ranges.any():
-        return np.full(len(launch), -1)
-    thread, time = take(host["thread"].to_numpy(), launch), take(host["start_ns"].to_numpy().astype(np.int64), launch)
-    return np.where(launch >= 0, Nest(host, ranges).around(thread, time), -1)
+    ranges = Nest(host.table, host.is_range & matching(host.name, _RANGE))
+    return np.where(launch >= 0, ranges.around(host.thread_of[launch], host.start_of[launch]), -1)
 
 
 def _said(name: str, values: str, shapes: str, types: str) -> Said:
@@ -218,7 +214,7 @@ def host_clocks(occupied: Occupied) -> Alone:
     return Alone(occupied, none, none, nothing, zero + _UNKNOWN, nothing, zero)
 
 
-def device_clocks(host: pd.DataFrame, work: pd.DataFrame, occupied: Occupied) -> Alone:
+def device_clocks(host: Host, work: pd.DataFrame, occupied: Occupied) -> Alone:
     """Return the clocks from the work of one device, rows of WORK, and the host table."""
     work = work.sort_values("start_ns", kind="stable")
     start, delay = work["start_ns"].to_numpy(np.int64), work["delay_ns"].to_numpy(np.int64)
@@ -235,17 +231,15 @@ def device_clocks(host: pd.DataFrame, work: pd.DataFrame, occupied: Occupied) ->
     return Alone(occupied, starved, waited, sync, delay, start, behind)
 
 
-def _waits(host: pd.DataFrame, work: pd.DataFrame, busy: Covered) -> tuple[Covered, Ints]:
+def _waits(host: Host, work: pd.DataFrame, busy: Covered) -> tuple[Covered, Ints]:
     """Return when threads that launch work waited for the busy device, and the ends of these waits in order.
 
     Threads wait in calls that synchronize, and in copies to the host.
     """
     launch = work["launch"].to_numpy()
-    rows = take(host["thread"].to_numpy(), launch[launch >= 0])
-    waits = synchronises(host) & np.isin(host["thread"].to_numpy(), np.unique(rows))
+    waits = host.waits & np.isin(host.thread, np.unique(host.thread[launch[launch >= 0]]))
     waits[launch[(launch >= 0) & is_copy_to_host(work["name"])]] = True
-    start = host["start_ns"].to_numpy(np.int64)[waits]
-    calls = Covered(start, start + host["duration_ns"].to_numpy()[waits])
+    calls = Covered(host.start[waits], (host.start + host.duration)[waits])
     return calls.common(busy), calls.spans()[1]
 
 

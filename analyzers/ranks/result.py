@@ -65,7 +65,7 @@ def _rates(collectives: pd.DataFrame) -> pd.DataFrame:
     return rate.groupby(["group", "kind"])["ratio"].median().reset_index()
 
 
-def _median_of_others(pace: pd.Series) -> npt.NDArray[np.float64]:
+def _median_of_others(pace: pd.Series) -> Floats:
     """Return, for each value, the median of the other values; NaN if there are none."""
     values = pace.to_numpy(dtype=np.float64)
     return np.array([np.median(np.delete(values, at)) if len(values) > 1 else np.nan for at in range(len(values))])

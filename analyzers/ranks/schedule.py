@@ -6,6 +6,7 @@ of gradients are streams of their own. A computation needs what it receives, and
 weights come before the next computation, reductions of gradients after the last one that had ended when they started.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -59,7 +60,7 @@ def meetings(operations: Operations) -> Ints:
     return np.unique(meeting, return_inverse=True)[1]
 
 
-def own_durations(operations: Operations, meeting: npt.NDArray[np.int64]) -> tuple[Floats, int]:
+def own_durations(operations: Operations, meeting: Ints) -> tuple[Floats, int]:
     """Return the durations without waiting for other workers, and the number of transfers between stages that lack the
     other side, which take the median."""
     table = operations.table
@@ -90,7 +91,7 @@ class Schedule:
     """Of each operation, the number of those with which it starts."""
     before: list[Ints]
     """For each level, the operations that its meetings wait for, ordered by meeting."""
-    first: list[Ints]
+    first: Sequence[Ints]
     """For each level, where those of each meeting begin."""
     waiting: list[Ints]
     """For each level, the meetings that wait."""

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import UNKNOWN, Idle, find_gaps, is_communication, take
+from tracekit.analyzers.attribute import UNKNOWN, Host, Idle, find_gaps, is_communication, take
 from tracekit.analyzers.ranks.own_time import device_times, host_times, rank_work
 from tracekit.analyzers.ranks.rank_trace import Alone, calls_of_cpu, calls_of_device, device_clocks, host_clocks
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
@@ -40,14 +40,15 @@ class RankSummary:
 
 def summarize(trace: Trace) -> RankSummary:
     """Summarize a trace. Raises InputError for a trace without work."""
-    metadata, mine = trace.metadata, rank_work(trace)
+    metadata, host = trace.metadata, Host(trace.host)
+    mine = rank_work(trace, host)
     device = _main_device(mine.work) if mine.on_device else -1
     if mine.on_device:
         work = mine.work[(mine.work["device"] == device).to_numpy()]
-        calls, clocks = calls_of_device(trace.host, work), device_clocks(trace.host, work, device_times(work))
-        idle = idle_by_cause(find_gaps(trace.host, mine.work, mine.steps))
+        calls, clocks = calls_of_device(host, work), device_clocks(host, work, device_times(work))
+        idle = idle_by_cause(find_gaps(host, mine.work, mine.steps))
     else:
-        times = host_times(trace.host, mine)
+        times = host_times(host, mine)
         clocks, calls = host_clocks(times.occupied), calls_of_cpu(trace.host, mine.steps)
         work, idle = times.work, times.idle
     work = work[~is_communication(work["name"])]

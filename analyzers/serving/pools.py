@@ -7,8 +7,7 @@ from bisect import insort
 from collections import deque
 
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.engine import INFINITE, Instance
-from tracekit.analyzers.serving.front import Front
+from tracekit.analyzers.serving.engine import INFINITE, Front, Instance
 from tracekit.analyzers.serving.passes import PassTimes
 from tracekit.analyzers.serving.request_stream import Request, Stream
 from tracekit.analyzers.serving.served import Run, Served

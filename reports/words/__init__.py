@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         write_text,
         written,
     )
-    from tracekit.reports.words.means import count, mean_step, over_steps
     from tracekit.reports.words.names import (
         TABLES,
         device,
@@ -51,7 +50,16 @@ if TYPE_CHECKING:
         tokens_per_s,
     )
     from tracekit.reports.words.page import asset, environment, frame
-    from tracekit.reports.words.public_tables import number, plain_rows, public, public_frame, records
+    from tracekit.reports.words.public_tables import (
+        count,
+        mean_step,
+        number,
+        over_steps,
+        plain_rows,
+        public,
+        public_frame,
+        records,
+    )
     from tracekit.reports.words.untrusted import (
         bar,
         block,

@@ -75,7 +75,7 @@ def test_idle_before_is_the_uncovered_time_since_the_latest_end(spans):
 @given(SPANS, st.sampled_from([0, 3]))
 def test_a_parent_is_the_tightest_range_that_contains(spans, slack):
     host, rows = host_table(spans)
-    parents = Nest(host, np.ones(len(host), dtype=bool), slack_ns=slack).parents()
+    parents = Nest(host, np.ones(len(host), dtype=bool), slack_ns=slack).parents
     for i, (start, duration, track) in enumerate(rows):
         until = max(start + duration - slack, min(start + 1, start + duration))
         around = [j for j, (s, d, t) in enumerate(rows[:i]) if t == track and s <= start and until <= s + d]
@@ -106,13 +106,13 @@ def test_nearest_ancestor(tree):
 @given(SPANS)
 def test_own_time_counts_every_covered_nanosecond_once(spans):
     host, _ = host_table(spans)
-    own, once = self_time(host, np.ones(len(host), dtype=bool))
+    own, once = self_time(host, Nest(host, np.ones(len(host), dtype=bool)))
     assert once.sum() == len({t for _, t in covered(spans)})
     assert (once <= own).all()
 
 
 def test_own_time_of_an_op_excludes_the_ops_inside_it():
     host, _ = host_table([(0, 100, 0), (10, 30, 0), (20, 10, 0), (50, 5, 0), (0, 40, 1)])
-    own, once = self_time(host, np.ones(len(host), dtype=bool))
+    own, once = self_time(host, Nest(host, np.ones(len(host), dtype=bool)))
     assert own.tolist() == [65, 20, 10, 5, 40]
     assert once.sum() == 100

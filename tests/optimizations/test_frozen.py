@@ -1,4 +1,4 @@
-"""A backward pass that goes on into frozen layers, and those that an optimizer needs; logits of which few rows are read."""
+"""A backward pass that goes on into frozen layers, and those that an optimizer needs; logits that nothing reads."""
 
 import json
 from collections import Counter
@@ -28,7 +28,9 @@ def gradient(shape, rows=4096):
 
 def update(*shapes):
     lists = json.dumps([[list(shape) for shape in shapes]] * 2)
-    return op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer") | {"inputs": (lists, '["TensorList", "TensorList"]')}
+    return op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer") | {
+        "inputs": (lists, '["TensorList", "TensorList"]')
+    }
 
 
 def older(shape):

@@ -10,13 +10,12 @@ from math import hypot
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from tracekit.analyzers.core import Floats
 from tracekit.analyzers.cost.hardware import GPU
 from tracekit.analyzers.cost.ops.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.cost.ops.work import Product
-
-Floats = NDArray[np.float64]
 
 _SIDES = np.array([16, 32, 64, 128, 256], dtype=np.float64)
 _SPLITS = np.array([1, 2, 4, 8, 16], dtype=np.float64)

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import msgspec
@@ -54,6 +55,7 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remem
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
 
+_WIDTH = 124
 Detector = Callable[[Baseline], Finding | None]
 
 
@@ -94,7 +96,7 @@ class Waste(Optimization):
 
     @property
     def description(self) -> str:
-        return f"{self._kind.what}\n\n*Refused* with: {self._kind.nothing}"
+        return fill(" ".join(self._kind.what.split()), _WIDTH)
 
     def objection(self, base: Baseline) -> str | None:
         return None if _found(self, base) else self._kind.nothing

@@ -58,8 +58,8 @@ def _updated(base: Baseline, place: int) -> Iterator[Shape]:
 
 
 def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape]") -> int:
-    """Return the place after the last gradient of a trained tensor; the end if it is not known. Gradients of matrices are
-    known by their shapes, or are parts of packed ones; of other tensors, they are counted."""
+    """Return the place after the last gradient of a trained tensor; the end if it is not known. Gradients of matrices
+    are known by their shapes, or are parts of packed ones; of other tensors, they are counted."""
     matrices = Counter({_sides(shape): count for shape, count in trained.items() if len(shape) > 1 and 1 not in shape})
     vectors = trained.total() - sum(count for shape, count in trained.items() if _sides(shape) in matrices)
     rows_left = {shape: shape[-1] * count for shape, count in matrices.items()}

@@ -24,9 +24,9 @@ def _is_product(cost: Cost | None) -> bool:
 
 
 def unused_gradients(base: Baseline) -> Finding | None:
-    """Find gradients of weights in a recording that updates none, or else those behind all that are used. Without shapes,
-    they are half of products' backward, in steps of several backward passes, as attacks have: gradients that are added
-    up lead to an update."""
+    """Find gradients of weights in a recording that updates none, or else those behind all that are used. Without
+    shapes, they are half of products' backward, in steps of several backward passes, as attacks have: gradients that
+    are added up lead to an update."""
     ops, backward = base.ops, in_phase(base.ops, "backward")
     updates = in_phase(ops, "optimizer") | which(ops.call, lambda call: call.startswith("Optimizer."))
     if updates.any():
@@ -56,7 +56,7 @@ _BY_ROW = ("copy", "pointwise", "softmax")
 
 
 def logits_of_all_tokens(base: Baseline) -> Finding | None:
-    """Find the product with a vocabulary of which later ops read few rows, and casts and softmax of all rows between."""
+    """Find the product with a vocabulary of which later ops read few rows, with casts and softmax of all rows."""
     ops = base.ops
     heads = np.flatnonzero(where(ops, _is_head))
     if base.trains or not len(heads):
