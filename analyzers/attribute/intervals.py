@@ -149,9 +149,9 @@ class Covered:
 
     def common(self, other: "Covered") -> "Covered":
         """Return the time that both cover."""
-        edges = np.unique(np.concatenate([*self.spans(), *other.spans()]))
+        edges = np.sort(np.concatenate([*self.spans(), *other.spans()]), kind="stable")  # merges four sorted runs
         begin, end = edges[:-1], edges[1:]
-        both = self.at(begin) & other.at(begin)
+        both = (begin < end) & self.at(begin) & other.at(begin)
         return Covered(begin[both], end[both])
 
     def at(self, time: Ints) -> npt.NDArray[np.bool_]:

@@ -47,10 +47,10 @@ def with_ancestors(parent: Rows, ops: Rows) -> Rows:
     """Return these op rows and those of all enclosing ops. `parent` ends with -1, the parent of no row."""
     wanted = np.zeros(len(parent), dtype=bool)
     wanted[-1] = True
-    level = np.unique(ops)
+    level = ops
     while (level := level[~wanted[level]]).size:
         wanted[level] = True
-        level = np.unique(parent[level])
+        level = parent[level]
     return np.flatnonzero(wanted[:-1]).astype(np.int32)
 
 

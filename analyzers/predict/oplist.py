@@ -82,8 +82,7 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
 
 
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """Return the row of the steps' table with the median wall time among whole steps with device work; None if there
-    is none."""
+    """Return the row of steps with the median wall time among whole steps with device work; None if there is none."""
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
@@ -104,8 +103,7 @@ def _grouped(
     head = work.iloc[first]
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
     blocks = blocking_copies(trace.host, work)
-    copying = work.launch[blocks]
-    calls = waiting_calls(trace.host, threads, start, start + wall, copying)
+    calls = waiting_calls(trace.host, threads, start, start + wall, work.launch[blocks])
     waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
     blocked = blocked_launches(trace.host, analysis.work[analysis.work.device == work.device.iloc[0]])
     waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
@@ -123,8 +121,7 @@ def _grouped(
         "sync": waits,
     }
     costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
-    moved = messages(trace.host, head.name, head.op.to_numpy())
-    ops = op_list(**words, **numbers, cost=costs, message=moved)
+    ops = op_list(**words, **numbers, cost=costs, message=messages(trace.host, head.name, head.op.to_numpy()))
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
         until_wait=pd.Series(np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns))),

@@ -31,6 +31,8 @@ _EARLIER_GAIN = 0.51
 logarithm, in addition to what was said."""
 _SAID_WITH = {"seventh": 0.49}
 """The same in the intervals of a set as they were said; none in other sets."""
+_SINCE = ("thirteenth", "fourteenth")
+"""Sets that were recorded after today's widths had been measured."""
 _ROUNDS: dict[Evidence, str] = {"timed": "blind rounds, latency told", "profiled": "blind rounds, plain traces"}
 _SAID = {"timed": "capture", "profiled": "trace"}
 _HEAD = ("rows", "widths", "count", "inside", "median high ÷ low", "interval score")
@@ -66,12 +68,14 @@ def _of_round(row: Prediction) -> Judged:
 def _of_scripts() -> list[tuple[object, ...]]:
     every, blind = compared(before_gains()), scripts.blind_rows()
     kept = [row for row in every if (row["set"], row["script"]) in {(one.set, one.script) for one in blind}]
+    since = [row for row in every if row["set"] in _SINCE]
     later, known = scripts.later_rows(), widths("script")
     return [
         ("slow scripts, plain traces", "as predicted then", *_summary(map(_as_said, every))),
         ("those with kept traces", "as predicted then", *_summary(map(_as_said, kept))),
         ("those with kept traces", f"of {EARLIER}", *_summary(map(_as_earlier, kept))),
         ("those with kept traces", "of today, each set left out", len(blind), *_of_sets_left_out()),
+        ("sets that came later", "of today, as predicted then", *_summary(map(_as_said, since))),
         ("predicted again, gains known", "of today", *_summary((row.interval(known), row.measured) for row in later)),
     ]
 

@@ -1,4 +1,4 @@
-"""Judges the kernel time model on GPUs that it was not fitted to, and writes benchmarks/data/held_out.csv.
+"""Judges the kernel time model on what it was not fitted to, and writes held_out.csv and halves.csv (benchmarks/data).
 
     python -m benchmarks fitting.held_out [--shared DIRECTORY] [--dry-run]
 
@@ -6,18 +6,22 @@ Each GPU with public data in turn: the constants are fitted again without any of
 `calibrated` keeps what the GPU sustains (its product and copy rates, as `tracekit calibrate` measures them in a
 minute); `data sheet` estimates both from its power limit and bandwidth (analyzers/cost/hardware/data_sheet.py), so that
 nothing of the GPU is known but its data sheet.
+
+Our own kernels that move memory, and convolutions: each section of constants.toml is fitted on half of its op calls, in
+pairs as they were measured, and on all public rows; the other half is predicted, and the halves change places.
 """
 
 import csv
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.accuracy.kernels import errors
 from benchmarks.fitting import attention, constants, gemm, memory
 from benchmarks.fitting.constants import Asked, arguments
-from benchmarks.measurements import public
+from benchmarks.measurements import own, public
 from benchmarks.measurements.own import Row
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.cost.hardware.catalogue import measured
@@ -28,6 +32,7 @@ from tracekit.analyzers.cost.time.gemm import units_of
 from tracekit.analyzers.cost.time.memory_bound import kind
 
 FILE = Path(__file__).parents[1] / "data" / "held_out.csv"
+HALVES = FILE.with_name("halves.csv")
 SAMPLE = 300
 Error = tuple[str, str, int, float, float]
 """Family, GPU, number of rows, error with known sustained rates, error without."""
@@ -35,6 +40,11 @@ Error = tuple[str, str, int, float, float]
 
 def main() -> None:
     asked = arguments(__doc__)
+    _gpus(asked)
+    _halves(asked)
+
+
+def _gpus(asked: Asked) -> None:
     tested = [
         row
         for row in public.rows(asked.shared, SAMPLE, 0)
@@ -49,6 +59,45 @@ def main() -> None:
             out = csv.writer(file)
             out.writerow(("family", "gpu", "rows", "calibrated", "data_sheet"))
             out.writerows((*row[:3], *(round(error, 4) for error in row[3:])) for row in rows)
+
+
+def _halves(asked: Asked) -> None:
+    of_family: dict[str, list[float]] = defaultdict(list)
+    for path, rows in sections(asked).items():
+        for tested, error in judged(path, rows):
+            of_family[tested.family].append(error)
+    means = {family: float(np.mean(every)) for family, every in sorted(of_family.items())}
+    for family, mean in means.items():
+        print(f"{family:<26}{len(of_family[family]):>5}{mean:>8.1%}")
+    if asked.write:
+        with HALVES.open("w", newline="", encoding="utf-8") as file:
+            out = csv.writer(file)
+            out.writerow(("family", "error"))
+            out.writerows((family, round(mean, 4)) for family, mean in means.items())
+
+
+def sections(asked: Asked) -> dict[str, list[Row]]:
+    """Return the rows of each section, including public ones."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in memory.measured(asked):
+        groups[f"memory.{kind(row.cost)}"].append(row)
+    groups["convolution"] = [row for row in own.rows() if row.cost.family == "convolution"]
+    return groups
+
+
+def judged(path: str, rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
+    """Yield each of our own rows with its error. The section's constants are restored afterwards."""
+    mine = [row for row in rows if row.source == "own"]
+    public = [row for row in rows if row.source != "own"]
+    shipped = constants.own(constants.section_of(path))
+    for half in (0, 1):
+        known = public + [row for number, row in enumerate(mine) if number // 2 % 2 != half]
+        tested = [row for number, row in enumerate(mine) if number // 2 % 2 == half]
+        if known and tested:
+            constants.fit(path, known, lambda row: row.gpu.id, memory.GIVEN)
+            estimate.estimate_ns.cache_clear()
+            yield from zip(tested, errors(tested), strict=True)
+        constants.section_of(path).update(shipped)
 
 
 def without(gpu: GPU, tested: Sequence[Row], asked: Asked) -> list[Error]:

@@ -135,6 +135,7 @@ def test_what_is_sure_and_easy_comes_first() -> None:
     assert usefulness(sure, 1.0) > usefulness(sure, 2.0)
     assert usefulness(wide, 4.0) < usefulness(sure, 1.0)
     assert usefulness(Interval(0.5, 0.9, 1.1), 1.0) == 0
+    assert usefulness(Interval(1.7, 2.2, 2.3), 1.0) > usefulness(Interval(1.05, 2.3, 3.1), 1.0)
 
 
 SAID = {

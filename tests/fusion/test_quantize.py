@@ -228,7 +228,7 @@ def test_files_of_other_models_are_refused(tmp_path):
 )
 def test_a_damaged_description_of_layers_is_refused_and_changes_nothing(tmp_path, held):
     path, plain = tmp_path / "model.safetensors", model()
-    save_file({"x": torch.zeros(1)}, path, metadata={"tracekit packed weights, 4": held})
+    save_file({"x": torch.zeros(1)}, path, metadata={"tracekit weights, 5": held})
     before = [type(each) for each in plain.modules()]
     with pytest.raises(InputError, match=r"contains no quantized model|belongs to another model"):
         load(plain, path)
@@ -353,3 +353,21 @@ def test_gradients_ignore_the_rounding_of_weights():
         each(x).square().sum().backward()
     torch.testing.assert_close(rounded[0].weight.grad, plain[0].weight.grad)
     torch.testing.assert_close(rounded[2].weight.grad, plain[2].weight.grad)
+
+
+def test_factors_of_one_leave_what_int4_is():
+    torch.manual_seed(0)
+    weight = torch.randn(8, 64)
+    plain, factored = (layers.WeightOnlyLinear.of(weight, None, 4, 32, each) for each in (None, torch.ones(64)))
+    assert torch.equal(plain.packed, factored.packed) and torch.equal(plain.scale, factored.scale)
+
+
+def test_rows_of_all_inputs_are_observed():
+    from tracekit.quantization.calibration import Observed
+
+    seen = Observed()
+    for window in range(16):
+        seen.add(torch.full((512, 2), float(window)))
+    kept = torch.cat(seen.rows)[:, 0]
+    assert 256 <= len(kept) <= 512
+    assert set(kept.tolist()) == set(map(float, range(16)))

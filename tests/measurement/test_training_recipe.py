@@ -6,7 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
+from tracekit.capture import models
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECIPE = EXAMPLES / "studies" / "quality"
 
@@ -50,7 +54,7 @@ def test_the_ngram_model_gives_probabilities():
     assert ngram_loss(repeated, repeated, 5, n=3) < 0.1 < np.log(5) / 2 < ngram_loss(train, train, 5, n=1)
 
 
-def test_a_tiny_training_writes_models_that_transformers_loads(package, tmp_path):
+def test_a_tiny_training_writes_models_in_8_bits(package, tmp_path):
     from train import train_models
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -60,21 +64,31 @@ def test_a_tiny_training_writes_models_that_transformers_loads(package, tmp_path
     tokenizer = AutoTokenizer.from_pretrained(out / "small-llama")
     assert tokenizer.decode(tokenizer("value_1 = 2").input_ids) == "value_1 = 2"
     for name in ("small-llama", "draft"):
-        assert AutoModelForCausalLM.from_pretrained(out / name).config.vocab_size == len(tokenizer)
-        assert reached[name]["steps"] >= 20 and reached[name]["perplexity"] < 520  # of 512 tokens
-    assert reached["small-llama"]["perplexity"] < 500
+        written = AutoModelForCausalLM.from_pretrained(out / "unrounded" / name)
+        opened = models.build(models.find(str(out / name)), weights="pretrained")
+        assert opened.config.vocab_size == len(tokenizer)
+        for one, other in zip(written.parameters(), opened.parameters(), strict=True):
+            torch.testing.assert_close(one.float(), other, atol=one.abs().max().item() / 100, rtol=0)
+        assert reached[name]["steps"] >= 20 and reached[name]["perplexity"] < 530  # of 512 tokens
+        assert reached[name]["in_8_bits"]["perplexity"] == pytest.approx(reached[name]["perplexity"], rel=0.01)
+    assert reached["small-llama"]["perplexity"] < 525
 
 
 def test_the_model_that_comes_along_predicts_its_held_out_text():
     from texts import WINDOW, perplexity, tokens
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    models = EXAMPLES / "models"
-    if not models.is_dir():
+    folder = EXAMPLES / "models"
+    if not folder.is_dir():
         pytest.skip("a source archive has no weights")
-    text = (models / "held_out.txt").read_text()[:40_000]
-    ids = tokens(AutoTokenizer.from_pretrained(models / "small-llama"), [text], "cpu")[: 8 * WINDOW]
-    weights = (AutoModelForCausalLM.from_pretrained(models / name).float() for name in ("small-llama", "draft"))
-    large, draft = (perplexity(each, ids) for each in weights)
-    assert 2 < large < 10 < 25 < draft < 35
-    assert sum(path.stat().st_size for path in models.rglob("*")) < 12_000_000
+    text = (folder / "held_out.txt").read_text()[:40_000]
+    ids = tokens(AutoTokenizer.from_pretrained(folder / "small-llama"), [text], "cpu")[: 8 * WINDOW]
+    large, draft = (
+        perplexity(models.build(models.find(str(folder / name)), weights="pretrained"), ids)
+        for name in ("small-llama", "draft")
+    )
+    assert 6 < large < 8 < 15 < draft < 19
+    told = json.loads((folder / "training.json").read_text())
+    assert told["small-llama"]["parameters"] > 10_000_000
+    assert told["small-llama"]["perplexity"] < told["draft"]["perplexity"] < told["ngram"]["perplexity"]
+    assert sum(path.stat().st_size for path in folder.rglob("*")) < 12_000_000

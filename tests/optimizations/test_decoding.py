@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from op_lists import base, elementwise
 
-from tracekit.advise import DraftCheck, SpeculativeDecoding, find, predicted_speedup
+from tracekit.advise import AssistedGeneration, DraftCheck, SpeculativeDecoding, find, predicted_speedup
 from tracekit.advise.optimizations.speculative_decoding import tokens_a_pass
-from tracekit.analyzers.core import InputError, Interval
+from tracekit.analyzers.core import InputError, Interval, Outcomes
 from tracekit.analyzers.cost import Append, Attention, Cost
 from tracekit.analyzers.predict import joined, plain_launch_ns
 from tracekit.analyzers.predict.op_columns import op_list
@@ -102,6 +102,17 @@ def test_a_better_draft_gains_more_and_is_asked_for_more_tokens():
     assert predicted_speedup(poor, run).expected < 1.3 < 2 < predicted_speedup(good, run).expected
     assert poor.drafted(run) < good.drafted(run)
     assert f"num_assistant_tokens = {good.drafted(run)}" in good.how_to(run)
+
+
+def test_the_loop_of_assisted_generation_is_paid_once_a_pass():
+    run = decoding(host_us=200.0)
+    alone = SpeculativeDecoding(Outcomes(0.7, 0.7, 0.7))
+    assisted = AssistedGeneration(alone.acceptance, alone.drafted(run))
+    apart = assisted.transform(run, "expected").host_ns.sum() - alone.transform(run, "expected").host_ns.sum()
+    tokens = tokens_a_pass(0.7, alone.drafted(run))
+    assert apart * tokens == pytest.approx(900 * plain_launch_ns(run) - 150_000, rel=0.01)
+    assert AssistedGeneration(alone.acceptance).drafted(run) >= alone.drafted(run)  # more tokens share the loop
+    assert predicted_speedup(assisted, run).expected < predicted_speedup(alone, run).expected
 
 
 def test_checking_stays_bound_by_memory():

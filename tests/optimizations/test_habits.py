@@ -1,13 +1,18 @@
 """Ways of writing that PyTorch has a better one for, and what only looks like them."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import op_lists
 import pytest
 from test_waste import ENGINE, linear, op, run
 from test_work_again import found, given
 
+import tracekit
 from tracekit.advise import find
 from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict import start
 
 
 def checked(call: str):
@@ -73,7 +78,27 @@ def test_a_buffer_that_grows_is_copied_once():
     assert not found("grown-by-copying", run(linear(), *joined(*[8] * 32)))
 
 
+def test_gradients_that_are_copied_for_other_ranks_are_no_loop():
+    copies = [op(name, ns=1_500.0) for name in ("aten::copy_", "aten::mul")] * 80
+    alone = run(linear(), *copies)
+    message = np.array([None] * (len(alone.ops) - 1) + [object()], dtype=object)
+    assert found("loop-of-small-ops", alone)
+    assert not found("loop-of-small-ops", replace(alone, ops=alone.ops.assign(message=message)))
+
+
 def test_numbers_that_the_host_reads_one_after_another_are_a_loop_without_other_ops():
     reads = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
     assert found("loop-of-small-ops", run(linear(), *reads))
     assert not found("loop-of-small-ops", run(linear(), *[op("aten::fill_", ns=1_500.0)] * 100))
+
+
+TRACES = Path(__file__).parents[2] / "benchmarks" / "slow_scripts" / "traces"
+OTHERS = sorted(TRACES.glob("s*.json.gz"))
+NEW = ("computed-again", "unused-rows", "enlarged-early", "dense-experts", "checked-gradients", "cell-by-cell")
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
+def test_scripts_that_waste_something_else_do_none_of_it(path):
+    _, base = start(tracekit.load(path))
+    assert base is not None
+    assert not [name for name in (*NEW, "one-hot-product", "grown-by-copying") if found(name, base)]

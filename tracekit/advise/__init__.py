@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tracekit.advise.optimizations.fused_kernels import FusedKernels
     from tracekit.advise.optimizations.speculative_decoding import (
         CHECKED,
+        AssistedGeneration,
         DraftCheck,
         SpeculativeDecoding,
         acceptance_of,

@@ -173,7 +173,7 @@ class Training:
         return changed
 
 
-_BATCH = 4
+_BATCH = 8
 """Windows of the text in a step of training."""
 
 

@@ -50,6 +50,16 @@ if TYPE_CHECKING:
     )
     from tracekit.capture.model_kinds import config_of, kind_of, longest_sequence, plain, text_of
     from tracekit.capture.models import bundled, find, load_config
+    from tracekit.capture.narrow_weights import (
+        NARROW,
+        NarrowFile,
+        NarrowLayer,
+        WeightFormat,
+        from_stored,
+        in_groups,
+        read_narrow,
+        to_stored,
+    )
     from tracekit.capture.own_model import Loss, OwnModel, weights_of
     from tracekit.capture.precision import (
         CUDNN,

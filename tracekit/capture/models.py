@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 from tracekit.analyzers.core import InputError, TracekitError, UnknownNameError
 from tracekit.capture import model_kinds
 from tracekit.capture.model_kinds import model_class
+from tracekit.capture.narrow_weights import load_plain, narrow_file_in
 from tracekit.capture.precision import torch_dtype
 from tracekit.capture.workloads import WORKLOADS
 from tracekit.run import Attention, Dtype, Settings, Weights, first_line, require
@@ -180,13 +181,15 @@ def build(
     fused = attention != "eager" and built._supports_sdpa
     options = {"dtype": torch_dtype(dtype), "attn_implementation": "sdpa" if fused else "eager"}
     try:
-        if weights == "pretrained":
+        narrow = narrow_file_in(Path(spec.location)) if _from_folder(spec, weights) else None
+        if weights == "pretrained" and not narrow:
             model = _with_weights(built, spec, options).to(device)
         else:
             torch.manual_seed(0)
             with torch.device(device), _initialization():
                 model = built._from_config(config, **options)
                 model.tie_weights()  # initialization would tie weights, and fake ones are not initialized
+            model = load_plain(model, narrow) if narrow else model
     except (TracekitError, MemoryError, torch.OutOfMemoryError, *_not_of_values()):
         raise
     except Exception as error:  # a wrong value or file can make transformers raise any exception
@@ -194,6 +197,10 @@ def build(
             raise
         raise _cannot_build(spec, weights, error) from error
     return model.train(training)
+
+
+def _from_folder(spec: ModelSpec, weights: Weights) -> bool:
+    return weights == "pretrained" and spec.origin == "directory"
 
 
 def _denoiser(

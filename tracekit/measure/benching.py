@@ -112,8 +112,10 @@ def _run(requested: Settings, wanted: Sequence[Configuration], making: _Making) 
         Request(_row(settings, each, first), settings, first, each, making.evaluation, *making.basis) for each in wanted
     ]
     missing = [each for each in requests if each.row.key not in making.done]
-    expected = _expectations(settings, first, making) if missing else None
     with Worker(verbose=making.verbose) as worker:
+        if missing:
+            worker.start()
+        expected = _expectations(settings, first, making) if missing else None
         for request in requests:
             yield making.done.get(request.row.key) or _measured(worker, request, expected, making)
 

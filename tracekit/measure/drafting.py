@@ -1,17 +1,15 @@
 """Speculative decoding with a draft model: a generation with and without it, and the acceptance of its tokens."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.advise import CHECKED, acceptance_of
+from tracekit.advise import acceptance_of
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.results import Difference, of_step, say
 from tracekit.capture import (
     Emitter,
-    Step,
     complete,
     config_of,
     kind_of,
@@ -54,27 +52,26 @@ class Drafted:
     caveats: tuple[str, ...]
 
 
-def measured(before: Ready, draft: Draft, *, budget_s: float, wall_s: float) -> Drafted:
-    """Measure a greedy generation with the draft model beside one without it.
+def measured(before: Ready, draft: Draft, drafted: int, *, budget_s: float, wall_s: float) -> Drafted:
+    """Measure a greedy generation with the draft model, `drafted` tokens at a time, beside one without it.
 
     Raises TracekitError if the run generates no tokens, or the draft model has another vocabulary.
     """
     subject = before.subject
     settings, target = subject.settings, subject.model
     _check(settings, target, subject.inputs)
-    small = _draft_model(settings, draft.model, target)
+    small = _draft_model(settings, draft.model, target, drafted)
     inputs = _inputs(target, settings, draft.prompt)
     room = longest_sequence(config_of(target)) - int(inputs["input_ids"].shape[1])
-    steps = [_generation(target, inputs, min(NEW_TOKENS, room), each) for each in (None, small)]
-    alone, together = (Ready(subject, step) for step in steps)
-    with _counted(target) as passes:
-        output = together.output()
-    result = beside(alone, together, resident_bytes=0, budget_s=budget_s, wall_s=wall_s)
-    same = float((alone.output() == output).float().mean())
-    new, tokens = len(output), len(output) / max(1, len(passes))
+    alone, together = (_Generation(target, inputs, min(NEW_TOKENS, room), each) for each in (None, small))
+    sides = (Ready(subject, each) for each in (alone, together))
+    result = beside(*sides, resident_bytes=0, budget_s=budget_s, wall_s=wall_s)
+    same = float((alone.written == together.written).float().mean())
+    new, passes = len(together.written), max(1, together.passes)
+    tokens = new / passes
     difference = result.difference or Difference(0.0, 0.0, None, None)
-    acceptance = acceptance_of(tokens, CHECKED)
-    values = {"new": str(new), "passes": str(len(passes)), "tokens": f"{tokens:.2f}", "drafted": str(CHECKED)}
+    acceptance = acceptance_of(tokens, drafted)
+    values = {"new": str(new), "passes": str(passes), "tokens": f"{tokens:.2f}", "drafted": str(drafted)}
     values["acceptance"] = f"{acceptance:.2f}"
     caveat = sentence(say("draft-measured", *(of_step(role, "name", value) for role, value in values.items())))
     caveats = (caveat, *(() if draft.prompt else (sentence(say("draft-prompt-is-random")),)))
@@ -90,7 +87,7 @@ def _check(settings: Settings, target: "nn.Module", inputs: Any) -> None:
         raise InputError("A draft model is measured at batch 1.", why, "Profile with --batch-size 1.")
 
 
-def _draft_model(settings: Settings, name: str, target: "nn.Module") -> "nn.Module":
+def _draft_model(settings: Settings, name: str, target: "nn.Module", drafted: int) -> "nn.Module":
     """Return the draft model on the run's device. Raises InputError if its vocabulary differs."""
     draft = replace(settings, model=name, name="", seq_len=0)
     model = models.build_for(complete(draft))
@@ -99,7 +96,7 @@ def _draft_model(settings: Settings, name: str, target: "nn.Module") -> "nn.Modu
         why = f"The large model has {sizes[0]:,} tokens, {name} has {sizes[1]:,}."
         raise InputError("The draft model has another vocabulary.", why, "Choose a smaller model of the same family.")
     options: Any = model.generation_config
-    options.num_assistant_tokens, options.num_assistant_tokens_schedule = CHECKED, "constant"
+    options.num_assistant_tokens, options.num_assistant_tokens_schedule = drafted, "constant"
     options.assistant_confidence_threshold = 0.0
     return model
 
@@ -116,24 +113,29 @@ def _inputs(target: "nn.Module", settings: Settings, prompt: Path | None) -> dic
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
-def _generation(target: Any, inputs: Mapping[str, Any], new: int, draft: "nn.Module | None") -> Step:
-    """Return the step that generates `new` tokens greedily and returns them."""
-    torch, begins = require("torch"), int(inputs["input_ids"].shape[1])
-    options = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "pad_token_id": 0}
+@dataclass
+class _Generation:
+    """The step that generates tokens greedily. It keeps the last ones, and in how many of the model's passes."""
 
-    def step(_: Emitter) -> Any:
-        with torch.inference_mode():
-            return target.generate(**inputs, **options, assistant_model=draft)[0, begins:]
+    model: Any
+    inputs: Mapping[str, Any]
+    new: int
+    """How many tokens are generated."""
+    draft: "nn.Module | None"
+    written: Any = None
+    passes: int = 0
 
-    return step
+    def __call__(self, _: Emitter) -> Any:
+        options = {"max_new_tokens": self.new, "min_new_tokens": self.new, "do_sample": False, "pad_token_id": 0}
+        self.passes, begins = 0, int(self.inputs["input_ids"].shape[1])
+        hook = self.model.register_forward_pre_hook(self._count)
+        try:
+            with require("torch").inference_mode():
+                generated = self.model.generate(**self.inputs, **options, assistant_model=self.draft)
+        finally:
+            hook.remove()
+        self.written = generated[0, begins:]
+        return self.written
 
-
-@contextmanager
-def _counted(model: "nn.Module") -> Iterator[list[None]]:
-    """Count the forward passes of a model: each of them adds an element to the list."""
-    passes: list[None] = []
-    hook = model.register_forward_pre_hook(lambda *_: passes.append(None))
-    try:
-        yield passes
-    finally:
-        hook.remove()
+    def _count(self, *_: Any) -> None:
+        self.passes += 1

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit.advise import (
+    AssistedGeneration,
     DraftCheck,
     Optimization,
     SpeculativeDecoding,
@@ -31,6 +32,8 @@ class Expected:
     whole: Interval | None = None
     """Speed-up of speculative decoding with a draft model. Only the check of drafted tokens is measured, and `speedup`
     is that of the check. None for other optimizations."""
+    drafted: int = 0
+    """Number of tokens that it drafts; 0 for other optimizations."""
     largest_batch: int | None = None
     """Largest batch size whose step fits in the GPU's memory; None if unknown."""
 
@@ -52,9 +55,15 @@ class Expectations:
         """Return the prediction for the run without any optimization."""
         return Expected(None, None, largest_batch=largest_that_fits(self._base) if self._base else None)
 
-    def predict(self, name: str) -> Expected:
-        """Return the prediction for the optimization `name`, as for `predict --apply`."""
+    def predict(self, name: str, assisted: int | None = None) -> Expected:
+        """Return the prediction for the optimization `name`, as for `predict --apply`.
+
+        For speculative decoding by transformers' assisted generation, `assisted` is the number of tokens to draft; 0:
+        the best.
+        """
         optimization = parse(name)
+        if assisted is not None and isinstance(optimization, SpeculativeDecoding):
+            optimization = AssistedGeneration(optimization.acceptance, assisted)
         if self._base is None:
             return Expected(None, None, "The run has no GPU work to predict from.")
         refused = refusal(optimization, self._base) or ""
@@ -68,4 +77,4 @@ class Expectations:
         if not isinstance(optimization, SpeculativeDecoding):
             return Expected(gain, peak or None, largest_batch=largest)
         check = predicted_speedup(DraftCheck(optimization.acceptance), base)
-        return Expected(check, peak or None, whole=gain, largest_batch=largest)
+        return Expected(check, peak or None, whole=gain, drafted=optimization.drafted(base), largest_batch=largest)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
-from tracekit.advise import parse
+from tracekit.advise import CHECKED, parse
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.results import DeviceReading, Verification, Verified, of_step, say
 from tracekit.analyzers.trace import Latency
@@ -75,7 +75,8 @@ def verify_draft(
     """Measure speculative decoding with a draft model, as `verify` measures an optimization."""
 
     def tried(predicted: Verified) -> Verified:
-        drafted = drafting.measured(before, draft, budget_s=budget_s, wall_s=wall_s)
+        tokens = expected.drafted or CHECKED
+        drafted = drafting.measured(before, draft, tokens, budget_s=budget_s, wall_s=wall_s)
         noisy = noise(drafted.measured.before, drafted.measured.after)
         caveats = [*drafted.caveats, *drafted.measured.warnings, *([noisy] if noisy else [])]
         share = items_of(before.subject.settings)[0] / drafted.tokens

@@ -66,20 +66,30 @@ def verify_run(
     """
     wanted, judge = _wanted(apply, draft), evaluation_of(evaluation) if evaluation else None
     run = read(folder)
-    again = _script(run, folder, device, draft, judge) if run.script else _model(folder, device, draft, judge)
-    names = wanted or again.recommended(folder, again.settings, top)
+    with Worker(verbose=verbose) as worker:
+        if run.script:
+            again = _script(run, folder, device, draft, judge, verbose)
+        else:
+            worker.start()
+            again = _model(folder, device, draft, judge, worker)
+        verification = _verified(folder, again, wanted or again.recommended(folder, again.settings, top), wall_s, say)
+    write_outputs(folder)
+    return verification
+
+
+def _verified(folder: Path, again: "_Again", names: Sequence[str], wall_s: float, say: Say) -> Verification:
+    """Measure optimizations, and write each result into the run's folder."""
     expectations = Expectations(folder / TRACE) if again.same_device else None
-    predict = expectations.predict if expectations else _other_device
-    predictions = [predict(name) for name in names]  # Predict before anything is measured.
+    predictions = [again.predicted(name, expectations) for name in names]  # before anything is measured
     earlier = verification_of(folder)
-    for measured in again.measured(names, predictions, wall_s, say, verbose=verbose):
-        verification = _with_acceptance(measured, predict)
+    drafted = max((each.drafted for each in predictions), default=0)
+    for measured in again.measured(names, predictions, wall_s, say):
+        verification = _with_acceptance(measured, expectations, drafted) if expectations else measured
         if expectations and again.of_model:
-            verification = _rescaled_to_pace(verification, expectations.latency_us, folder / TRACE)
+            verification = _rescaled_to_pace(verification, again, expectations.latency_us, folder / TRACE)
         write_atomically(folder / VERIFY, to_json(joined(earlier, verification)))
         if again.of_model:
             _remember(verification.results[-1], verification.versions, again.settings)
-    write_outputs(folder)
     return verification
 
 
@@ -94,23 +104,33 @@ class _Again:
     recommended: Callable[[Path, Settings, int], list[str]]
     of_model: bool
     """Whether its step is built and timed alone, as predictions of it are; else it is timed at a script's pace."""
+    draft: Draft | None = None
+
+    def predicted(self, name: str, expectations: Expectations | None) -> Expected:
+        if expectations is None:
+            return Expected(None, None, "The run was recorded on another device.")
+        return expectations.predict(name, assisted=0 if self.draft and _drafts(name) else None)
 
 
-def _model(folder: Path, device: Device, draft: Draft | None, judge: Evaluation | None) -> _Again:
+def _model(folder: Path, device: Device, draft: Draft | None, judge: Evaluation | None, worker: Worker) -> _Again:
     stored = settings_of(folder)
     again = replace(stored, device=_device(stored.device, device), name="")
     settings = complete(again if again.device == stored.device else replace(again, gpu="", gpu_file=""))
     same = settings.device == stored.device and settings.gpu == stored.gpu
-    return _Again(settings, same, partial(_measured, settings, draft=draft, judge=judge), recommended, True)
+    return _Again(
+        settings, same, partial(_measured, settings, worker, draft=draft, judge=judge), recommended, True, draft
+    )
 
 
-def _script(run: Run, folder: Path, device: Device, draft: Draft | None, judge: Evaluation | None) -> _Again:
+def _script(
+    run: Run, folder: Path, device: Device, draft: Draft | None, judge: Evaluation | None, verbose: bool
+) -> _Again:
     if draft or judge:
         name = "--draft" if draft else "--eval"
         what, why = f"{folder} is the run of a script.", f"{name} needs a model that tracekit builds."
         raise InputError(what, why, f"Leave out {name}.")
     again = verify_script.script_run_of(run, folder, _device(run.device, device))
-    settings, measured = again.settings, partial(verify_script.measured, again)
+    settings, measured = again.settings, partial(verify_script.measured, again, verbose=verbose)
     return _Again(settings, settings.device == run.device, measured, _applicable_to_script, False)
 
 
@@ -134,12 +154,12 @@ def _drafts(name: str) -> bool:
     return name.partition(":")[0] == SpeculativeDecoding.id and "+" not in name
 
 
-def _with_acceptance(verification: Verification, predict: Callable[[str], Expected]) -> Verification:
+def _with_acceptance(verification: Verification, expectations: Expectations, drafted: int) -> Verification:
     """Add the prediction for the acceptance that was measured last."""
     last = verification.results[-1]
     if last.acceptance is None or not 0 < last.acceptance < 1:
         return verification
-    whole = predict(f"{SpeculativeDecoding.id}:{max(last.acceptance, 0.01):.2f}").whole
+    whole = expectations.predict(f"{SpeculativeDecoding.id}:{max(last.acceptance, 0.01):.2f}", drafted).whole
     if whole is None:
         return verification
     sentence = f"At this acceptance, {whole.expected:.2f} times ({whole.low:.2f} to {whole.high:.2f}) is predicted."
@@ -147,13 +167,16 @@ def _with_acceptance(verification: Verification, predict: Callable[[str], Expect
     return replace(verification, results=results)
 
 
-def _rescaled_to_pace(verification: Verification, recorded_us: float | None, trace: Path) -> Verification:
+def _rescaled_to_pace(
+    verification: Verification, again: _Again, recorded_us: float | None, trace: Path
+) -> Verification:
     """Predict the last result again if the latency of the unmodified run differs from the recorded one."""
     last = verification.results[-1]
     if not (last.predicted and last.before and recorded_us) or _same(last.before.median_us, recorded_us):
         return verification
-    again = replace(last, repredicted=Expectations(trace, last.before).predict(last.id).speedup)
-    return replace(verification, results=(*verification.results[:-1], again))
+    expected = again.predicted(last.id, Expectations(trace, last.before))
+    gain = expected.whole if last.acceptance is not None else expected.speedup
+    return replace(verification, results=(*verification.results[:-1], replace(last, repredicted=gain)))
 
 
 def _same(one_us: float, other_us: float) -> bool:
@@ -184,6 +207,7 @@ def _remember(result: Verified, versions: dict[str, str], settings: Settings) ->
 
 def _measured(
     settings: Settings,
+    worker: Worker,
     names: Sequence[str],
     predictions: Sequence[Expected],
     wall_s: float,
@@ -191,22 +215,20 @@ def _measured(
     *,
     draft: Draft | None,
     judge: Evaluation | None,
-    verbose: bool,
 ) -> Iterator[Verification]:
-    """Measure each optimization in a worker process, and yield all results so far after each one."""
+    """Measure each optimization in the worker process, and yield all results so far after each one."""
     results: list[Verified] = []
-    with Worker(verbose=verbose) as worker:
-        say(f"building {settings.shown_name} on {settings.device}")
-        began = checked(worker.call(jobs.start, settings, judge))
-        for name, prediction in counted([*zip(names, predictions, strict=True)], "measuring optimizations"):
-            say(f"measuring {name} ({len(results) + 1} of {len(names)})")
-            if draft and _drafts(name):
-                answer = worker.call(jobs.verify_draft, settings, name, prediction, draft, wall_s)
-            else:
-                answer = worker.call(jobs.verify, settings, name, prediction, wall_s, judge)
-            failed = isinstance(answer, Failure)
-            results.append(trial.unmeasured(name, prediction, str(answer)) if failed else answer)
-            yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))
+    say(f"building {settings.shown_name} on {settings.device}")
+    began = checked(worker.call(jobs.start, settings, judge))
+    for name, prediction in counted([*zip(names, predictions, strict=True)], "measuring optimizations"):
+        say(f"measuring {name} ({len(results) + 1} of {len(names)})")
+        if draft and _drafts(name):
+            answer = worker.call(jobs.verify_draft, settings, name, prediction, draft, wall_s)
+        else:
+            answer = worker.call(jobs.verify, settings, name, prediction, wall_s, judge)
+        failed = isinstance(answer, Failure)
+        results.append(trial.unmeasured(name, prediction, str(answer)) if failed else answer)
+        yield trial.summary(settings, began, results, checked(worker.call(jobs.read_device)))
 
 
 def _device(stored: str, device: Device) -> Device:
@@ -235,7 +257,3 @@ def recommended(folder: Path, settings: Settings, top: int) -> list[str]:
             "Name optimizations to measure: --apply half-precision+cuda-graphs.",
         )
     return names
-
-
-def _other_device(_: str) -> Expected:
-    return Expected(None, None, "The run was recorded on another device.")

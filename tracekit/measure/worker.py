@@ -74,6 +74,10 @@ class Worker:
         if self._printed:
             self._printed.close()
 
+    def start(self) -> None:
+        """Start the process, which loads its libraries before the first call."""
+        self._running()
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the function's result, or a Failure if it raised or the process ended."""
         process, printed = self._running(), self._printed_bytes()
@@ -177,6 +181,8 @@ def _serve() -> None:
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     calls, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    with contextlib.suppress(Exception):  # a call that needs them says why they cannot be loaded
+        require("transformers.modeling_utils")
     while True:
         try:
             function, arguments = pickle.load(calls)

@@ -15,8 +15,8 @@ from torch import nn
 from tracekit.quantization.layers import rounded
 
 Method = Literal["awq", "smoothquant"]
-_KEPT = 256
-"""Rows of a layer's input that are kept to compare errors."""
+_KEPT = 512
+"""Most rows of a layer's inputs that are kept to compare errors, evenly from all inputs."""
 _POWERS = torch.linspace(0, 1, 11).tolist()
 
 
@@ -28,14 +28,15 @@ class Observed:
         self._count = 0
         self.largest: Any = torch.tensor(0.0)
         self.rows: list[torch.Tensor] = []
+        self._every = 1
 
     def add(self, x: torch.Tensor) -> None:
         rows = x.detach().reshape(-1, x.shape[-1]).float()
         self._sum, self._count = self._sum + rows.abs().sum(0), self._count + len(rows)
         self.largest = torch.maximum(self.largest.to(rows.device), rows.abs().amax(0))
-        left = _KEPT - sum(map(len, self.rows))
-        if left > 0:
-            self.rows.append(rows[:: max(1, len(rows) // left)][:left])
+        self.rows.append(rows[:: self._every])
+        while sum(map(len, self.rows)) > _KEPT:
+            self.rows, self._every = [torch.cat(self.rows)[::2]], self._every * 2
 
     @property
     def mean(self) -> torch.Tensor:

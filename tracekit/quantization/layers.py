@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tracekit.capture import in_groups
+
 RANK = 16
 """Rank of an adapter."""
 SHARES = (1.0, 8 / 7, 0.92, 0.84)
@@ -44,7 +46,8 @@ class WeightOnlyLinear(nn.Module):
         """Return the layer for weights of shape (outputs, inputs), whose inputs are divided by `factor`."""
         if factor is None:
             return cls(*pack(weight, bits, group), bias, bits)
-        return cls(*pack(smoothed(weight, factor), bits, group, UNCLIPPED), bias, bits, (1 / factor).to(weight.dtype))
+        narrow = pack(smoothed(weight, factor), bits, group, _shares(factor))
+        return cls(*narrow, bias, bits, (1 / factor).to(weight.dtype))
 
     @property
     def weight(self) -> torch.Tensor:
@@ -129,11 +132,16 @@ def rounded(weight: torch.Tensor, bits: int, group: int, factor: Any = None) -> 
     """Return weights (outputs, inputs) as they are multiplied in a format; group 0: one scale an output in fp32."""
     wide = weight if factor is None else smoothed(weight, factor)
     if group:
-        narrow = unpack(*pack(wide, bits, group, SHARES if factor is None else UNCLIPPED), bits).float()
+        narrow = in_groups(*narrowed(wide, bits, group, _shares(factor))).float()
     else:
         values, scale = eight_bits(wide)
         narrow = values * scale
     return (narrow if factor is None else narrow / factor).to(weight.dtype)
+
+
+def _shares(factor: Any) -> tuple[float, ...]:
+    """Return the scales that are tried for weights multiplied by factors; those of one change nothing."""
+    return SHARES if factor is None or bool((factor == 1).all()) else UNCLIPPED
 
 
 def eight_bits(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,15 +225,28 @@ def pack(
     A run of 4 words holds 128 / bits inputs. Word w has inputs 8 i + 2 w and 8 i + 2 w + 1, plus half of the range, in
     the i-th group of bits of its lower and its upper half. Inputs are a multiple of the group.
     """
+    values, scale = narrowed(weight, bits, group, shares)
+    return words(values, bits), scale
+
+
+def narrowed(
+    weight: torch.Tensor, bits: int, group: int, shares: tuple[float, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the integers (outputs, inputs) that stand for weights, as floats, and their scales (outputs, groups)."""
     parts = weight.detach().float().reshape(len(weight), -1, group)
     half = 1 << (bits - 1)
     scale = _scales(parts, half, weight.dtype, shares if bits < 8 else SHARES[:1])
-    values = (parts / scale.float()).round().clamp(-half, half - 1).to(torch.int32) + half
-    runs = values.reshape(len(weight), -1, 16 // bits, 4, 2)
-    words = torch.zeros_like(runs[:, :, 0, :, 0])
+    values = (parts / scale.float()).round().clamp(-half, half - 1)
+    return values.flatten(1), scale.squeeze(-1).contiguous()
+
+
+def words(integers: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return integers (outputs, inputs) of `bits` bits as words of 32."""
+    runs = (integers.to(torch.int32) + (1 << (bits - 1))).reshape(len(integers), -1, 16 // bits, 4, 2)
+    packed = torch.zeros_like(runs[:, :, 0, :, 0])
     for i in range(16 // bits):
-        words |= runs[:, :, i, :, 0] << (bits * i) | runs[:, :, i, :, 1] << (bits * i + 16)
-    return words.reshape(len(weight), -1), scale.squeeze(-1).contiguous()
+        packed |= runs[:, :, i, :, 0] << (bits * i) | runs[:, :, i, :, 1] << (bits * i + 16)
+    return packed.flatten(1)
 
 
 def _scales(parts: torch.Tensor, half: int, dtype: torch.dtype, shares: Sequence[float]) -> torch.Tensor:
@@ -243,8 +264,11 @@ def _scales(parts: torch.Tensor, half: int, dtype: torch.dtype, shares: Sequence
 
 def unpack(packed: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor:
     """Return the weights that `pack` packed, in the type of their scales."""
+    return in_groups(integers(packed, bits), scale)
+
+
+def integers(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return the integers (outputs, inputs) in packed words."""
     runs = packed.reshape(len(packed), -1, 1, 4, 1)
     places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(2, -1, 1).permute(1, 2, 0)
-    values = ((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))
-    parts = values.to(scale.dtype).reshape(len(packed), scale.shape[1], -1)
-    return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)
+    return (((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))).flatten(1)

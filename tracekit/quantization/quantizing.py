@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.predict import HEADS
+from tracekit.capture import WeightFormat
 from tracekit.run import require
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-Format = Literal["int4", "int8", "nf4", "awq", "smoothquant", "none"]
+Format = WeightFormat
 CHANNEL: Literal["channel"] = "channel"
 """The group of all inputs of an output: one scale for each output."""
 Group = int | Literal["channel"]

@@ -7,11 +7,6 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = (
-    *("torch", "transformers", "numpy", "tokenizers", "safetensors", "triton", "scipy", "pandas", "sympy", "networkx"),
-    *("matplotlib", "sklearn", "PIL", "jinja2", "requests", "huggingface_hub", "pip", "setuptools", "pytest"),
-)
-"""What is read beside the standard library, as far as it is installed."""
 _SUFFIXES = (".py", ".rst", ".md")
 _LEFT_OUT = ("licen", "copying", "notice", "authors", "third_party", "site-packages", "dist-packages")
 _SHORTEST, _LONGEST = 400, 400_000
@@ -32,7 +27,8 @@ class Texts:
 
 
 def package_texts(characters: int, roots: Iterable[Path] = ()) -> Texts:
-    """Return texts below the roots, or else of the standard library and of PACKAGES.
+    """Return texts below the roots, or else of the standard library and of all packages that are installed beside
+    torch and transformers.
 
     Which files are held out depends on their names alone. A file of which most lines were seen before is left out;
     held-out files come first, so that no copy of them is trained on.
@@ -72,9 +68,14 @@ def _files(roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def _installed() -> dict[str, Path]:
-    specs = {name: find_spec(name) for name in PACKAGES}
-    found = {name: Path(spec.origin).parent for name, spec in specs.items() if spec and spec.origin}
-    return {"stdlib": Path(sysconfig.get_path("stdlib")), **found}
+    specs = [find_spec(name) for name in ("torch", "transformers")]
+    places = {Path(spec.origin).parents[1] for spec in specs if spec and spec.origin}
+    found = {folder.name: folder for place in sorted(places) for folder in place.iterdir() if _is_package(folder)}
+    return {**found, "stdlib": Path(sysconfig.get_path("stdlib"))}
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
 
 
 def _new_text(path: Path, seen: set[int]) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
+from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Cost, Product, batched
+from tracekit.analyzers.cost import Attention, Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, where, which
 
 Ints = npt.NDArray[np.intp]
@@ -156,6 +157,36 @@ def weights_for_each_item(base: Baseline) -> Finding | None:
         return None
     grouped = lessened(products, STAYS, cost=partial(_grouped, matrices=matrices))
     return Finding(copies, lambda base, outcome: grouped(base, outcome)[~copies], int(copies.sum()))
+
+
+def heads_for_each_query(base: Baseline) -> Finding | None:
+    """Find copies of keys and values for each query head that shares them, and the attention that reads them."""
+    ops, sharing = base.ops, 1
+    copies, attends = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
+    for place in np.flatnonzero(where(ops, _is_attention)).tolist():
+        queries, keys = (tensors_in(base, place, place + 1)[:2] + (("", ()),) * 2)[:2]
+        near = range(max(place - _SOON, 0), place)
+        made = [at for at in near if _repeats(ops.cost[at], size_of(*keys))]
+        if made and len(queries[1]) == len(keys[1]) == _SIDES and queries[1][1] == keys[1][1]:
+            copies[made], attends[place] = True, True
+            sharing = max(sharing, *(round(size_of(*keys) / ops.cost[at].read_bytes) for at in made))
+    if not copies.any():
+        return None
+    shared = lessened(attends, STAYS, cost=lambda cost: replace(cost, read_bytes=cost.read_bytes // sharing))
+    return Finding(copies, lambda base, outcome: shared(base, outcome)[~copies], int(copies.sum()))
+
+
+_SIDES = 4
+"""Sides of keys: of the batch, heads, positions, and a head's width."""
+
+
+def _is_attention(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, Attention)
+
+
+def _repeats(cost: Cost | None, size: int) -> bool:
+    """Return whether an op copies so many bytes from at most half as many."""
+    return cost is not None and cost.family == "copy" and cost.write_bytes == size >= 2 * cost.read_bytes > 0
 
 
 def _grouped(cost: Cost, matrices: int) -> Cost:

@@ -50,9 +50,10 @@ def _fewer(base: Baseline, place: int) -> float:
     """Return the channels that a convolution of one pixel reads for each that it writes; 0: the op is none."""
     cost = base.ops.cost[place]
     shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
-    if cost is None or cost.family != "convolution" or len(shapes) < 2 or any(side != 1 for side in shapes[1][2:]):
+    if cost is None or cost.family != "convolution" or len(shapes) < 2 or len(shapes[1]) < 3:
         return 0.0
-    return shapes[1][1] / shapes[1][0]
+    fewer, more, *sides = shapes[1]
+    return more / fewer if fewer and math.prod(sides) == 1 else 0.0
 
 
 @dataclass(frozen=True)

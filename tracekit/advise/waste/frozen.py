@@ -24,12 +24,12 @@ _OF_A_NORM = 2
 def backward_of_frozen(base: Baseline) -> Finding | None:
     """Find the ops of each backward pass behind all gradients that the optimizer uses."""
     ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
-    trained = _trained(base)
+    trained, unused = _trained(base), 0
     for begin, end in _passes(ops):
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
-        if any(_weight(base, place) for place in range(last, end)):
-            rows[last:end] = True
-    return Finding(rows, removed(rows), int(rows.sum())) if rows.any() else None
+        if weights := sum(bool(_weight(base, place)) for place in range(last, end)):
+            rows[last:end], unused = True, unused + weights
+    return Finding(rows, removed(rows), unused) if unused else None
 
 
 def _passes(ops: OpList) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, present, which
 
 Ints = npt.NDArray[np.intp]
 
@@ -69,6 +69,8 @@ def _is_small(ops: OpList, stretch: Ints) -> bool:
 def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
     apart = products(ops) | (ops.phase == "optimizer") | which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
+    if present(ops.message).any():  # gradients that are copied into what ranks reduce
+        apart |= ops.call == "aten::copy_"
     keys = zip(ops.layer.tolist(), ops.phase.tolist(), apart.tolist(), strict=True)
     parts = [(key, list(part)) for key, part in groupby(enumerate(keys), key=lambda pair: pair[1])]
     chosen = [part for (*_, is_apart), part in parts if not is_apart and len(part) >= 2 * _ROUNDS]

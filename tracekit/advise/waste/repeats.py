@@ -1,6 +1,5 @@
 """Stretches of ops that repeat in a step on inputs of equal types and shapes."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.predict import Baseline, OpList, Rows, alike, in_phase, which
+from tracekit.analyzers.trace import recorded_shapes
 
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 """Type and shape of each tensor among the inputs of an op."""
@@ -82,9 +82,8 @@ def tensors_in(base: Baseline, start: int, end: int) -> Tensors:
 
 @cache
 def _tensors(given: tuple[str, str]) -> Tensors:
-    shapes, kinds = (json.loads(text or "[]") for text in given)
-    pairs = zip(kinds, shapes, strict=False)
-    return tuple((str(kind), tuple(shape)) for kind, shape in pairs if shape and all(type(n) is int for n in shape))
+    shapes, kinds = recorded_shapes(given[0]), re.findall(r'"([^"]*)"', given[1])
+    return tuple((kind, tuple(shape)) for kind, shape in zip(kinds, shapes, strict=False) if shape)
 
 
 _WIDTHS = {"double": 8, "long int": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "c10::BFloat16": 2}

@@ -12,7 +12,7 @@ from tracekit.advise.waste.frozen import backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, in_phase, where, which
 
 _KNOWN = outcomes(__file__)
 _OF_WEIGHTS = re.compile(r"(?:ddmm|Mm|Bmm|Linear|Convolution)Backward")
@@ -137,7 +137,7 @@ def _made_of(base: Baseline, place: int, many: int) -> list[int]:
     made: list[int] = []
     for before in range(place - 1, max(place - _BEFORE, -1), -1):
         across = any(many in shape[1:] for _, shape in tensors_in(base, before, before + 1))
-        if across or (_has(base, before, many) and _mixes(base.ops, before)):
+        if across or (_has(base, before, many) and _mixes(base, before, many)):
             return []
         if not _has(base, before, many):
             if made:
@@ -149,12 +149,22 @@ def _made_of(base: Baseline, place: int, many: int) -> list[int]:
     return made if works.any() else []
 
 
-def _mixes(ops: OpList, place: int) -> bool:
-    return bool(_MIXES.search(ops.call[place])) or ops.category[place] != "kernel"
+_WITHIN = r"DtoD|Device -> Device"
+
+
+def _mixes(base: Baseline, place: int, many: int) -> bool:
+    """Return whether an op may mix rows, or is a copy, but for one into a table of which all other ops use few rows."""
+    ops = base.ops
+    if bool(_MIXES.search(ops.call[place])):
+        return True
+    back = np.flatnonzero(in_phase(ops, "backward")).tolist()
+    into_table = base.recorded.copies_like(ops[place : place + 1], _WITHIN)[0]
+    swept = not base.trains or any(_has(base, each, many) for each in back)
+    return ops.category[place] != "kernel" and (swept or not into_table)
 
 
 def _works(cost: Cost | None) -> bool:
-    return cost is not None and (cost.family == "norm" or isinstance(cost.work, Product))
+    return cost is not None and (cost.family in ("norm", "reduction") or isinstance(cost.work, Product))
 
 
 def _has(base: Baseline, place: int, many: int) -> bool:

@@ -47,7 +47,7 @@ def _items(base: Baseline, first: int) -> int:
     coming = np.flatnonzero(base.recorded.copies_like(base.ops, TO_DEVICE)[:first])
     sent = [math.prod(shape) for at in coming for _, shape in tensors_in(base, int(at), int(at) + 1)[:1]]
     window = next(iter(tensors_in(base, first, first + 1)), ("", ()))[1]
-    if not sent or not window:
+    if not window or not max(sent, default=0):
         return 0
     items, rest = divmod(math.prod(window), max(sent))
     return items if not rest and items and window[0] % items == 0 else 0
