@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, where, 
 
 Ints = npt.NDArray[np.intp]
 
-TO_DEVICE = r"HtoD|HostToDevice|[HM]2D"
+TO_DEVICE, TO_HOST = r"HtoD|HostToDevice|[HM]2D", r"DtoH|DeviceToHost|D2[HM]"
 
 
 def passes_without_cache(base: Baseline) -> Finding | None:
@@ -40,12 +41,8 @@ def forward_passes_again(base: Baseline) -> Finding | None:
     rows = base.recorded.run_again(base.ops)
     if not rows.any() or not base.trains:
         return None
-    memory = base.memory or base.least_memory
     added = sum(cost.write_bytes for cost in base.ops.cost[rows] if cost is not None)
-    if memory is not None and memory.peak + added > _MOST_MEMORY * base.gpu.memory_bytes:
-        return None
-    notes = () if memory is not None else (_UNKNOWN_MEMORY,)
-    return Finding(rows, removed(rows), int(rows.sum()), notes=notes)
+    return Finding(rows, removed(rows), int(rows.sum()), notes=_note_on_memory(base)) if _fits(base, added) else None
 
 
 _BEGINS = re.compile(r"^aten::(?:arange|linspace|eye|ones|full|tril_indices|triu_indices|\w+_window)(?:_|$)")
@@ -79,6 +76,40 @@ def _chain_end(ops: OpList, start: int) -> int:
         elif not (_MAY_FOLLOW.match(call) or _BEGINS.match(call)):
             break
     return end
+
+
+_PAIRS, _SIZES, _MOVED = 8, 3, 4096
+"""Fewest pairs of copies of equal size, sizes of them, and bytes of each, that move tensors away and back."""
+
+
+def copied_again(base: Baseline) -> Finding | None:
+    """Find copies to the device of what it has, or had before the program moved it to the host."""
+    return tensors_moved_back(base) or copies_of_one_size(base)
+
+
+def tensors_moved_back(base: Baseline) -> Finding | None:
+    """Find tensors that leave the device and come back in each step, if its memory holds them."""
+    ops, sizes = base.ops, base.recorded.copied_bytes(base.ops)
+    ways = [base.recorded.copies_like(ops, way) & (sizes >= _MOVED) for way in (TO_DEVICE, TO_HOST)]
+    coming, leaving = (Counter(sizes[way].tolist()) for way in ways)
+    pairs = coming & leaving
+    if pairs.total() < _PAIRS or len(pairs) < _SIZES or not _fits(base, sum(pairs.elements())):
+        return None
+    rows = np.zeros(len(ops), dtype=bool)
+    for way in ways:
+        for size, count in pairs.items():
+            rows[np.flatnonzero(way & (sizes == size))[:count]] = True
+    return Finding(rows, removed(rows), pairs.total(), notes=_note_on_memory(base))
+
+
+def _fits(base: Baseline, added: float) -> bool:
+    """Return whether the memory holds so many more bytes, as far as the trace shows."""
+    memory = base.memory or base.least_memory
+    return (memory.peak if memory else 0) + added <= _MOST_MEMORY * base.gpu.memory_bytes
+
+
+def _note_on_memory(base: Baseline) -> tuple[str, ...]:
+    return () if base.memory or base.least_memory else (_UNKNOWN_MEMORY,)
 
 
 _COPIES = 3

@@ -15,7 +15,7 @@ from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.advise.waste.again import (
     casts_of_weights,
-    copies_of_one_size,
+    copied_again,
     forward_passes_again,
     heads_for_each_query,
     passes_without_cache,
@@ -187,7 +187,7 @@ DETECTORS = {
     "zeroed-gradients": zeros_in_gradients,
     "computed-again": done_again,
     "remade-constants": remade_constants,
-    "copied-again": copies_of_one_size,
+    "copied-again": copied_again,
     "casts-back": casts_there_and_back,
     "weights-cast": casts_of_weights,
     "gathered-weights": weights_for_each_item,

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import op_lists
-from test_waste import ENGINE, op, run
+from test_waste import ENGINE, copy, op, run
 from test_work_again import found, given
 
 from tracekit.advise import find
@@ -72,6 +72,20 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"
     assert not unused(*gradient(HEAD), *gradient(WIDE), *gradient(WIDE), older(WIDE), optimizer), "one of two losses"
     assert not unused(*gradient(HEAD), *frozen, optimizer, op("aten::zero_", ns=2_000.0, phase="optimizer"))
+
+
+def moved(sizes, name):
+    return [copy(float(size), ns=90_000.0, name=name) for size in sizes]
+
+
+def test_tensors_that_leave_and_come_back_stay_if_the_memory_holds_them():
+    sizes, back = (1 << 20, 1 << 21, 1 << 22), ("Memcpy DtoH (Device -> Pinned)", "Memcpy HtoD (Pinned -> Device)")
+    base = run(FORWARD, *[each for name in back for each in moved(sizes * 4, name)])
+    assert found("copied-again", base) and len(find("copied-again").transform(base, "expected")) == 1
+    assert not found("copied-again", run(FORWARD, *moved(sizes * 4, back[1]))), "weights that never return"
+    assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(sizes[:1] * 12, name)]))
+    huge = [size << 13 for size in sizes]
+    assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(huge * 4, name)]))
 
 
 M, N = 4096, 32768
