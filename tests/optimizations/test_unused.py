@@ -69,6 +69,8 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     optimizer = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer")
     frozen = [each for _ in range(4) for each in (*gradient(WIDE), older(WIDE))]
     assert unused(*gradient(HEAD), *frozen, optimizer)
+    without_shapes = [each | {"inputs": None} for each in frozen]
+    assert not unused(*gradient(HEAD), *without_shapes, optimizer)
     assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"
     assert not unused(*gradient(HEAD), *gradient(WIDE), *gradient(WIDE), older(WIDE), optimizer), "one of two losses"
     assert not unused(*gradient(HEAD), *frozen, optimizer, op("aten::zero_", ns=2_000.0, phase="optimizer"))

@@ -112,9 +112,9 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
     adds = (ops.call == _ACCUMULATES) & np.isin(ops.name, _ADDS)
     if np.isin(ops.name, _ZEROS).any() or not in_phase(ops, "optimizer").any():
         return end
-    added = Counter(tensors_in(base, place, place + 1)[0][1] for place in np.flatnonzero(adds).tolist())
+    given = [tensors_in(base, place, place + 1)[:1] for place in np.flatnonzero(adds).tolist()]
+    older = Counter(_sides(shape) for each in given for _, shape in each)
     made = {place: _sides(shape) for place in range(begin, end) if (shape := _weight(base, place))}
     computed = Counter(made.values())
-    older = Counter({_sides(shape): count for shape, count in added.items()})
     fresh = [place for place, shape in made.items() if older[shape] < computed[shape]]
     return max(fresh) + 1 if fresh and older else end
