@@ -129,7 +129,12 @@ OF_WEIGHT = replace(OF_WEIGHT, work=replace(OF_WEIGHT.work, gradient=True))
 
 FEATURES = op("aten::addmm", op_lists.product(4096, 64, 64, "fp32"), call="aten::linear", phase="forward")
 EDGES = op("aten::_coalesce", call="aten::coalesce", ns=2_000_000.0, phase="forward") | {"inputs": COALESCED}
+KEYS = {"inputs": ("[[8, 32, 1, 128], [8, 32, 4096, 128]]", '["c10::BFloat16", "c10::BFloat16"]')}
+READ = 2 * 2 * 8 * 32 * 4096 * 128
+ATTENDING = Cost(4 * READ, READ, 1 << 16, "attention", "bf16", work=Attention(8, 32, 32, 1, 4096, 128, False, "flash"))
+ATTENDS = op("aten::attention", ATTENDING) | KEYS
 PLANTED = {
+    "repeated-heads": run(*[op("aten::copy_", Cost(0, READ // 16, READ // 2, "copy", "bf16"))] * 2, ATTENDS, linear()),
     "computed-again": trained(*[EDGES, FEATURES] * 3),
     "planned-again": run(linear(), masked() | {"planned": 500_000.0}),
     "padding": run(*[linear(), masked(8, 1, 1024, 1024)] * 4),
@@ -156,6 +161,7 @@ PLANTED = {
     "training-mode": run(linear(), op("aten::native_dropout", WHOLE)),
 }
 ALIKE = {
+    "repeated-heads": run(*[op("aten::copy_", Cost(0, READ // 2, READ // 2, "copy", "bf16"))] * 2, ATTENDS, linear()),
     "computed-again": trained(*[EDGES, op("aten::topk", ns=9_000.0, phase="forward"), FEATURES] * 3),
     "planned-again": run(linear(), masked()),
     "padding": run(*[linear(), masked(1, 1, 1024, 1024)] * 4),

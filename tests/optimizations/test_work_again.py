@@ -50,6 +50,26 @@ def test_one_use_remains_with_what_follows_from_activations():
     assert np.sum(left.call == "aten::add") == 8
 
 
+MATRIX, SIDE = ("double", 512, 512), ("double", 512, 8)
+FACTORIZED = [
+    op("aten::copy_", Cost(0, 8 << 18, 8 << 18, "copy", "fp64"), call="aten::linalg_solve") | given(MATRIX, MATRIX),
+    op("aten::linalg_lu_factor_ex", call="aten::linalg_solve", ns=800_000.0) | given(MATRIX, MATRIX),
+    op("aten::linalg_lu_solve", call="aten::linalg_solve", ns=80_000.0) | given(MATRIX, SIDE),
+    op("aten::add", Cost(0, 8 << 12, 8 << 12, "pointwise", "fp64")) | given(SIDE, SIDE),
+]
+
+
+def test_a_matrix_that_no_step_changes_is_factorized_once_and_one_that_a_step_makes_each_time():
+    base = run(*FACTORIZED * 4)
+    assert again(base)
+    left = find("computed-again").transform(base, "expected")
+    assert left.name.tolist() == ["aten::linalg_lu_solve", "aten::add"] * 4
+    makes = op("aten::add", Cost(0, 8 << 18, 8 << 18, "pointwise", "fp64")) | given(MATRIX, MATRIX)
+    writes = op("aten::add_", Cost(0, 8 << 9, 8 << 9, "pointwise", "fp64")) | given(MATRIX, ("double", 512))
+    unknown = op("triton_kernel", ns=9_000.0)
+    assert not any(again(run(*[each, *FACTORIZED] * 4)) for each in (makes, writes, unknown))
+
+
 SMALL, LARGE, VECTOR = 1 << 14, 1 << 24, ("float", 1 << 12)
 MADE = [
     op("aten::mul", Cost(0, 4 * SMALL, 4 * LARGE, "pointwise", "fp32"), call="aten::outer") | given(VECTOR, VECTOR),
@@ -158,6 +178,25 @@ def test_rows_that_an_index_does_not_pick_are_unused_unless_they_are_mixed_befor
     assert not found("unused-rows", run(copied, picked(4096)))
     left = find("unused-rows").applied(run(EACH_ROW, EACH_ROW, picked(4096)), "expected").ops
     assert left.kernel_ns[:2].sum() < 0.1 * run(EACH_ROW, EACH_ROW).ops.kernel_ns.sum()
+
+
+TABLE, LENGTHS = ("float", 1 << 20, 64), ("float", 1 << 20, 1)
+NORMALIZED = [
+    op("aten::linalg_vector_norm", Cost(0, 256 << 20, 4 << 20, "reduction", "fp32", row=64)) | given(TABLE),
+    op("aten::div", Cost(0, 512 << 20, 256 << 20, "pointwise", "fp32")) | given(TABLE, LENGTHS),
+    op("aten::copy_", Cost(0, 256 << 20, 256 << 20, "copy", "fp32"), category="memcpy", ns=300_000.0)
+    | given(TABLE, TABLE)
+    | {"copies": "Memcpy DtoD (Device -> Device)"},
+    op("aten::gather", Cost(0, 1 << 20, 1 << 20, "gather", "fp32"), phase="forward") | given(TABLE),
+]
+
+
+def test_a_table_is_normalized_for_a_few_rows_unless_each_step_changes_all():
+    sparse = op("aten::index_add_", ns=9_000.0, phase="optimizer") | given(TABLE)
+    dense = op("aten::fill_", ns=90_000.0, phase="backward") | given(TABLE)
+    backward = op("aten::mm", phase="backward", ns=9_000.0)
+    assert found("unused-rows", run(*NORMALIZED, backward, sparse))
+    assert not found("unused-rows", run(*NORMALIZED, dense, sparse))
 
 
 def test_without_shapes_several_backward_passes_without_an_update_are_an_attack():

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -9,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
+from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Cost, Product, batched
+from tracekit.analyzers.cost import Attention, Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, where, which
 
 Ints = npt.NDArray[np.intp]
 
-TO_DEVICE = r"HtoD|HostToDevice|[HM]2D"
+TO_DEVICE, TO_HOST = r"HtoD|HostToDevice|[HM]2D", r"DtoH|DeviceToHost|D2[HM]"
 
 
 def passes_without_cache(base: Baseline) -> Finding | None:
@@ -39,12 +41,8 @@ def forward_passes_again(base: Baseline) -> Finding | None:
     rows = base.recorded.run_again(base.ops)
     if not rows.any() or not base.trains:
         return None
-    memory = base.memory or base.least_memory
     added = sum(cost.write_bytes for cost in base.ops.cost[rows] if cost is not None)
-    if memory is not None and memory.peak + added > _MOST_MEMORY * base.gpu.memory_bytes:
-        return None
-    notes = () if memory is not None else (_UNKNOWN_MEMORY,)
-    return Finding(rows, removed(rows), int(rows.sum()), notes=notes)
+    return Finding(rows, removed(rows), int(rows.sum()), notes=_note_on_memory(base)) if _fits(base, added) else None
 
 
 _BEGINS = re.compile(r"^aten::(?:arange|linspace|eye|ones|full|tril_indices|triu_indices|\w+_window)(?:_|$)")
@@ -78,6 +76,40 @@ def _chain_end(ops: OpList, start: int) -> int:
         elif not (_MAY_FOLLOW.match(call) or _BEGINS.match(call)):
             break
     return end
+
+
+_PAIRS, _SIZES, _MOVED = 8, 3, 4096
+"""Fewest pairs of copies of equal size, sizes of them, and bytes of each, that move tensors away and back."""
+
+
+def copied_again(base: Baseline) -> Finding | None:
+    """Find copies to the device of what it has, or had before the program moved it to the host."""
+    return tensors_moved_back(base) or copies_of_one_size(base)
+
+
+def tensors_moved_back(base: Baseline) -> Finding | None:
+    """Find tensors that leave the device and come back in each step, if its memory holds them."""
+    ops, sizes = base.ops, base.recorded.copied_bytes(base.ops)
+    ways = [base.recorded.copies_like(ops, way) & (sizes >= _MOVED) for way in (TO_DEVICE, TO_HOST)]
+    coming, leaving = (Counter(sizes[way].tolist()) for way in ways)
+    pairs = coming & leaving
+    if pairs.total() < _PAIRS or len(pairs) < _SIZES or not _fits(base, sum(pairs.elements())):
+        return None
+    rows = np.zeros(len(ops), dtype=bool)
+    for way in ways:
+        for size, count in pairs.items():
+            rows[np.flatnonzero(way & (sizes == size))[:count]] = True
+    return Finding(rows, removed(rows), pairs.total(), notes=_note_on_memory(base))
+
+
+def _fits(base: Baseline, added: float) -> bool:
+    """Return whether the memory holds so many more bytes, as far as the trace shows."""
+    memory = base.memory or base.least_memory
+    return (memory.peak if memory else 0) + added <= _MOST_MEMORY * base.gpu.memory_bytes
+
+
+def _note_on_memory(base: Baseline) -> tuple[str, ...]:
+    return () if base.memory or base.least_memory else (_UNKNOWN_MEMORY,)
 
 
 _COPIES = 3
@@ -156,6 +188,36 @@ def weights_for_each_item(base: Baseline) -> Finding | None:
         return None
     grouped = lessened(products, STAYS, cost=partial(_grouped, matrices=matrices))
     return Finding(copies, lambda base, outcome: grouped(base, outcome)[~copies], int(copies.sum()))
+
+
+def heads_for_each_query(base: Baseline) -> Finding | None:
+    """Find copies of keys and values for each query head that shares them, and the attention that reads them."""
+    ops, sharing = base.ops, 1
+    copies, attends = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
+    for place in np.flatnonzero(where(ops, _is_attention)).tolist():
+        queries, keys = (tensors_in(base, place, place + 1)[:2] + (("", ()),) * 2)[:2]
+        near = range(max(place - _SOON, 0), place)
+        made = [at for at in near if _repeats(ops.cost[at], size_of(*keys))]
+        if made and len(queries[1]) == len(keys[1]) == _SIDES and queries[1][1] == keys[1][1]:
+            copies[made], attends[place] = True, True
+            sharing = max(sharing, *(round(size_of(*keys) / ops.cost[at].read_bytes) for at in made))
+    if not copies.any():
+        return None
+    shared = lessened(attends, STAYS, cost=lambda cost: replace(cost, read_bytes=cost.read_bytes // sharing))
+    return Finding(copies, lambda base, outcome: shared(base, outcome)[~copies], int(copies.sum()))
+
+
+_SIDES = 4
+"""Sides of keys: of the batch, heads, positions, and a head's width."""
+
+
+def _is_attention(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, Attention)
+
+
+def _repeats(cost: Cost | None, size: int) -> bool:
+    """Return whether an op copies so many bytes from at most half as many."""
+    return cost is not None and cost.family == "copy" and cost.write_bytes == size >= 2 * cost.read_bytes > 0
 
 
 def _grouped(cost: Cost, matrices: int) -> Cost:

@@ -15,8 +15,9 @@ from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.advise.waste.again import (
     casts_of_weights,
-    copies_of_one_size,
+    copied_again,
     forward_passes_again,
+    heads_for_each_query,
     passes_without_cache,
     remade_constants,
     weights_for_each_item,
@@ -188,10 +189,11 @@ DETECTORS = {
     "zeroed-gradients": zeros_in_gradients,
     "computed-again": done_again,
     "remade-constants": remade_constants,
-    "copied-again": copies_of_one_size,
+    "copied-again": copied_again,
     "casts-back": casts_there_and_back,
     "weights-cast": casts_of_weights,
     "gathered-weights": weights_for_each_item,
+    "repeated-heads": heads_for_each_query,
     "spread-and-summed": spread_and_summed,
     "unused-logits": logits_of_all_tokens,
     "unused-rows": rows_of_which_few_are_picked,

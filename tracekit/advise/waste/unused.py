@@ -8,10 +8,11 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
+from tracekit.advise.waste.frozen import backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, in_phase, where, which
 
 _KNOWN = outcomes(__file__)
 _OF_WEIGHTS = re.compile(r"(?:ddmm|Mm|Bmm|Linear|Convolution)Backward")
@@ -23,11 +24,14 @@ def _is_product(cost: Cost | None) -> bool:
 
 
 def unused_gradients(base: Baseline) -> Finding | None:
-    """Find gradients of weights in a recording that updates none. Without shapes, they are half of products' backward,
-    in steps of several backward passes, as attacks have: gradients that are added up lead to an update."""
+    """Find gradients of weights in a recording that updates none, or else those behind all that are used. Without
+    shapes, they are half of products' backward, in steps of several backward passes, as attacks have: gradients that
+    are added up lead to an update."""
     ops, backward = base.ops, in_phase(base.ops, "backward")
     updates = in_phase(ops, "optimizer") | which(ops.call, lambda call: call.startswith("Optimizer."))
-    if not base.trains or updates.any():
+    if updates.any():
+        return backward_of_frozen(base)
+    if not base.trains:
         return None
     products = backward & where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and work.gradient)
     mixed = backward & where(ops, lambda cost: cost is not None and cost.family == "convolution")
@@ -48,25 +52,44 @@ _VOCABULARY = 8_192
 
 
 _READERS = re.compile(r"softmax|max|topk|sort|multinomial|gather|index|sum|mean")
+_BY_ROW = ("copy", "pointwise", "softmax")
 
 
 def logits_of_all_tokens(base: Baseline) -> Finding | None:
-    """Find the product with a vocabulary of which later ops read few rows."""
+    """Find the product with a vocabulary of which later ops read few rows, with casts and softmax of all rows."""
     ops = base.ops
     heads = np.flatnonzero(where(ops, _is_head))
     if base.trains or not len(heads):
         return None
-    head = ops.cost[heads[-1]]
-    after = ops[heads[-1] + 1 :]
-    if not which(after.name, lambda name: bool(_READERS.search(name))).any():
-        return None
+    head, end = ops.cost[heads[-1]], _end_of_rows(base, heads[-1])
+    after = ops[end:]
+    reads = end > heads[-1] + 1 or which(after.name, lambda name: bool(_READERS.search(name))).any()
     read = max((cost.read_bytes for cost in after.cost if cost is not None), default=0)
-    if not read or head.write_bytes < _READ_ROWS * read:
+    if not read or not reads or head.write_bytes < _READ_ROWS * read or _reads_all(base, end, head.work):
         return None
     part = max(read / head.write_bytes, 1 / head.work.m)
     rows = np.zeros(len(ops), dtype=bool)
-    rows[heads[-1]] = True
+    rows[heads[-1] : end] = True
     return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, part)), 1)
+
+
+def _end_of_rows(base: Baseline, head: int) -> int:
+    """Return the place after the ops right behind the logits that change each of them, or each row."""
+    end, work = head + 1, base.ops.cost[head].work
+    while end < len(base.ops) and (cost := base.ops.cost[end]) is not None and cost.family in _BY_ROW:
+        if not _has_all(base, end, work):
+            break
+        end += 1
+    return end
+
+
+def _reads_all(base: Baseline, begin: int, work: Product) -> bool:
+    """Return whether a later op is given all logits, as one that picks the label of each row."""
+    return any(_has_all(base, place, work) for place in range(begin, len(base.ops)))
+
+
+def _has_all(base: Baseline, place: int, work: Product) -> bool:
+    return any(math.prod(shape) == work.m * work.n for _, shape in tensors_in(base, place, place + 1))
 
 
 def _is_head(cost: Cost | None) -> bool:
@@ -114,7 +137,7 @@ def _made_of(base: Baseline, place: int, many: int) -> list[int]:
     made: list[int] = []
     for before in range(place - 1, max(place - _BEFORE, -1), -1):
         across = any(many in shape[1:] for _, shape in tensors_in(base, before, before + 1))
-        if across or (_has(base, before, many) and _mixes(base.ops, before)):
+        if across or (_has(base, before, many) and _mixes(base, before, many)):
             return []
         if not _has(base, before, many):
             if made:
@@ -126,12 +149,22 @@ def _made_of(base: Baseline, place: int, many: int) -> list[int]:
     return made if works.any() else []
 
 
-def _mixes(ops: OpList, place: int) -> bool:
-    return bool(_MIXES.search(ops.call[place])) or ops.category[place] != "kernel"
+_WITHIN = r"DtoD|Device -> Device"
+
+
+def _mixes(base: Baseline, place: int, many: int) -> bool:
+    """Return whether an op may mix rows, or is a copy, but for one into a table of which all other ops use few rows."""
+    ops = base.ops
+    if bool(_MIXES.search(ops.call[place])):
+        return True
+    back = np.flatnonzero(in_phase(ops, "backward")).tolist()
+    into_table = base.recorded.copies_like(ops[place : place + 1], _WITHIN)[0]
+    swept = not base.trains or any(_has(base, each, many) for each in back)
+    return ops.category[place] != "kernel" and (swept or not into_table)
 
 
 def _works(cost: Cost | None) -> bool:
-    return cost is not None and (cost.family == "norm" or isinstance(cost.work, Product))
+    return cost is not None and (cost.family in ("norm", "reduction") or isinstance(cost.work, Product))
 
 
 def _has(base: Baseline, place: int, many: int) -> bool:

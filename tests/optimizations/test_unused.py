@@ -1,0 +1,106 @@
+"""A backward pass that goes on into frozen layers, and those that an optimizer needs; logits that nothing reads."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import op_lists
+from test_waste import ENGINE, copy, op, run
+from test_work_again import found, given
+
+from tracekit.advise import find
+from tracekit.analyzers.cost import Cost
+
+HEAD, WIDE, BIAS = (10, 512), (512, 2048), (10,)
+
+
+def gradient(shape, rows=4096):
+    """Return the backward pass of a layer: of its input, its weight, and its bias."""
+    call, (m, n) = ENGINE + "AddmmBackward0", shape
+    weight = op_lists.product(m, n, rows, "bf16")
+    weight = replace(weight, work=replace(weight.work, gradient=True))
+    return [
+        op("aten::mm", op_lists.product(rows, n, m, "bf16"), call=call, phase="backward"),
+        op("aten::mm", weight, call=call, phase="backward"),
+        op("aten::sum", call=call, ns=5_000.0, phase="backward"),
+    ]
+
+
+def update(*shapes):
+    lists = json.dumps([[list(shape) for shape in shapes]] * 2)
+    return op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer") | {
+        "inputs": (lists, '["TensorList", "TensorList"]')
+    }
+
+
+def older(shape):
+    call = ENGINE + "torch::autograd::AccumulateGrad"
+    return op("aten::add_", call=call, ns=2_000.0, phase="backward") | given(("float", *shape), ("float", *shape))
+
+
+FORWARD = op("aten::mm", op_lists.product(4096, 512, 2048, "bf16"), phase="forward")
+
+
+def unused(*rows):
+    return found("unused-gradients", run(FORWARD, *rows))
+
+
+def test_the_backward_pass_behind_the_last_gradient_that_is_used_disappears():
+    step = [FORWARD, *gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS)]
+    assert unused(*step[1:])
+    left = find("unused-gradients").transform(run(*step), "expected")
+    assert Counter(left.name) == Counter({"aten::mm": 3, "aten::sum": 1, "aten::_fused_adamw_": 1})
+
+
+def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():
+    assert not unused(*gradient(WIDE) * 4, *gradient(HEAD), update(HEAD, BIAS))
+    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS, *[BIAS] * 8)), "norms of all layers"
+    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update((64, 64), BIAS)), "a flat copy of the weights"
+    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, *[WIDE] * 4, *[BIAS] * 5))
+
+
+def test_parts_of_a_packed_weight_are_trained():
+    part = (512, 512)
+    assert unused(*gradient(part) * 3, *gradient(part) * 4, update((1536, 512), *[BIAS] * 3))
+    assert not unused(*gradient(part) * 3, update((1536, 512), *[BIAS] * 3))
+
+
+def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_frozen_layers():
+    optimizer = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer")
+    frozen = [each for _ in range(4) for each in (*gradient(WIDE), older(WIDE))]
+    assert unused(*gradient(HEAD), *frozen, optimizer)
+    without_shapes = [each | {"inputs": None} for each in frozen]
+    assert not unused(*gradient(HEAD), *without_shapes, optimizer)
+    assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"
+    assert not unused(*gradient(HEAD), *gradient(WIDE), *gradient(WIDE), older(WIDE), optimizer), "one of two losses"
+    assert not unused(*gradient(HEAD), *frozen, optimizer, op("aten::zero_", ns=2_000.0, phase="optimizer"))
+
+
+def moved(sizes, name):
+    return [copy(float(size), ns=90_000.0, name=name) for size in sizes]
+
+
+def test_tensors_that_leave_and_come_back_stay_if_the_memory_holds_them():
+    sizes, back = (1 << 20, 1 << 21, 1 << 22), ("Memcpy DtoH (Device -> Pinned)", "Memcpy HtoD (Pinned -> Device)")
+    base = run(FORWARD, *[each for name in back for each in moved(sizes * 4, name)])
+    assert found("copied-again", base) and len(find("copied-again").transform(base, "expected")) == 1
+    assert not found("copied-again", run(FORWARD, *moved(sizes * 4, back[1]))), "weights that never return"
+    assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(sizes[:1] * 12, name)]))
+    huge = [size << 13 for size in sizes]
+    assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(huge * 4, name)]))
+
+
+M, N = 4096, 32768
+LOGITS = op("aten::mm", op_lists.product(M, N, 1024, "bf16"))
+ROWS = given(("c10::BFloat16", 8, 512, N))
+SOFTMAX = op("aten::_log_softmax", Cost(0, 2 * M * N, 2 * M * N, "softmax", "bf16")) | ROWS
+FEW = op("aten::sub", Cost(0, 64, 32, "pointwise", "bf16")) | given(("float", 8), ("float", 8))
+
+
+def test_a_softmax_of_all_logits_is_unused_like_them_unless_an_op_reads_each_row():
+    assert found("unused-logits", run(LOGITS, SOFTMAX, FEW))
+    labels = op("aten::gather", Cost(0, 8 * M, 2 * M, "gather", "bf16")) | ROWS
+    assert not found("unused-logits", run(LOGITS, SOFTMAX, labels, FEW))
+    assert not found("unused-logits", run(LOGITS, SOFTMAX))
+    left = find("unused-logits").transform(run(LOGITS, SOFTMAX, FEW), "expected").kernel_ns
+    assert left[1] < 0.1 * run(LOGITS, SOFTMAX).ops.kernel_ns[1]

@@ -1,0 +1,120 @@
+"""Detector of a backward pass that goes on behind the last gradient that the optimizer uses, into frozen layers."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from tracekit.advise.waste.finding import Finding, removed
+from tracekit.advise.waste.repeats import tensors_in
+from tracekit.analyzers.cost import Product
+from tracekit.analyzers.predict import Baseline, OpList, in_phase
+
+Shape = tuple[int, ...]
+
+_ADDS = ("aten::add", "aten::add_")
+_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_ZEROS = ("aten::zero_", "aten::_foreach_zero_")
+_OF_A_NORM = 2
+"""Gradients that the backward op of a normalization computes: of its weight and its bias."""
+
+
+def backward_of_frozen(base: Baseline) -> Finding | None:
+    """Find the ops of each backward pass behind all gradients that the optimizer uses."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    trained, unused = _trained(base), 0
+    for begin, end in _passes(ops):
+        last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
+        if weights := sum(bool(_weight(base, place)) for place in range(last, end)):
+            rows[last:end], unused = True, unused + weights
+    return Finding(rows, removed(rows), unused) if unused else None
+
+
+def _passes(ops: OpList) -> list[tuple[int, int]]:
+    """Return the first place of each backward pass, and the place after it."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], in_phase(ops, "backward").view(np.int8), [0]])))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _trained(base: Baseline) -> "Counter[Shape]":
+    """Return how many tensors of each shape the optimizer updates, by an op that each of them has; empty: unknown."""
+    counts: dict[str, Counter[Shape]] = {}
+    for place in np.flatnonzero(in_phase(base.ops, "optimizer")).tolist():
+        counts.setdefault(base.ops.name[place], Counter()).update(_updated(base, place))
+    every = {shape for each in counts.values() for shape in each}
+    whole = [each for each in counts.values() if set(each) == every]
+    return min(whole, key=Counter.total, default=Counter())
+
+
+def _updated(base: Baseline, place: int) -> Iterator[Shape]:
+    """Yield the shapes of the tensors, or of the first list of them, that an op of the optimizer is given."""
+    given = base.recorded.inputs_of(base.ops[place : place + 1])[0]
+    first = next(iter(json.loads(given[0])), ()) if given else ()
+    for dims in first if first and all(isinstance(each, list) for each in first) else [first]:
+        if dims and all(type(side) is int for side in dims):
+            yield tuple(dims)
+
+
+def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape]") -> int:
+    """Return the place after the last gradient of a trained tensor; the end if it is not known. Gradients of matrices
+    are known by their shapes, or are parts of packed ones; of other tensors, they are counted."""
+    matrices = Counter({_sides(shape): count for shape, count in trained.items() if len(shape) > 1 and 1 not in shape})
+    vectors = trained.total() - sum(count for shape, count in trained.items() if _sides(shape) in matrices)
+    rows_left = {shape: shape[-1] * count for shape, count in matrices.items()}
+    for place in range(begin, end):
+        if weight := _weight(base, place):
+            _take(rows_left, _sides(weight))
+        vectors -= _vectors(base, place)
+        if vectors <= 0 and not any(rows_left.values()):
+            return place + 1
+    return end
+
+
+def _sides(shape: Shape) -> Shape:
+    """Return the sides of a weight that do not depend on whether it is transposed, the longer one last."""
+    return (*shape[2:], *sorted(shape[:2]))
+
+
+def _take(rows_left: dict[Shape, int], weight: Shape) -> None:
+    """Take the gradient of a matrix, or of a part of a packed one, from those that are still to come."""
+    packed = (shape for shape in rows_left if len(shape) == len(weight) == 2 and shape[0] in weight)
+    for shape in (weight, *packed):
+        rows = weight[-1] if shape == weight else math.prod(weight) // shape[0]
+        if rows_left.get(shape, 0) >= rows:
+            rows_left[shape] -= rows
+            return
+
+
+def _weight(base: Baseline, place: int) -> Shape:
+    """Return the shape of the weight whose gradient an op computes; () for others."""
+    cost = base.ops.cost[place]
+    if cost is None:
+        return ()
+    if isinstance(work := cost.work, Product):
+        return (work.m, work.n) if work.gradient else ()
+    shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
+    of_convolution = cost.family == "convolution" and len(shapes) > 2
+    return shapes[2] if of_convolution else ()
+
+
+def _vectors(base: Baseline, place: int) -> int:
+    """Return how many gradients of biases and weights of normalizations an op may compute."""
+    name = base.ops.name[place]
+    return _OF_A_NORM if "norm_backward" in name else int(name == "aten::sum")
+
+
+def _after_fresh(base: Baseline, begin: int, end: int) -> int:
+    """Return the place after the last gradient that is not added to an older one, if no gradient is filled with zeros:
+    the others are of weights whose gradients nothing resets, as an optimizer does. The end if none is like that."""
+    ops = base.ops
+    adds = (ops.call == _ACCUMULATES) & np.isin(ops.name, _ADDS)
+    if np.isin(ops.name, _ZEROS).any() or not in_phase(ops, "optimizer").any():
+        return end
+    given = [tensors_in(base, place, place + 1)[:1] for place in np.flatnonzero(adds).tolist()]
+    older = Counter(_sides(shape) for each in given for _, shape in each)
+    made = {place: _sides(shape) for place in range(begin, end) if (shape := _weight(base, place))}
+    computed = Counter(made.values())
+    fresh = [place for place, shape in made.items() if older[shape] < computed[shape]]
+    return max(fresh) + 1 if fresh and older else end
