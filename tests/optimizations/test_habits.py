@@ -28,18 +28,32 @@ def test_autograd_that_checks_each_gradient_is_told_from_a_check_of_all():
     assert not found("checked-gradients", run(*checked("aten::isnan") * 12))
 
 
+def test_the_forward_pass_writes_down_no_stacks_without_the_checks():
+    base = run(*[op("aten::relu", ns=2_000.0, phase="forward")] * 12, *checked(ENGINE + "ReluBackward0") * 12)
+    forward = base.ops.phase == "forward"
+    base = replace(base, ops=base.ops.assign(host_ns=np.where(forward, 150_000.0, 10_000.0)))
+    left = find("checked-gradients").transform(base, "expected")
+    assert left.host_ns[left.phase == "forward"].tolist() == [7_500.0] * 12
+
+
 CELL = [linear(8, phase="forward")] + [op(f"aten::{name}", ns=2_000.0, phase="forward") for name in ("sigmoid", "tanh")]
 CALLED = [linear(8, phase="forward"), op("aten::_thnn_fused_lstm_cell", ns=4_000.0, phase="forward")]
+ONE_STEP = [op("aten::copy_", ns=2_000.0, phase="forward"), op("aten::_cudnn_rnn", ns=4_000.0, phase="forward")]
+SEQUENCE = [ONE_STEP[0], op("aten::_cudnn_rnn", ns=400_000.0, phase="forward")]
 CHOICE = op("aten::argmax", ns=3_000.0, phase="forward")
 
 
-@pytest.mark.parametrize("step", [CELL, CALLED])
+@pytest.mark.parametrize("step", [CELL, CALLED, ONE_STEP])
 def test_cells_step_by_step_are_one_call_unless_a_step_chooses_the_next(step):
     assert found("cell-by-cell", run(*step * 28))
     assert not found("cell-by-cell", run(*step * 4)) and not found("cell-by-cell", run(*[*step, CHOICE] * 28))
     left = find("cell-by-cell").transform(run(*step * 28), "expected")
     assert len(left) == len(step)
-    assert left.kernel_ns.sum() == pytest.approx(0.4 * run(*step * 28).ops.kernel_ns.sum())
+    assert left.kernel_ns.sum() == pytest.approx(0.9 * run(*step * 28).ops.kernel_ns.sum())
+
+
+def test_layers_of_recurrent_networks_have_each_a_sequence():
+    assert not found("cell-by-cell", run(*SEQUENCE * 28))
 
 
 def test_gradients_of_cells_are_in_one_call_too():
@@ -78,6 +92,21 @@ def test_a_buffer_that_grows_is_copied_once():
     assert not found("grown-by-copying", run(linear(), *joined(*[8] * 32)))
 
 
+def test_numbers_that_the_host_reads_one_after_another_are_one_wait():
+    reads = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
+    base = run(linear(), *reads)
+    base = replace(base, ops=base.ops.assign(sync=base.ops.name == "aten::_local_scalar_dense"))
+    assert not found("loop-of-small-ops", base) and find("avoid-syncs").objection(base) is None
+    assert find("avoid-syncs").transform(base, "expected").sync.tolist() == [False] * 100 + [True]
+
+
+def test_rounds_that_a_value_decides_are_no_loop_over_tensors():
+    call = [op("aten::add", ns=1_500.0), op("aten::max", ns=1_500.0), op("aten::any", ns=1_500.0)]
+    branch = op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy")
+    assert found("loop-of-small-ops", run(linear(), *call * 100))
+    assert not found("loop-of-small-ops", run(linear(), *[*call, branch] * 100))
+
+
 def test_gradients_that_are_copied_for_other_ranks_are_no_loop():
     copies = [op(name, ns=1_500.0) for name in ("aten::copy_", "aten::mul")] * 80
     alone = run(linear(), *copies)
@@ -86,15 +115,10 @@ def test_gradients_that_are_copied_for_other_ranks_are_no_loop():
     assert not found("loop-of-small-ops", replace(alone, ops=alone.ops.assign(message=message)))
 
 
-def test_numbers_that_the_host_reads_one_after_another_are_a_loop_without_other_ops():
-    reads = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
-    assert found("loop-of-small-ops", run(linear(), *reads))
-    assert not found("loop-of-small-ops", run(linear(), *[op("aten::fill_", ns=1_500.0)] * 100))
-
-
 TRACES = Path(__file__).parents[2] / "benchmarks" / "slow_scripts" / "traces"
 OTHERS = sorted(TRACES.glob("s*.json.gz"))
 NEW = ("computed-again", "unused-rows", "enlarged-early", "dense-experts", "checked-gradients", "cell-by-cell")
+NEW += ("gradients-one-by-one",)
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)

@@ -309,3 +309,19 @@ def test_verify_says_how_a_mend_of_a_script_is_measured():
         if optimization.fixes_mistake:
             with pytest.raises(TracekitError, match="tracekit compare BEFORE AFTER"):
                 optimization.apply(None)
+
+
+def test_what_the_simulated_step_is_short_of_the_mean_goes_with_the_host_work_that_it_is_mostly_of():
+    base = replace(with_work("preprocessing"), rest_ns=30e6)
+    left = {each: find("preprocessing").applied(base, each).rest_ns for each in ("worst", "expected", "best")}
+    assert left["worst"] == 30e6 and left["best"] < left["expected"] < 3e6
+
+
+@pytest.mark.parametrize(("name", "goes"), [("aten::arange", True), ("aten::index", False), ("load_images", False)])
+def test_what_the_host_makes_of_constants_is_not_copied_once_the_gpu_makes_it(name: str, goes: bool):
+    base = with_work("preprocessing", name)
+    ops = base.ops.assign(kernel_ns=changed(base.ops.kernel_ns, np.arange(len(base.ops)) == 0, 5e6))
+    copied = pd.Series(["Memcpy HtoD (Pageable -> Device)"], index=base.ops.index[:1])
+    base = replace(base, ops=ops, recorded=replace(base.recorded, copies=copied))
+    assert (find("preprocessing").transform(base, "expected").kernel_ns[0] == 0) == goes
+    assert find("preprocessing").transform(base, "worst").kernel_ns[0] == 5e6

@@ -307,6 +307,42 @@ def test_decisions_for_items_are_one_call_and_tokens_are_not():
     assert waste.objection(run(*decision * 12)) is None and waste.objection(run(*token * 12))
 
 
+def test_an_answer_of_many_numbers_is_for_many_items():
+    read = copy(name="Memcpy DtoH (Device -> Pinned)")
+    assert find("one-call-per-item").objection(run(*(*ITEM[:4], read) * 8)) is None
+    assert find("one-call-per-item").objection(run(*(*ITEM[:4], *[read] * 32) * 8))
+
+
+def test_products_of_doubles_without_shapes_gain_what_tf32_gives_at_the_high_end():
+    base = run(linear(), op("aten::mm", ns=1e6) | {"doubles": 1.0})
+    worst, expected, best = (
+        find("double-precision").transform(base, each).kernel_ns[1] for each in ("worst", "expected", "best")
+    )
+    peaks = base.gpu.peaks_tflops
+    assert best == pytest.approx(1e6 * min(0.45, peaks["fp64"] / peaks[base.gpu.runs_as("tf32")]))
+    assert best < expected < worst == pytest.approx(0.7e6)
+
+
+LAYER = "autograd::engine::evaluate_function: AddmmBackward0"
+EXAMPLE = [linear(1, phase="forward")] * 2 + [op("aten::mm", call=LAYER, ns=2_000.0, phase="backward")] * 3
+
+
+def test_gradients_of_examples_are_one_call_unless_they_are_added_up_or_used():
+    norm = op("aten::_foreach_norm", ns=2_000.0, phase="forward")
+    waste, call = find("gradients-one-by-one"), [*EXAMPLE, norm]
+    base = run(*[row | {"call": "aten::linear"} if row["name"] == "aten::addmm" else row for row in call] * 16)
+    assert waste.objection(base) is None
+    assert waste.applied(base, "expected").latency_ns < base.latency_ns / 4
+    sums = op("aten::add_", call=ENGINE + "torch::autograd::AccumulateGrad", ns=2_000.0, phase="backward")
+    guided = [call[0] | {"call": "aten::linear"}] * 2 + call[2:4]
+    assert (
+        waste.objection(run(*guided * 16))
+        and waste.objection(run(*[*EXAMPLE, sums] * 16))
+        and waste.objection(run(*call * 4))
+    )
+    assert waste.objection(run(*[*call, op("aten::_foreach_sub_", ns=2_000.0, phase="forward")] * 16))
+
+
 def test_a_joined_answer_that_the_host_reads_is_no_cache():
     answer = (*ITEM, op("aten::cat", ns=3_000.0), copy(name="Memcpy DtoH (Device -> Pageable)"))
     assert find("one-call-per-item").objection(run(*answer * 8)) is None

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
-from tracekit.advise.optimizations.host_work import NOTABLE, LessHostWork
+from tracekit.advise.optimizations.host_work import LONG_NS, MAPPED, NOTABLE, LessHostWork
 from tracekit.advise.reasons import share_of
 from tracekit.analyzers.attribute import UNRECORDED_WORK
 from tracekit.analyzers.core import outcomes
@@ -19,8 +19,6 @@ from tracekit.apply import ScriptChanges, Subject
 _KNOWN = outcomes(__file__)
 HIDDEN_WHEN_PINNED = _KNOWN["hidden_when_pinned"]
 """Fraction of the copies that kernels hide: none if they stay in the kernels' stream, all if they are prefetched."""
-_MAPPED = 32 << 20
-"""Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 
 _OFFLOADED = {"offload-overlap": "it pins the memory that it prefetches."}
 
@@ -58,7 +56,7 @@ class PinnedCopies(Optimization):
         return together(base, pinned, rows, pick(HIDDEN_WHEN_PINNED, outcome))
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
-        mapped = (copied_bytes(base) >= _MAPPED) & copies(base, "DtoH|-> Pageable") & _pageable(base)
+        mapped = (copied_bytes(base) >= MAPPED) & copies(base, "DtoH|-> Pageable") & _pageable(base)
         kept = 0.0 if outcome == "best" and mapped.any() else 1.0
         return base.outside.scaled(kept, ("unexplained",))
 
@@ -145,8 +143,10 @@ class OffloadOverlap(Optimization):
 
 
 def _waited_for(base: Baseline) -> Rows:
-    """Return the copies of offloaded weights and, where all work is on one stream, pinned copies in both directions."""
-    return _weights(base) | (copies(base, "Pinned") & (base.side_by_side == ONE_STREAM))
+    """Return the copies of offloaded weights and, where all work is on one stream, pinned copies in both directions,
+    but not of single values, which the host reads to go on."""
+    pinned = copies(base, "Pinned") & ~values(base.ops)
+    return _weights(base) | (pinned & (base.side_by_side == ONE_STREAM))
 
 
 def _weights(base: Baseline) -> Rows:
@@ -164,8 +164,6 @@ UNKNOWN = _KNOWN["unknown"]
 """Ratio of pinned to pageable time of a long copy of unknown size."""
 UNKNOWN_SHORT = _KNOWN["unknown_short"]
 """The same ratio for shorter copies, which take much of their time to start."""
-LONG_NS = 100_000
-"""Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""
 
 
 def copies(base: Baseline, pattern: str) -> Rows:
@@ -186,6 +184,11 @@ def pinned_ns(base: Baseline, rows: Rows, outcome: Outcome) -> npt.NDArray[np.fl
     for place in (rows & (sizes > 0)).nonzero()[0]:
         times[place] = copy_ns(int(sizes[place]), base.gpu, "pinned") * pick(SLOWER, outcome)
     return np.where(rows, np.minimum(recorded, times), recorded)
+
+
+def values(ops: OpList) -> Rows:
+    """Return the copies of single values to the host, as `.item()` makes them."""
+    return np.asarray(ops.name == "aten::_local_scalar_dense")
 
 
 def is_long(base: Baseline) -> Rows:

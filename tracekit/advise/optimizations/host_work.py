@@ -3,11 +3,15 @@
 A simulated step without that work is the bound.
 """
 
+import re
 from abc import abstractmethod
+from dataclasses import replace
+
+import numpy as np
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.analyzers.core import numbers, outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
 from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
 from tracekit.apply import Subject
 
@@ -44,6 +48,15 @@ class LessHostWork(Optimization):
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         return base.outside.scaled(self.left(base, outcome), self.reduced(base))
+
+    def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
+        """Return the run without this work. Steps of a script take different times because its host work does: what the
+        simulated step is short of the mean is as much of this work as the step is, except in the worst outcome."""
+        after = super().applied(base, outcome)
+        if outcome == "worst" or base.rest_ns <= 0:
+            return after
+        gone = (base.outside.total() - after.outside.total()) / (base.latency_ns - base.rest_ns)
+        return replace(after, rest_ns=base.rest_ns * (1 - min(gone, 1.0)))
 
     def reason(self, base: Baseline) -> Statements:
         causes = self.reduced(base)
@@ -101,6 +114,11 @@ _UNNAMED_CAUSE = ("unexplained",)
 _RESIZES = r"zoom|resize|interpolat|PIL|Image\."
 _RANDOM = r"aten::(?:rand|normal_|uniform_|bernoulli|exponential_|multinomial|random_)"
 _MASKS = r"aten::(?:triu|tril|arange|ones|eye|linspace|masked_fill)"
+_MADE = f"{_RANDOM}|{_MASKS}"
+MAPPED = 32 << 20
+"""Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
+LONG_NS = 100_000
+"""Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""
 _VIDEO = r"video|decord|av\.|cv2|imageio"
 
 
@@ -109,8 +127,8 @@ class Preprocessing(LessHostWork):
 
     Counted are functions outside the model and long stretches of Python inside it; without Python stacks, the time in
     which the host recorded nothing, if that is a quarter of a step. 0.97 of this time is expected to disappear; at the
-    high end all of it, at the low end nine tenths of the largest named function's time. The evidence names the
-    functions, their callers, files and lines.
+    high end all of it, at the low end nine tenths of the largest named function's time. So do copies of what PyTorch's
+    ops make on the host from constants or random numbers, except at the low end. The evidence names the functions.
 
     *Refused* if they take less than 1 % of the step.
     """
@@ -125,6 +143,18 @@ class Preprocessing(LessHostWork):
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of the work that remains; at worst, only the largest function is moved."""
         return 1 - pick(MOVED, outcome) * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
+
+    def transform(self, base: Baseline, outcome: Outcome) -> OpList:
+        """Leave out the copies of what the host makes of nothing, which the GPU makes in their place."""
+        ops, made = base.ops, _made_on_host(base) & (outcome != "worst")
+        kernel, host = (np.where(made, 0.0, times) for times in (ops.kernel_ns, ops.host_ns))
+        return ops.assign(kernel_ns=kernel, host_ns=host, sync=ops.sync & ~made)
+
+    def outside(self, base: Baseline, outcome: Outcome) -> Outside:
+        """Return the host work that remains. New memory is mapped and unmapped for each large tensor, in no event."""
+        rest = super().outside(base, outcome)
+        mapped = (base.recorded.copied_bytes(base.ops) >= MAPPED) & _made_on_host(base)
+        return rest.scaled(0.0, _UNNAMED_CAUSE) if mapped.any() and outcome != "worst" else rest
 
     def reason(self, base: Baseline) -> Statements:
         return (*super().reason(base), *((say("host-work-unnamed"),) if _unnamed(base) else ()))
@@ -148,6 +178,16 @@ class Preprocessing(LessHostWork):
         if names.contains(_RESIZES, case=False).any():
             return 'images = torch.nn.functional.interpolate(images.to("cuda"), size=size, mode="bilinear")'
         return "# with torch ops on the GPU, once before the loop, or in workers: DataLoader(dataset, num_workers=8)"
+
+
+def _made_on_host(base: Baseline) -> Rows:
+    """Return the long copies of pageable memory to the device, if ops of PyTorch alone make them on the host, from
+    constants or random numbers."""
+    rows = base.host_causes[base.host_causes["cause"].isin(Preprocessing.causes)]
+    names = [name for name in rows["name"].astype(str) if not name.startswith("ProfilerStep")]
+    alone = all(name.startswith("aten::") for name in names) and any(re.match(_MADE, name) for name in names)
+    copies = base.recorded.copies_like(base.ops, "Pageable -> Device")
+    return np.asarray(copies & (base.ops.kernel_ns >= LONG_NS) & alone)
 
 
 def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:

@@ -12,7 +12,7 @@ from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost, Product
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase, pick, where, which
 
 Ints = npt.NDArray[np.intp]
 
@@ -30,14 +30,24 @@ def checked_gradients(base: Baseline) -> Finding | None:
     reads, tests = rows & (ops.name == _CHECKS[-1]), rows & (ops.name == "aten::any")
     if min(reads.sum(), tests.sum()) < _CHECKED:
         return None
-    return Finding(rows, removed(rows), int(reads.sum()))
+    traced = in_phase(ops, "forward")
+    usual = float(np.median(ops.host_ns[in_phase(ops, "backward") & ~rows]))
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        """Leave out the checks, and what ops of the forward pass take to write down Python's stack, which those of the
+        backward pass do not."""
+        most = np.where(traced, usual * pick(_KNOWN["without_stack"], outcome), np.inf)
+        return run.ops.assign(host_ns=np.minimum(run.ops.host_ns, most))[~rows]
+
+    stacks = float(np.maximum(ops.host_ns[traced] - usual, 0.0).sum())
+    return Finding(rows, change, int(reads.sum()), host_ns=stacks)
 
 
 def cells_step_by_step(base: Baseline) -> Finding | None:
     """Find steps of a recurrent network whose cell a program calls or writes out for each step."""
     ops, rows, count = base.ops, np.zeros(len(base.ops), dtype=bool), 0
     loops: list[tuple[Ints, int]] = []
-    for steps in cells(ops):
+    for steps in cells(base):
         rows[np.concatenate(steps)], count = True, max(count, len(steps))
         loops.append((np.concatenate(steps), len(steps)))
     if not loops:

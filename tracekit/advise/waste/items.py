@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
-from tracekit.advise.waste.finding import Change, Finding, lessened
+from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Product, batched
@@ -24,6 +24,8 @@ _ITEMS = 4
 """Fewest calls of a step that may be one."""
 _ALIKE = 0.8
 """Fraction of the calls that launch the same ops of the same sizes."""
+_NUMBERS = 8
+"""Most numbers of an answer that are read one by one."""
 _APPENDS = re.compile(r"^aten::(?:cat|index_copy_?)$")
 _GROWS = outcomes(__file__)["grows"]
 """Exponent of the growth of kernels of unknown cost with the number of items."""
@@ -73,10 +75,12 @@ def products(ops: OpList) -> Rows:
 
 def _answers(base: Baseline, call: Ints) -> bool:
     """Return whether these ops compute an answer from an input, train nothing, and append to no cache. What is joined
-    to be read by the host is an answer."""
+    to be read by the host is an answer. Many numbers that are read one by one are answers for many items."""
     ops = base.ops[call]
     appends = np.flatnonzero(which(ops.name, lambda name: bool(_APPENDS.match(name))))
     read = np.append(base.recorded.copies_like(ops, FROM_DEVICE), False)
+    if read.sum() > _NUMBERS:
+        return False
     trains = in_phase(ops, "backward") | in_phase(ops, "optimizer")
     return bool(products(ops).any() and not trains.any() and read[appends + 1].all())
 
@@ -130,7 +134,7 @@ def _shared_layers(base: Baseline) -> Finding | None:
         return None
     rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
-    return Finding(rows, _for_all(rows, items), items)
+    return Finding(rows, for_all(rows, items), items)
 
 
 def _decisions(base: Baseline) -> Finding | None:
@@ -186,23 +190,31 @@ def _feeds_itself(base: Baseline, call: Ints) -> bool:
     return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
 
 
-_CELLS = re.compile(r"_cell$")
+_CELLS, _RECURRENT = re.compile(r"_cell$"), re.compile(r"_rnn$")
 _STEPS = 8
 """Fewest steps of a recurrent network."""
+_OF_A_STEP = 16
+"""Most launches of an op for one step: two or three for each layer and direction."""
 _FED_BACK = re.compile(r"embedding|attention|arg\w+$|multinomial|topk")
 
 
-def cells(ops: OpList) -> Iterator[list[Ints]]:
-    """Yield the steps of each stretch in which the cell of a recurrent network repeats, without steps that choose or
-    attend before the next one."""
+def cells(base: Baseline) -> Iterator[list[Ints]]:
+    """Yield the steps of each stretch in which the cell of a recurrent network, or a network for one step, repeats,
+    without steps that choose, attend, or read what the host sends before the next one. The GPU waits for them, and a
+    whole sequence takes many launches."""
+    ops, coming = base.ops, base.recorded.copies_like(base.ops, TO_DEVICE)
     for calls in _rounds(ops, of_cells=True):
-        names = set(ops.name[calls[0]])
-        if len(calls) >= _STEPS and not any(_FED_BACK.search(name) for name in names):
+        names, one = set(ops.name[calls[0]]), np.concatenate(calls)
+        known = not any(_FED_BACK.search(name) for name in names) and not coming[one].any()
+        if len(calls) >= _STEPS and known and ops.kernel_ns[one].sum() < ops.host_ns[one].sum():
             yield calls
 
 
-def _is_cell(names: set[str]) -> bool:
-    return names >= _OF_A_CELL or any(_CELLS.search(name) for name in names)
+def _is_cell(call: OpList) -> bool:
+    """Return whether these ops are a cell, or a recurrent network for one step, which launches little."""
+    names, steps = set(call.name), which(call.name, lambda name: bool(_RECURRENT.search(name)))
+    one_step = steps.any() and (call.launches[steps] <= _OF_A_STEP).all()
+    return bool(one_step or names >= _OF_A_CELL or any(_CELLS.search(name) for name in names))
 
 
 def _rounds(ops: OpList, *, of_cells: bool = False) -> Iterator[list[Ints]]:
@@ -220,7 +232,7 @@ def _rounds(ops: OpList, *, of_cells: bool = False) -> Iterator[list[Ints]]:
         if length < _ITEMS * period or not product[start : start + period].any():
             start += max(length, 1)
             continue
-        if _is_cell(set(ops.name[start : start + period])) == of_cells:
+        if _is_cell(ops[start : start + period]) == of_cells:
             yield [np.arange(at, at + period) for at in range(start, start + length - period + 1, period)]
         start += length
 
@@ -237,9 +249,15 @@ def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
 
 def _of_data(ops: OpList, items: int) -> bool:
     """Return whether one product of most calls has no gradient of its input, as a layer has that reads data."""
+    layers, gradients = products_of_layers(ops)
+    return 2 * layers - gradients >= _ALIKE * items
+
+
+def products_of_layers(ops: OpList) -> tuple[int, int]:
+    """Return the number of products of linear layers, and of their gradients."""
     layers = products(ops) & in_phase(ops, "forward") & (ops.call == "aten::linear")
     gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, lambda call: bool(_OF_LAYER.search(call)))
-    return bool(2 * layers.sum() - gradients.sum() >= _ALIKE * items)
+    return int(layers.sum()), int(gradients.sum())
 
 
 def repeated_in(ops: OpList, items: int) -> Rows:
@@ -248,8 +266,8 @@ def repeated_in(ops: OpList, items: int) -> Rows:
     return np.asarray(counts[places] >= items)
 
 
-def _for_all(rows: Rows, items: int) -> Change:
-    """Return the change by which one call does what these ops do for all items."""
+def for_all(rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
+    """Return the change by which one call does what these ops do for all items, in so many times the host time of one
+    item."""
     kept = _GROWS.mapped(lambda growth: items ** (growth - 1))
-    host = Outcomes(*[1 / items] * 3)
-    return lessened(rows, kept, host)
+    return lessened(rows, kept, host.mapped(lambda times: times / items))

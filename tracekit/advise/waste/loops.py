@@ -19,8 +19,6 @@ _REPEATED = 0.9
 """Fraction of the ops of a stretch whose names repeat in each round."""
 _LONGEST = 64
 """Most ops of a round."""
-_MOVES = re.compile(r"_local_scalar_dense$|^Memcpy")
-"""Ops that a loop may repeat alone. Others are gradients that are added up, or filled, by one call."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
@@ -35,6 +33,7 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     ops = base.ops
     counts = [(stretch, _rounds(ops.name[stretch])) for stretch in _stretches(ops)]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
+    loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
     if not loops:
         return None
     rows, later, rounds = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
@@ -66,6 +65,11 @@ def _is_small(ops: OpList, stretch: Ints) -> bool:
     return bool(ops.kernel_ns[stretch].sum() < ops.host_ns[stretch].sum())
 
 
+def _branches(ops: OpList, stretch: Ints, count: int) -> bool:
+    """Return whether Python chooses by a value in each round what the next one does."""
+    return bool((ops.call[stretch] == "aten::is_nonzero").sum() >= _REPEATED * count)
+
+
 def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
     apart = products(ops) | (ops.phase == "optimizer") | which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
@@ -79,9 +83,9 @@ def _stretches(ops: OpList) -> list[Ints]:
 
 def _rounds(names: npt.NDArray[np.object_]) -> int:
     """Return how often a loop over these ops runs: the number of calls of the rarest op that it repeats; 0 if it is no
-    loop."""
-    distinct, counts = np.unique(names.astype(str), return_counts=True)
+    loop. What repeats one op alone adds up or fills gradients, or reads values (`avoid-syncs`)."""
+    _, counts = np.unique(names.astype(str), return_counts=True)
     often = counts[counts >= _ROUNDS]
-    if often.sum() < _REPEATED * len(names) or (len(distinct) < 2 and not _MOVES.search(distinct[0])):
+    if often.sum() < _REPEATED * len(names) or len(often) < 2:
         return 0
     return int(often.min()) if len(names) <= _LONGEST * often.min() else 0

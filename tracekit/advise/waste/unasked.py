@@ -33,6 +33,9 @@ _DOUBLE_SHARE = 0.05
 _KNOWN = outcomes(__file__)
 
 
+_GEMM = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+
+
 def numbers_in_64_bits(base: Baseline) -> Finding | None:
     """Find ops on 64-bit numbers, by their types or the names of their kernels."""
     typed = where(base.ops, lambda cost: cost is not None and cost.precision == "fp64")
@@ -45,10 +48,24 @@ def numbers_in_64_bits(base: Baseline) -> Finding | None:
 def _narrowed(rows: Rows, base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with these ops in 32 bits. A kernel that is slower than modelled may owe that to 64 bits:
     cuDNN's convolutions do not use tensor cores for them."""
-    ops = lessened(rows, _KNOWN["half"], cost=partial(_in_32_bits, base.gpu, outcome == "best"))(base, outcome)
+    plain, fast = (
+        lessened(rows, _KNOWN["half"], cost=partial(_in_32_bits, base.gpu, allowed))(base, outcome)
+        for allowed in (False, True)
+    )
+    unknown = rows & which(base.ops.name, _GEMM.__contains__) & ~base.ops.costed
+    at_peaks = np.where(unknown, base.ops.kernel_ns * _at_peaks(base.gpu), np.inf)
+    part = pick(_KNOWN["tf32"], outcome)
+    kernel = plain.kernel_ns ** (1 - part) * np.minimum(fast.kernel_ns, at_peaks) ** part
+    ops = (fast if outcome == "best" else plain).assign(kernel_ns=kernel)
     modelled = np.array([estimate_ns(cost, base.gpu) if cost else np.inf for cost in ops.cost])
     excess = np.where(rows, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
     return ops.assign(kernel_ns=ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome))
+
+
+def _at_peaks(gpu: GPU) -> float:
+    """Return the time of a product in TF32 relative to that in 64 bits, both at the rates of the GPU's units."""
+    wide = gpu.peaks_tflops.get("fp64")
+    return wide / gpu.peaks_tflops[gpu.runs_as("tf32")] if wide else 1.0
 
 
 def _in_32_bits(gpu: GPU, allowed: bool, cost: Cost) -> Cost:
