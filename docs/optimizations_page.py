@@ -73,8 +73,10 @@ def page(optimizations) -> str:
 
 def _section(optimization) -> str:
     described = cleandoc(optimization.description)
-    together = getattr(optimization, "needless", False) or described.rpartition("\n\n")[2].startswith("*Refused*")
-    return f"### {optimization.id}\n\n{described}\n{'' if together else chr(10)}{_facts(optimization)}"
+    waste = getattr(optimization, "needless", False)
+    together = waste or described.rpartition("\n\n")[2].startswith("*Refused*")
+    parts = (f"### {optimization.id}", "" if waste else "\n", f"\n{described}\n", "" if together else "\n")
+    return "".join((*parts, _facts(optimization)))
 
 
 def _facts(optimization) -> str:

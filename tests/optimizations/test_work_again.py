@@ -148,12 +148,9 @@ def test_experts_that_compute_all_tokens_are_told_from_those_that_compute_their_
     assert 0.2 < left.mean() < 0.35
 
 
-def test_a_loop_that_reads_one_number_after_another_is_one_read():
+def test_numbers_that_are_read_one_after_another_are_waits_and_no_loop():
     scores = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
-    base = run(linear(), *scores, op("aten::add", ns=1_500.0), *scores)
-    assert found("loop-of-small-ops", base)
-    assert len(find("loop-of-small-ops").transform(base, "expected")) < 10
-    assert len(find("loop-of-small-ops").transform(base, "worst")) == len(base.ops)
+    assert not found("loop-of-small-ops", run(linear(), *scores, op("aten::add", ns=1_500.0), *scores))
 
 
 ROWS = 1 << 20
