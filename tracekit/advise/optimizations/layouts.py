@@ -35,8 +35,7 @@ class ChannelsLast(Optimization):
     Measured on an H100, 32 images: ResNet-50 1.09 times as fast in bf16 (predicted 0.97 to 1.14) and 1.05 in fp32 (0.97
     to 1.12), RegNet-Y 4GF 1.08 in fp16 (0.97 to 1.03). All three wait for their host, which then launches less.
 
-    *Refused* if no convolution copies its tensors, and for convolutions over sequences (`conv1d`), which have no such
-    layout.
+    *Refused* if no convolution copies its tensors, and for convolutions over sequences (`conv1d`).
     """
 
     id = "channels-last"
