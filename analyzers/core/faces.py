@@ -22,6 +22,8 @@ def lazily(room: str, file: str) -> Callable[[str], Any]:
         if name not in homes:
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
         home, known = homes[name]
+        if home != room and (found := getattr(modules.get(home), known, None)) is not None:
+            return found
         is_module = home == room or not hasattr(import_module(home), known)
         return import_module(f"{home}.{known}") if is_module else getattr(modules[home], known)
 

@@ -6,6 +6,7 @@ which the documentation of columns is generated and checked.
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,13 @@ def tables(file: str) -> dict[str, Table]:
     for columns that several tables share: those of the section [shared], or of core's. Raises ValueError as `Table`.
     """
     sections = _sections(Path(file))
-    shared = _shared(_sections(Path(__file__)).pop("shared"), {})
-    shared |= _shared(sections.pop("shared", {}), shared)
+    shared = _shared(sections.pop("shared", {}), _shared_by_all())
     return {name: Table(name, each["meaning"], *_columns(each["columns"], shared)) for name, each in sections.items()}
+
+
+@cache
+def _shared_by_all() -> Mapping[str, tuple[Column, ...]]:
+    return _shared(_sections(Path(__file__))["shared"], {})
 
 
 def _sections(file: Path) -> dict[str, Any]:

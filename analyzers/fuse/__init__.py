@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         GENERATED,
         LIBRARY,
         SPELLED,
+        WRITTEN_OUT,
         Pass,
         Place,
         Placed,

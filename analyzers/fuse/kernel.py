@@ -76,6 +76,9 @@ def matrix(graph: Graph, tensor: int) -> tuple[int, int]:
 SPELLED = {"aten::_to_copy": "aten::copy_", "aten::clone": "aten::copy_", "aten::embedding": "aten::index_select"}
 """Op that launches the kernel of an op, under whose name a trace records it."""
 
+WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
+"""Activations of transformers for which torch has one kernel."""
+
 LIBRARY = ("packed_projections", "padded_projection", "gelu_product")
 """Templates that call a GEMM of the library."""
 

@@ -11,7 +11,10 @@ Row = dict[str, str]
 _LATER = "later, gains known"
 _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
-_GROUPS = {"eleventh": "last two, again", "twelfth": "last two, again"}
+_GROUPS = {
+    **dict.fromkeys(("eleventh", "twelfth"), "eleventh and twelfth, again"),
+    **dict.fromkeys(("thirteenth", "fourteenth"), "the last two, again"),
+}
 """Names of groups of later sets that were diagnosed by later code."""
 _TOLD = ", latency told"
 """End of the name of a set that was diagnosed again with the latency of each script told."""

@@ -92,7 +92,8 @@ class Optimization(ABC):
         """Give a class with an id of its own what `optimizations.toml` beside its file says of it."""
         super().__init_subclass__()
         if "id" in vars(cls):
-            for name, value in _said(Path(sys.modules[cls.__module__].__file__ or "")).get(cls.id, {}).items():
+            file = Path(sys.modules[cls.__module__].__file__ or "")
+            for name, value in _said(file.with_name("optimizations.toml")).get(cls.id, {}).items():
                 setattr(cls, name, value)
 
     @property
@@ -236,8 +237,7 @@ class Optimization(ABC):
 @cache
 def _said(file: Path) -> dict[str, dict[str, Any]]:
     """Return what optimizations say of themselves, by id; empty without a file."""
-    beside = file.with_name("optimizations.toml")
-    rows = tomllib.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
+    rows = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     for row in rows.values():
         row.update({name: tuple(row[name]) for name in ("aliases", "caveats") if name in row})
         row.update({"costs": Costs(*row["costs"])} if "costs" in row else {})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.analyzers.cost import GPU, hardware, resolve
-from tracekit.analyzers.fuse import BY_HAND, Graph, Planned, plan, to_bytes
+from tracekit.analyzers.fuse import BY_HAND, WRITTEN_OUT, Graph, Planned, plan, to_bytes
 from tracekit.apply.subject import Subject
 from tracekit.capture import OwnModel
 from tracekit.fuse import graph_of_module, graph_of_settings, obstacle, run_kernels
@@ -19,10 +19,6 @@ from tracekit.run import GRAPH, environment, files, first_line, require
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-WRITTEN_OUT = ("NewGELUActivation", "FastGELUActivation")
-"""Activations of transformers for which torch has one kernel."""
 
 
 def with_fused_kernels(subject: Subject) -> Subject:

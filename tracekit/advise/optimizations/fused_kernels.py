@@ -9,7 +9,7 @@ import numpy as np
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import of_step, say, share_of
 from tracekit.analyzers.core import InputError, outcomes
-from tracekit.analyzers.fuse import LIBRARY, Pass, Placed
+from tracekit.analyzers.fuse import LIBRARY, WRITTEN_OUT, Pass, Placed
 from tracekit.analyzers.predict import (
     Baseline,
     OpList,
@@ -26,7 +26,7 @@ from tracekit.analyzers.predict import (
     with_kernels,
 )
 from tracekit.analyzers.results import Evidence, Statement, Statements
-from tracekit.apply import WRITTEN_OUT, Subject, with_fused_kernels
+from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 LIGER_LAUNCH = _KNOWN["liger_launch"]
@@ -159,9 +159,9 @@ class FusedKernels(Optimization):
         return "from liger_kernel.transformers import AutoLigerKernelForCausalLM  # pip install liger-kernel"
 
     def apply(self, subject: Subject) -> Subject:
-        if self.groups:
-            from tracekit.apply import with_written_kernels
+        from tracekit.apply import with_fused_kernels, with_written_kernels  # only to run a model
 
+        if self.groups:
             return with_written_kernels(subject, () if self.groups == "all" else (int(self.groups),))
         return with_fused_kernels(subject)
 
