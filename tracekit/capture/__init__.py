@@ -33,9 +33,10 @@ if TYPE_CHECKING:
         phase,
     )
     from tracekit.capture.fake import model_trace, steps
-    from tracekit.capture.fake.model_trace import Modelled, ModelledCapture, write_run
+    from tracekit.capture.fake.model_trace import Modelled, write_run
     from tracekit.capture.fake.op_graph import graph_of
     from tracekit.capture.fake.recording import Recording
+    from tracekit.capture.fake.session import ModelledCapture
     from tracekit.capture.fake.steps import FakeRun, record, run_on_fake_tensors
     from tracekit.capture.inputs import last_logits_only, prompt_inputs
     from tracekit.capture.latency import (

@@ -15,7 +15,7 @@ from tracekit.analyzers.cost import GPU, hardware, resolve
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.capture import emitted_ranges
 from tracekit.capture.emitted_ranges import Called, ProfilerRanges, annotate_every_module
-from tracekit.capture.fake.model_trace import ModelledCapture
+from tracekit.capture.fake.session import ModelledCapture
 from tracekit.capture.latency import export, new_profiler, synchronize
 from tracekit.capture.wrapped_calls import named_waits, nvtx_ranges
 from tracekit.reports.words import check_writable, with_article
