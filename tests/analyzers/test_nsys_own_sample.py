@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.analyzers import analyze
+from tracekit.analyzers.attribute import Host
 from tracekit.analyzers.attribute.layers import find_layers
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import load
@@ -35,7 +36,7 @@ def test_every_range_is_there(recorded):
 
 
 def test_they_give_the_layers_of_the_model():
-    layers = find_layers(load(SAMPLE).host)
+    layers = find_layers(Host(load(SAMPLE).host))
     assert layers.source == "tracekit ranges"
     types = dict(zip(layers.tree.paths, layers.tree.types, strict=True))
     assert types["transformer.h.5.attn.c_attn"] == "Conv1D" and types["lm_head"] == "Linear"

@@ -11,9 +11,11 @@ import tracekit
 from tracekit.analyzers.core import InputError, Interval
 from tracekit.analyzers.results import Verification, Verified
 from tracekit.analyzers.trace import load, single
+from tracekit.capture import complete
 from tracekit.cli import main
 from tracekit.measure.expectations import Expectations
-from tracekit.measure.verifying import _rescaled_to_pace
+from tracekit.measure.verifying import _Again, _rescaled_to_pace
+from tracekit.run import Settings
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
 DECODE = TRACES / "h200_gpt2_decode.json.gz"
@@ -52,7 +54,8 @@ def test_a_run_at_another_pace_is_predicted_again(pace, again):
     predicted = expectations.predict("cuda-graphs").speedup
     result = Verified("cuda-graphs", "", predicted, Interval(1.0, 1.0, 1.0), before=before)
     verification = Verification("", {}, 0, "", {}, 1, "tokens", 0, (result,))
-    (last,) = _rescaled_to_pace(verification, expectations.latency_us, DECODE).results
+    run = _Again(complete(Settings(model="gpt2", workload="decode", device="cpu")), True, iter, list, True)
+    (last,) = _rescaled_to_pace(verification, run, expectations.latency_us, DECODE).results
     assert bool(last.repredicted) == again
     if again:
         assert (last.repredicted.expected < predicted.expected) == (pace < 1)
