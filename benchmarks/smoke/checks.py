@@ -113,6 +113,7 @@ def checks(out: Path, gpu: bool) -> list[Check]:
             numbers.kernels,
             needs=("triton",),
             on_gpu=True,
+            alone=True,
         ),
         verified("prefill-bf16", "--apply", "fused:all", needs=("triton",), on_gpu=True),
         verified("prefill-fp32", *(("--top", "1") if gpu else ("--apply", "half-precision"))),
