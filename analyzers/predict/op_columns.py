@@ -41,7 +41,7 @@ class OpList(msgspec.Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.index)
 
-    def __getitem__(self, rows: "Bools | npt.NDArray[np.intp] | slice") -> "OpList":
+    def __getitem__(self, rows: "Bools | Ints | slice") -> "OpList":
         return OpList(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
     def assign(self, **columns: Any) -> "OpList":

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
 from tracekit.advise.waste.repeats import size_of, tensors_in
@@ -15,8 +14,6 @@ from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, where, which
-
-Ints = npt.NDArray[np.intp]
 
 TO_DEVICE, TO_HOST = r"HtoD|HostToDevice|[HM]2D", r"DtoH|DeviceToHost|D2[HM]"
 
@@ -194,7 +191,7 @@ def heads_for_each_query(base: Baseline) -> Finding | None:
     """Find copies of keys and values for each query head that shares them, and the attention that reads them."""
     ops, sharing = base.ops, 1
     copies, attends = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
-    for place in np.flatnonzero(where(ops, _is_attention)).tolist():
+    for place in np.flatnonzero(where(ops, is_attention)).tolist():
         queries, keys = (tensors_in(base, place, place + 1)[:2] + (("", ()),) * 2)[:2]
         near = range(max(place - _SOON, 0), place)
         made = [at for at in near if _repeats(ops.cost[at], size_of(*keys))]
@@ -211,7 +208,7 @@ _SIDES = 4
 """Sides of keys: of the batch, heads, positions, and a head's width."""
 
 
-def _is_attention(cost: Cost | None) -> bool:
+def is_attention(cost: Cost | None) -> bool:
     return cost is not None and isinstance(cost.work, Attention)
 
 

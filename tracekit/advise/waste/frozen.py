@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, removed
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.cost import Product
-from tracekit.analyzers.predict import Baseline, OpList, in_phase
+from tracekit.analyzers.predict import Baseline, in_phase
 
 Shape = tuple[int, ...]
 
@@ -25,17 +25,11 @@ def backward_of_frozen(base: Baseline) -> Finding | None:
     """Find the ops of each backward pass behind all gradients that the optimizer uses."""
     ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
     trained, unused = _trained(base), 0
-    for begin, end in _passes(ops):
+    for begin, end in spans_of(in_phase(ops, "backward")):
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
         if weights := sum(bool(_weight(base, place)) for place in range(last, end)):
             rows[last:end], unused = True, unused + weights
     return Finding(rows, removed(rows), unused) if unused else None
-
-
-def _passes(ops: OpList) -> list[tuple[int, int]]:
-    """Return the first place of each backward pass, and the place after it."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], in_phase(ops, "backward").view(np.int8), [0]])))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _trained(base: Baseline) -> "Counter[Shape]":

@@ -4,14 +4,11 @@ import re
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.items import for_all, products, products_of_layers, repeated_in
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
-
-Ints = npt.NDArray[np.intp]
 
 _ITEMS = 8
 """Fewest examples of a step."""

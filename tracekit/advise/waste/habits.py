@@ -4,17 +4,15 @@ step by step, one-hot rows that a matrix multiplies, buffers that grow by copyin
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.finding import Finding, lessened, removed
 from tracekit.advise.waste.items import cells, repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.repeats import tensors_in
-from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Attention, Cost, Product
+from tracekit.analyzers.core import Ints, outcomes
+from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase, pick, where, which
-
-Ints = npt.NDArray[np.intp]
 
 _KNOWN = outcomes(__file__)
 _CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_local_scalar_dense")
@@ -107,7 +105,7 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     """Find a buffer that is copied for each part that is joined to it. Caches of attention have a kind of their own."""
     ops = base.ops
     joins = np.flatnonzero(which(ops.name, lambda name: name == "aten::cat") & ops.costed)
-    if len(joins) < _GROWN or base.growth is not None or where(ops, _attends).any():
+    if len(joins) < _GROWN or base.growth is not None or where(ops, is_attention).any():
         return None
     sizes = np.array([cost.write_bytes for cost in ops.cost[joins]])
     grows = np.diff(sizes)
@@ -117,7 +115,3 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     rows = np.zeros(len(ops), dtype=bool)
     rows[joins[:-1][grows == steps[counts.argmax()]]] = True
     return Finding(rows, removed(rows), int(rows.sum()) + 1)
-
-
-def _attends(cost: Cost | None) -> bool:
-    return cost is not None and isinstance(cost.work, Attention)

@@ -1,7 +1,7 @@
 """Detector of calls of one model for each item, where one call would do for all."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -11,11 +11,9 @@ import numpy.typing as npt
 from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
 from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
-from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed, in_phase, pick, retimed, where, which
-
-Ints = npt.NDArray[np.intp]
 
 _PRODUCT = re.compile(r"mm$|_rnn$|^aten::(?:linear|convolution|cudnn_convolution|conv\w*|embedding|_convolution)$")
 FROM_DEVICE = r"DtoH|-> (?:Pageable|Pinned)"
@@ -85,7 +83,7 @@ def _answers(base: Baseline, call: Ints) -> bool:
     return bool(products(ops).any() and not trains.any() and read[appends + 1].all())
 
 
-def _together(ops: OpList, calls: list[Ints]) -> Finding:
+def _together(ops: OpList, calls: Sequence[Ints]) -> Finding:
     """Return the finding that all calls become the first one, for as many items."""
     others, first = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
     others[np.concatenate(calls[1:])], first[calls[0]] = True, True

@@ -8,10 +8,8 @@ import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, present, which
-
-Ints = npt.NDArray[np.intp]
 
 _ROUNDS = 16
 """Fewest rounds of a loop. Chains of a model's elementwise ops repeat no name so often between two products."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.cost import tensors
 from tracekit.analyzers.predict import Baseline, OpList, Rows, alike, in_phase, which
 from tracekit.analyzers.trace import recorded_shapes
 
@@ -23,12 +24,16 @@ def repeated(base: Baseline, pattern: re.Pattern[str]) -> Iterator[list[Span]]:
     """Yield the spans of equal calls of the forward pass that match the pattern, of each call that is made again."""
     ops, codes = base.ops, codes_of(base)
     called = which(ops.call, lambda call: bool(pattern.match(call))) & ~in_phase(ops, "backward")
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], called.view(np.int8), [0]])))
-    spans = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
     same: dict[bytes, list[Span]] = {}
-    for start, end in spans:
+    for start, end in spans_of(called):
         same.setdefault(codes[start:end].tobytes(), []).append((start, end))
     yield from (each for each in same.values() if len(each) > 1)
+
+
+def spans_of(rows: Rows) -> list[Span]:
+    """Return the stretches of successive selected ops."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], rows.view(np.int8), [0]])))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def extended(base: Baseline, spans: list[Span], belongs: Callable[[Tensors], bool], after: bool) -> list[Span]:
@@ -37,8 +42,8 @@ def extended(base: Baseline, spans: list[Span], belongs: Callable[[Tensors], boo
     ops = base.ops
 
     def fits(place: int) -> bool:
-        tensors = tensors_in(base, place, place + 1)
-        return base.recorded.inputs_of(ops[place : place + 1])[0] is not None and belongs(tensors)
+        known = base.recorded.inputs_of(ops[place : place + 1])[0] is not None
+        return known and belongs(tensors_in(base, place, place + 1))
 
     behind = lengthened(base, spans, fits) if after else spans
     codes, before, room = codes_of(base), 0, min(b[0] - a[1] for a, b in pairwise(behind))
@@ -86,9 +91,6 @@ def _tensors(given: tuple[str, str]) -> Tensors:
     return tuple((kind, tuple(shape)) for kind, shape in zip(kinds, shapes, strict=False) if shape)
 
 
-_WIDTHS = {"double": 8, "long int": 8, "c10::complex<float>": 8, "c10::complex<double>": 16, "c10::BFloat16": 2}
-_WIDTHS |= {"c10::Half": 2, "bool": 1, "unsigned char": 1, "signed char": 1}
-
-
 def size_of(kind: str, shape: tuple[int, ...]) -> int:
-    return _WIDTHS.get(kind, 4) * math.prod(shape)
+    """Return the size of a tensor in bytes; of a type that is not known, as of fp32."""
+    return (tensors.find(kind) or tensors.FLOAT32).bytes * math.prod(shape)
