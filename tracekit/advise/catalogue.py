@@ -8,7 +8,7 @@ from tracekit.advise.optimizations.avoid_syncs import AvoidSyncs
 from tracekit.advise.optimizations.batching import Batching, PagedKV
 from tracekit.advise.optimizations.compile import Compile
 from tracekit.advise.optimizations.copies import DataLoading, OffloadOverlap, PinnedCopies
-from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs
+from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, TrainingGraph
 from tracekit.advise.optimizations.eight_bits import FP8Dynamic, Int8Dynamic
 from tracekit.advise.optimizations.fused_attention_fallback import FusedAttentionFallback
 from tracekit.advise.optimizations.fused_kernels import FusedKernels
@@ -96,6 +96,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     Compile(),
     MaxAutotune(),
     CUDAGraphs(),
+    TrainingGraph(),
     SpeculativeDecoding(),
     PagedKV(),
     *plugins(),

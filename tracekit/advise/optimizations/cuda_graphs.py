@@ -1,14 +1,16 @@
 """Replays one CUDA graph instead of launching each kernel. Compiled code checks its guards before each call."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from tracekit.advise.optimization import FLAG, Optimization, refused
+from tracekit.advise.optimization import FLAG, LINES, Optimization, refused
 from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.optimizations.static_cache import moved_to_static_cache
 from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
+from tracekit.analyzers.attribute import is_communication
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
@@ -22,6 +24,7 @@ from tracekit.analyzers.predict import (
     masks,
     pick,
     plain_launch_ns,
+    present,
     rows_by_values,
     unfused,
     version_of,
@@ -110,12 +113,12 @@ class CUDAGraphs(Graphed):
 
     *Hurts* only with masks that are built while tracing (see compile).
 
-    *Refused* where the run replays graphs already; for training, which needs `make_graphed_callables` by hand; where
-    the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record (the
-    test whether all values of a mask are true is allowed, because transformers skips it during capture); where the host
-    waits for the device in the middle of a step (`torch.cuda.synchronize()`); where shapes depend on values
-    (`nonzero`); and where unfused attention copies its mask from the host. In compiled code, numbers of the host are
-    constants, and from PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
+    *Refused* where the run replays graphs already; for training, which `training-graph` is for; where the step waits
+    for copies between host and device (`.item()`, sliding windows), which a graph cannot record (the test whether all
+    values of a mask are true is allowed, because transformers skips it during capture); where the host waits for the
+    device in the middle of a step (`torch.cuda.synchronize()`); where shapes depend on values (`nonzero`); and where
+    unfused attention copies its mask from the host. In compiled code, numbers of the host are constants, and from
+    PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
     """
 
     id = "cuda-graphs"
@@ -131,32 +134,11 @@ class CUDAGraphs(Graphed):
             return f"The kernels of a step are already replayed by {launches} graph launch{'es' * (launches != 1)}."
         if base.graph_use.falls_back:
             return "The run already requests CUDA graphs, and does not replay them: see graph-not-replaying."
-        if base.trains:
-            return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
-        waits = int((_waited_for(base) & ~_rows_between_parts(base)).sum())
-        if waits:
-            return (
-                f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
-                "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
-            )
-        shapes = int(rows_by_values(base.ops).sum())
-        if shapes:
-            return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
-        new = int((base.planning > 0).sum())
-        if new and not in_phase(base.ops, "decode").any():
-            return (
-                f"{new} ops of a step plan a kernel for a new shape, and a graph replays one shape: see planned-again."
-            )
-        stops = waits_for_nothing(base)
-        if stops:
-            often = "Once" if stops == 1 else f"{stops} times"
-            return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
-        if masks.fills_mask_from_host(base):
-            return (
-                "While a step is recorded, the model makes its attention mask from a number on the host, which a "
-                "graph cannot record: use sdpa, or compile it first."
-            )
-        return None
+        return self.not_of_this_workload(base) or _unrecordable(base)
+
+    def not_of_this_workload(self, base: Baseline) -> str:
+        """Return why this kind of graph is not for the workload of the run; empty if it is."""
+        return "A training step is recorded with its optimizer: see training-graph." if base.trains else ""
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         divided = base.ops.index[_rows_between_parts(base)]
@@ -192,8 +174,64 @@ class CUDAGraphs(Graphed):
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda or subject.training:
-            raise refused(self, "Graphs need a CUDA device, and a training step can only be recorded by hand.")
+            raise refused(self, "Graphs need a CUDA device, and a training step is recorded by training-graph.")
         return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
+
+
+def _unrecordable(base: Baseline) -> str | None:
+    """Return what in a step a graph cannot record; None if it can record all of it."""
+    waits = int((_waited_for(base) & ~_rows_between_parts(base)).sum())
+    if waits:
+        return (
+            f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
+            "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
+        )
+    shapes = int(rows_by_values(base.ops).sum())
+    if shapes:
+        return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
+    new = int((base.planning > 0).sum())
+    if new and not in_phase(base.ops, "decode").any():
+        return f"{new} ops of a step plan a kernel for a new shape, and a graph replays one shape: see planned-again."
+    stops = waits_for_nothing(base)
+    if stops:
+        often = "Once" if stops == 1 else f"{stops} times"
+        return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
+    if masks.fills_mask_from_host(base):
+        return (
+            "While a step is recorded, the model makes its attention mask from a number on the host, which a "
+            "graph cannot record: use sdpa, or compile it first."
+        )
+    return None
+
+
+class TrainingGraph(CUDAGraphs):
+    """One replay of a CUDA graph of forward pass, backward pass and optimizer.
+
+    The prediction is that of `cuda-graphs`: all host time of the step becomes one replay. The inputs are copied into
+    the tensors that the graph reads. The optimizer keeps its state on the device (`capturable=True`).
+
+    *Refused* where `cuda-graphs` is, in inference, and where GPUs communicate within the step.
+    """
+
+    id = "training-graph"
+    effort = LINES
+    excludes: Mapping[str, str] = {"cuda-graphs": "it is the same graph.", "max-autotune": "it records graphs, too."}
+
+    def not_of_this_workload(self, base: Baseline) -> str:
+        if not base.trains:
+            return "The run does not train: see cuda-graphs."
+        together = (present(base.ops.message) | is_communication(base.ops.name)).any()
+        return "A step in which GPUs communicate is recorded in parts, by make_graphed_callables." if together else ""
+
+    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+        raise refused(self, "It changes the loop of the script.", by_hand=True)
+
+    def apply(self, subject: Subject) -> Subject:
+        if not subject.on_cuda or not subject.training:
+            raise refused(self, "It records a training step on a CUDA device.")
+        if subject.autocast == "fp16":
+            raise refused(self, "The gradient scaler reads a value back in each step.")
+        return replace(subject, graphs=True).with_own_weights()
 
 
 def _recorded(base: Baseline, outcome: Outcome) -> OpList:
