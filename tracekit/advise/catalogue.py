@@ -8,7 +8,7 @@ from tracekit.advise.optimizations.avoid_syncs import AvoidSyncs
 from tracekit.advise.optimizations.batching import Batching, PagedKV
 from tracekit.advise.optimizations.compile import Compile
 from tracekit.advise.optimizations.copies import DataLoading, OffloadOverlap, PinnedCopies
-from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs, TrainingGraph
+from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.advise.optimizations.eight_bits import FP8Dynamic, Int8Dynamic
 from tracekit.advise.optimizations.fused_attention_fallback import FusedAttentionFallback
 from tracekit.advise.optimizations.fused_kernels import FusedKernels
@@ -28,6 +28,7 @@ from tracekit.advise.optimizations.packed import OWN
 from tracekit.advise.optimizations.sdpa import SDPA
 from tracekit.advise.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.advise.optimizations.static_cache import StaticCache
+from tracekit.advise.optimizations.training_graph import TrainingGraph
 from tracekit.advise.optimizations.weight_only import Int4WeightOnly
 from tracekit.advise.waste.catalogue import WASTE
 from tracekit.analyzers.core import InputError, UnknownNameError, left_out, plugged

@@ -1,16 +1,14 @@
 """Replays one CUDA graph instead of launching each kernel. Compiled code checks its guards before each call."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from tracekit.advise.optimization import FLAG, LINES, Optimization, refused
+from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.optimizations.static_cache import moved_to_static_cache
 from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
-from tracekit.analyzers.attribute import is_communication
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
@@ -24,7 +22,6 @@ from tracekit.analyzers.predict import (
     masks,
     pick,
     plain_launch_ns,
-    present,
     rows_by_values,
     unfused,
     version_of,
@@ -146,12 +143,16 @@ class CUDAGraphs(Graphed):
         between = np.isin(base.ops.index, divided)
         host = np.where(between, base.ops.host_ns, 0.0)
         replays = pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum())
-        host[0] += self.guarded_ns(base, outcome) + replays + base.other_host_ns
+        host[0] += self.guarded_ns(base, outcome) + replays + self.other_ns(base, outcome)
         return base.ops.assign(host_ns=host, sync=between)
 
     def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
         """Return the host time of the guards before the replay, in nanoseconds."""
         return pick(KEPT_GUARDS, outcome) * guards_ns(base, outcome) if is_compiled(base) else 0.0
+
+    def other_ns(self, base: Baseline, outcome: Outcome) -> float:
+        """Return the host time between launches, such as Python outside of the model, that remains, in nanoseconds."""
+        return base.other_host_ns
 
     def reason(self, base: Baseline) -> Statements:
         return (say("cuda-graphs", idle(base)),)
@@ -202,36 +203,6 @@ def _unrecordable(base: Baseline) -> str | None:
             "graph cannot record: use sdpa, or compile it first."
         )
     return None
-
-
-class TrainingGraph(CUDAGraphs):
-    """One replay of a CUDA graph of forward pass, backward pass and optimizer.
-
-    The prediction is that of `cuda-graphs`: all host time of the step becomes one replay. The inputs are copied into
-    the tensors that the graph reads. The optimizer keeps its state on the device (`capturable=True`).
-
-    *Refused* where `cuda-graphs` is, in inference, and where GPUs communicate within the step.
-    """
-
-    id = "training-graph"
-    effort = LINES
-    excludes: Mapping[str, str] = {"cuda-graphs": "it is the same graph.", "max-autotune": "it records graphs, too."}
-
-    def not_of_this_workload(self, base: Baseline) -> str:
-        if not base.trains:
-            return "The run does not train: see cuda-graphs."
-        together = (present(base.ops.message) | is_communication(base.ops.name)).any()
-        return "A step in which GPUs communicate is recorded in parts, by make_graphed_callables." if together else ""
-
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
-        raise refused(self, "It changes the loop of the script.", by_hand=True)
-
-    def apply(self, subject: Subject) -> Subject:
-        if not subject.on_cuda or not subject.training:
-            raise refused(self, "It records a training step on a CUDA device.")
-        if subject.autocast == "fp16":
-            raise refused(self, "The gradient scaler reads a value back in each step.")
-        return replace(subject, graphs=True).with_own_weights()
 
 
 def _recorded(base: Baseline, outcome: Outcome) -> OpList:
