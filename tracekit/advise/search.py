@@ -223,8 +223,7 @@ class Search:
         if key not in self._scenarios:
             after = {outcome: self._run_after(ordered, outcome) for outcome in outcomes}
             by_hand = any(step.fixes_mistake for step in ordered)
-            whole = all(step.whole_at_best for step in ordered)
-            self._scenarios[key] = simulated(after, self.base, self._work(ordered), (), by_hand, whole)
+            self._scenarios[key] = simulated(after, self.base, self._work(ordered), (), by_hand)
         return self._scenarios[key]
 
     def _work(self, ordered: Steps) -> float:
