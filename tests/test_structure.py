@@ -191,8 +191,8 @@ def test_reading_a_trace_loads_neither_pyarrow_nor_what_it_does_not_show():
 
 def test_analysis_never_imports_torch():
     loaded = modules_after(
-        "import tracekit.answer.analyzing, tracekit.advise.recommending\n"
+        "import tracekit.answer.from_trace, tracekit.advise.recommending\n"
         "from tracekit.reports.answer import export, html, terminal"
     )
-    assert "tracekit.analyzers.trace.reading" in loaded
+    assert "tracekit.analyzers.predict.oplist" in loaded
     assert not loaded & {"torch", "transformers", "nvtx"}
