@@ -86,6 +86,12 @@ BESIDE = _KNOWN["beside"]
 """Overlap of kernels in several streams that no longer wait for launches, in the logarithm."""
 
 
+_GROWS = (
+    "Shapes of attention change from step to step, and a graph replays one shape: attention first has to read a static "
+    "cache as a whole, with a mask, in place of its part in use."
+)
+
+
 class Graphed(Optimization):
     """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
 
@@ -167,7 +173,7 @@ class CUDAGraphs(Graphed):
         )
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        return advice(self, base)
+        return (*advice(self, base), *((_GROWS,) if (base.planning > 0).any() else ()))
 
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
