@@ -69,6 +69,19 @@ def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     jobs._CACHE.runs.clear()
 
 
+@pytest.fixture(scope="module")
+def no_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give processes that measure a transformers without models, in this folder: loading the real one takes seconds."""
+    pytest.importorskip("transformers")  # this process keeps the real one
+    folder = tmp_path_factory.mktemp("libraries")
+    (folder / "transformers").mkdir()
+    for name in ("__init__.py", "modeling_utils.py"):
+        (folder / "transformers" / name).touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Return the folder of real traces beside a developer's checkout; a user's checkout has none."""

@@ -13,8 +13,11 @@ from tracekit.measure import Worker, checked
 from tracekit.measure.worker import Failure
 
 
+pytestmark = pytest.mark.usefixtures("no_models")
+
+
 @pytest.fixture(scope="module")
-def worker():
+def worker(no_models):
     with Worker() as running:
         yield running
 
