@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import settings
 
@@ -19,6 +20,9 @@ gc.set_threshold(100_000, 50, 50)
 # The same examples in every run of continuous integration, new ones in every other.
 settings.register_profile("tracekit", deadline=None, max_examples=25, derandomize="CI" in os.environ)
 settings.load_profile("tracekit")
+
+# As where pyarrow is not installed, in a quarter less time. test_consistent_advice.py has the strings of pyarrow.
+pd.set_option("mode.string_storage", "python")
 
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, which torch may do
