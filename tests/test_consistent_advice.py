@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
+import pandas as pd
 import pytest
 
 import tracekit
@@ -37,6 +38,13 @@ REPEATS = 1.09
 """Two measurements of the same differ by less than this factor."""
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _strings_of_pyarrow() -> Iterator[None]:
+    """Hold strings as where pyarrow is installed."""
+    with pd.option_context("mode.string_storage", "pyarrow"):
+        yield
 
 
 @pytest.fixture(scope="module", params=[*TRACES, *SLOW, *SHARED], ids=lambda path: path.name.split(".")[0])
