@@ -8,7 +8,7 @@ from typing import Any
 from tracekit.analyzers.check import HistoryPoint, change_points
 from tracekit.analyzers.core import UnknownNameError
 from tracekit.reports.check.sentences import counted
-from tracekit.reports.words import duration, environment, page, printable
+from tracekit.reports.words import duration, page, printable
 
 WIDTH, HEIGHT, _MARGIN = 900, 260, 24
 _LATENCY = "latency"
@@ -75,14 +75,16 @@ def to_text(name: str, drawn: Series) -> str:
 def render(name: str, drawn: Series, mark: str = "") -> str:
     """Return the HTML page. Names are escaped."""
     levels = drawn.levels() if drawn.values else []
-    return environment().get_template("history.html.j2").render(
-        of=mark,
+    return page(
+        "history",
+        printable(name),
+        mark=mark,
+        styles=("history",),
         what=drawn.what,
         changes=[_change(drawn, before, after) for before, after in pairwise(levels)],
         plot=_plot(drawn, levels),
         rows=[_row(drawn, at) for at in range(len(drawn.values))][::-1][:_ROWS],
-        **page.frame("history", printable(name), "history"),
-    )  # fmt: skip
+    )
 
 
 def _change(drawn: Series, before: tuple[int, int, float], after: tuple[int, int, float]) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from tracekit.reports.words import (
     TableView,
     cells_of,
     duration,
-    environment,
     inside,
     page,
     percent,
@@ -37,16 +36,16 @@ from tracekit.reports.words import (
 )
 
 _SCRIPTS = ("dom", "folding", "tables", "tabs", "copying", "tips", "page", "compare")
-_STYLES = ("tokens", "page", "tables", "compare", "paper")
 
 
 def render(comparison: Comparison, mark: str = "") -> str:
     """Return the HTML page. Names from the traces are escaped. `mark` identifies the two inputs."""
-    theme = page.asset("theme.js")
-    script = "\n".join(page.asset(f"{name}.js") for name in _SCRIPTS)
-    return environment().get_template("compare.html.j2").render(
-        of=mark,
-        title=printable(f"{comparison.a.name} and {comparison.b.name}"),
+    return page(
+        "comparison",
+        printable(f"{comparison.a.name} and {comparison.b.name}"),
+        mark=mark,
+        styles=("compare",),
+        scripts=_SCRIPTS,
         sentence=explained(comparison),
         runs=[_run(letter, side, comparison) for letter, side in (("A", comparison.a), ("B", comparison.b))],
         notes=comparison.notes,
@@ -54,11 +53,7 @@ def render(comparison: Comparison, mark: str = "") -> str:
         total=_total(comparison),
         tables=table_views(comparison),
         how=sentence(say("how-compare")).splitlines(),
-        policy=page.content_security_policy(theme, script),
-        theme_script=theme,
-        script=script,
-        style="\n".join(page.asset(f"{name}.css") for name in _STYLES),
-    )  # fmt: skip
+    )
 
 
 def _run(letter: str, side: Side, comparison: Comparison) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from tracekit.reports.words import (
     ABSENT,
     changed,
     duration,
-    environment,
-    frame,
+    page,
     paragraph,
     percent,
     printable,
@@ -76,10 +75,8 @@ def bench_html(rows: Sequence[Row]) -> str:
         for title, group in grouped(rows).items()
         if (names := _columns_with_values(group)) is not None
     ]
-    page = environment().get_template("bench.html.j2")
-    return page.render(
-        runs=runs, legend=sentence(say("bench-legend")), remarks=remarks(rows), **frame("bench", "Bench", "bench")
-    )
+    legend = sentence(say("bench-legend"))
+    return page("bench", "Bench", styles=("bench",), runs=runs, legend=legend, remarks=remarks(rows))
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.predict import MEASURED, NONE
 from tracekit.reports.measure.sweep import HEAD, basis, cells, sentences
-from tracekit.reports.words import duration, environment, frame, quantity, significant, times
+from tracekit.reports.words import duration, page, quantity, significant, times
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 300, 170, 52, 8, 10, 22
 COLOURS = 8
@@ -41,20 +41,18 @@ def sweep_html(sweep: pd.DataFrame, title: str) -> str:
     applies = list(dict.fromkeys(sweep["apply"]))
     lines = {name: f"line-{number % COLOURS}" for number, name in enumerate(applies)}
     x, other = ("seq_len", "batch_size") if sweep["batch_size"].nunique() == 1 else ("batch_size", "seq_len")
-    return (
-        environment()
-        .get_template("sweep.html.j2")
-        .render(
-            name=title,
-            sentences=sentences(sweep),
-            basis=basis(sweep),
-            measured=(sweep["source"] == MEASURED).any(),
-            legend=[{"name": name, "line": line} for name, line in lines.items()],
-            groups=[_group(str(gpu), rows, x, other, lines) for gpu, rows in sweep.groupby("gpu", sort=False)],
-            head=HEAD,
-            rows=cells(sweep),
-            **frame("sweep", f"Sweep of {title}", "bench", "sweep"),
-        )
+    return page(
+        "sweep",
+        f"Sweep of {title}",
+        styles=("bench", "sweep"),
+        name=title,
+        sentences=sentences(sweep),
+        basis=basis(sweep),
+        measured=(sweep["source"] == MEASURED).any(),
+        legend=[{"name": name, "line": line} for name, line in lines.items()],
+        groups=[_group(str(gpu), rows, x, other, lines) for gpu, rows in sweep.groupby("gpu", sort=False)],
+        head=HEAD,
+        rows=cells(sweep),
     )
 
 

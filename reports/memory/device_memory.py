@@ -11,9 +11,8 @@ from tracekit.analyzers.results import Remedy
 from tracekit.reports.answer import interval
 from tracekit.reports.memory.chart import NARROW, WIDE, chart
 from tracekit.reports.words import (
-    environment,
-    frame,
     json_text,
+    page,
     percent,
     printable,
     quantity,
@@ -39,23 +38,22 @@ class MemoryPage:
     """Title, predicted peak, requirements, speed-up."""
 
 
-def page_html(page: MemoryPage) -> str:
+def page_html(shown: MemoryPage) -> str:
     """Return one self-contained page."""
-    kinds = [name for name in page.over_time.columns if name != "time_ns"]
+    kinds = [name for name in shown.over_time.columns if name != "time_ns"]
     areas = {name: f"area-{number % _COLOURS}" for number, name in enumerate(kinds)}
-    classes = {name: area for name, area in areas.items() if page.over_time[name].any()} or areas
+    classes = {name: area for name, area in areas.items() if shown.over_time[name].any()} or areas
     values: dict[str, Any] = {
-        "name": page.title,
-        "note": page.note,
+        "name": shown.title,
+        "note": shown.note,
         "legend": [{"name": printable(name), "area": area} for name, area in reversed(classes.items())],
-        "wide": chart(page.over_time, classes, page.capacity_bytes, WIDE),
-        "narrow": chart(page.over_time, classes, page.capacity_bytes, NARROW),
-        "head": page.head,
-        "rows": page.rows,
-        "remedies": page.remedies,
-        **frame("memory", f"Memory of {page.title}", "bench", "memory"),
+        "wide": chart(shown.over_time, classes, shown.capacity_bytes, WIDE),
+        "narrow": chart(shown.over_time, classes, shown.capacity_bytes, NARROW),
+        "head": shown.head,
+        "rows": shown.rows,
+        "remedies": shown.remedies,
     }
-    return environment().get_template("memory.html.j2").render(**values)
+    return page("memory", f"Memory of {shown.title}", styles=("bench", "memory"), **values)
 
 
 _ROWS, _PLACES, _SHOWN, _NAME = 12, 15, 40, 100

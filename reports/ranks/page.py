@@ -10,11 +10,9 @@ from tracekit.analyzers.ranks import Job
 from tracekit.analyzers.results import say
 from tracekit.reports.ranks import words
 from tracekit.reports.ranks.words import time
-from tracekit.reports.words import ABSENT, environment, percent, printable, quantity, rows_of, sentence
-from tracekit.reports.words import page as embed
+from tracekit.reports.words import ABSENT, page, percent, printable, quantity, rows_of, sentence
 
 MOST_RANKS, MOST_GROUPS = 256, 64
-_STYLES = ("tokens", "page", "tables", "ranks", "paper")
 
 
 def render(
@@ -24,10 +22,11 @@ def render(
 
     `reports` are links to the ranks' own reports, `commands` write them.
     """
-    theme, script = embed.asset("theme.js"), embed.asset("dom.js") + "\n" + embed.asset("page.js")
-    return environment().get_template("ranks.html.j2").render(
-        of=mark,
-        title=printable(words.opening(job)),
+    return page(
+        "ranks",
+        printable(words.opening(job)),
+        mark=mark,
+        styles=("ranks",),
         said=[printable(each) for each in words.headlines(job)],
         lines=[line for line in words.explained(job) if line],
         advice=[words.gain(each) for each in words.advice(job)],
@@ -44,11 +43,7 @@ def render(
         matrix=group_matrix(job),
         how=sentence(say("how-ranks")).splitlines(),
         notes={},
-        policy=embed.content_security_policy(theme, script),
-        theme_script=theme,
-        script=script,
-        style="\n".join(embed.asset(f"{name}.css") for name in _STYLES),
-    )  # fmt: skip
+    )
 
 
 def _figures(job: Job) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from tracekit.reports.ranks.words import time
 from tracekit.reports.words import (
     ABSENT,
     csv_table,
-    environment,
     json_text,
     number,
     page,
@@ -37,7 +36,6 @@ _LEAST_SLOWDOWN = 1.05
 _MOST_OF_IT = 0.5
 """A worker or a stage is named if its remedy recovers this fraction of the lost time."""
 _TOGETHER = 0.9
-_STYLES = ("tokens", "page", "tables", "ranks", "paper")
 
 
 def opening(job: ReplayedJob) -> str:
@@ -219,10 +217,12 @@ def frame(job: ReplayedJob, table: str) -> pd.DataFrame:
 
 def render(job: ReplayedJob, mark: str = "") -> str:
     """Return the HTML page. Names from the file are escaped."""
-    theme, script = page.asset("theme.js"), page.asset("dom.js") + "\n" + page.asset("page.js")
-    return environment().get_template("replayed.html.j2").render(
-        of=mark,
-        title=opening(job),
+    return page(
+        "replayed",
+        opening(job),
+        kind="ranks",
+        mark=mark,
+        styles=("ranks",),
         said=[printable(line) for line in headlines(job)],
         lines=[printable(line) for line in explained(job)],
         advice=gains(job),
@@ -240,11 +240,7 @@ def render(job: ReplayedJob, mark: str = "") -> str:
         steps=_step_cells(job),
         how=sentence(say("how-ranks-replayed")).splitlines(),
         notes={},
-        policy=page.content_security_policy(theme, script),
-        theme_script=theme,
-        script=script,
-        style="\n".join(page.asset(f"{name}.css") for name in _STYLES),
-    )  # fmt: skip
+    )
 
 
 def grid(job: ReplayedJob) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from tracekit.reports.words import (
     ABSENT,
     csv_cell,
     duration,
-    environment,
-    frame,
     json_text,
+    page,
     paragraph,
     percent,
     printable,
@@ -226,8 +225,7 @@ def to_html(plan: ServePlan) -> str:
         "panel": panel(plan.over_time) if len(plan.over_time) else "",
         "pareto": pareto(plan) if any(each.found for each in plan.searched) else "",
     }
-    values |= frame("serving", f"Serving plan of {values['name']}", "bench", "sweep")
-    return environment().get_template("serve_plan.html.j2").render(**values)
+    return page("serving", f"Serving plan of {values['name']}", styles=("bench", "sweep"), **values)
 
 
 def _shares(found: Measures | None) -> list[tuple[str, str]]:

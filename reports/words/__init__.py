@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.reports.words import numbers, page, wording
+    from tracekit.reports.words import numbers, wording
     from tracekit.reports.words.files import (
         check_not_input,
         check_page,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         token_times,
         tokens_per_s,
     )
-    from tracekit.reports.words.page import asset, environment, frame
+    from tracekit.reports.words.pages import packed_json, packed_plotly, page, plotly_source
     from tracekit.reports.words.public_tables import (
         count,
         mean_step,

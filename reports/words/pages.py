@@ -16,6 +16,7 @@ from tracekit.reports.words.untrusted import printable_lines
 from tracekit.reports.words.wording import why
 
 
+@cache
 def asset(name: str) -> str:
     """Return the text of a file in reports/assets."""
     return (files("tracekit.reports") / "assets" / name).read_text("utf-8")
@@ -43,19 +44,34 @@ def packed_json(value: Any) -> str:
     return packed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
-def frame(kind: str, title: str, *styles: str) -> dict[str, str]:
-    """Return what the template base.html.j2 needs of a page of this kind, with these styles beside those of all
-    pages."""
-    theme, script = asset("theme.js"), "\n".join(map(asset, ("dom.js", "page.js")))
-    names = ("tokens", "page", "tables", *styles, "paper")
-    return {
-        "kind": kind,
-        "title": title,
-        "theme_script": theme,
-        "script": script,
-        "policy": content_security_policy(theme, script),
-        "style": "\n".join(asset(f"{name}.css") for name in names),
-    }
+def page(
+    template: str,
+    title: str,
+    /,
+    *,
+    kind: str = "",
+    mark: str = "",
+    styles: tuple[str, ...] = (),
+    scripts: tuple[str, ...] = ("dom", "page"),
+    inline: tuple[str, ...] = (),
+    **values: Any,
+) -> str:
+    """Return the page of `template`, which needs no other file and no network.
+
+    `kind` is what the page says it is, by default the name of the template, and `mark` identifies its input. `styles`
+    stand beside those of all pages. The page runs `scripts` and what of `inline` it unpacks, and nothing else.
+    """
+    theme, script = asset("theme.js"), "\n".join(asset(f"{each}.js") for each in scripts)
+    return environment().get_template(f"{template}.html.j2").render(
+        kind=kind or template,
+        title=title,
+        mark=mark,
+        theme_script=theme,
+        script=script,
+        policy=content_security_policy(theme, script, *inline),
+        style="\n".join(asset(f"{each}.css") for each in ("tokens", "page", "tables", *styles, "paper")),
+        **values,
+    )  # fmt: skip
 
 
 def content_security_policy(*scripts: str) -> str:
