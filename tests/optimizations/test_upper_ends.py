@@ -15,7 +15,7 @@ from tracekit.analyzers.predict import Outside
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.simulation import side_by_side
-from tracekit.analyzers.predict.transforms.fused_bytes import fused_cost
+from tracekit.analyzers.predict.transforms.fusion import fused_cost
 
 MEGABYTE = 1 << 20
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -12,10 +13,12 @@ from tracekit.advise import Search, fitted, recommend, saving_remedies
 from tracekit.analyzers.attribute import with_captures
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU, hardware
-from tracekit.analyzers.memory import MemoryOfRun, memory_timeline
 from tracekit.analyzers.predict import Baseline, moved, project, start
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import MAX_BYTES, RUN_TRACE, Trace, cache, load, problems, program_of, read_moves, single
+
+if TYPE_CHECKING:
+    from tracekit.analyzers.memory import MemoryOfRun
 
 
 def made(
@@ -28,8 +31,8 @@ def made(
     use_cache: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> Analysis:
-    """Return the analysis of a trace file with recommendations. The inputs are those of
-    `analyze`; `named` is the GPU."""
+    """Return the analysis of a trace file with recommendations. The inputs are those of `analyze`; `named` is
+    the GPU."""
     measured = None if counters is None else _counters(counters, max_bytes)
     read = partial(cache.load if use_cache else load, max_bytes=max_bytes)
     trace = with_captures_of(read(path), captures, read) if captures else read(path)
@@ -103,8 +106,10 @@ def _files(path: Path, rank: int | None) -> list[Path]:
     return [file for file in traces if file not in ranks or int(ranks[file][1]) == rank] or traces
 
 
-def memory_of_run(path: str | Path, gpu: str | None = None) -> MemoryOfRun:
+def memory_of_run(path: str | Path, gpu: str | None = None) -> "MemoryOfRun":
     """Return the memory of a run's trace. Raises InputError if the trace records no allocations."""
+    from tracekit.analyzers.memory import MemoryOfRun, memory_timeline
+
     trace = cache.load(path)
     moves = read_moves(path, trace.metadata.zero_ns)
     if moves.empty:

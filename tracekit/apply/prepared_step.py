@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.core import TracekitError
-from tracekit.apply.subject import Subject
+from tracekit.apply.subject import SEED, Subject
 from tracekit.capture import (
     Emitter,
     NoRanges,
@@ -22,10 +22,6 @@ from tracekit.run import Settings, require
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-SEED = 0
-"""Random seed of inputs, so that they are the same for every subject with the same settings."""
 
 
 def prepare(subject: Subject, optimizer: Any = None) -> Step:
