@@ -191,11 +191,11 @@ def test_reading_a_trace_loads_neither_pyarrow_nor_what_it_does_not_show():
         "from click.testing import CliRunner\nfrom tracekit.cli import main\n"
         f"assert CliRunner().invoke(main, ['analyze', '--no-cache', {str(sample)!r}]).exit_code == 0"
     )
-    assert {"pandas", "tracekit.reports.answer.terminal"} <= loaded
+    assert {"pandas", "tracekit.reports.document.terminal"} <= loaded
     assert not loaded & {
         "pyarrow",
         "tracekit.reports.answer.export",
-        "tracekit.reports.answer.markdown",
+        "tracekit.reports.document.markdown",
         "torch",
         "plotly",
     }
@@ -204,7 +204,7 @@ def test_reading_a_trace_loads_neither_pyarrow_nor_what_it_does_not_show():
 def test_analysis_never_imports_torch():
     loaded = modules_after(
         "import tracekit.answer.from_trace, tracekit.advise.recommending\n"
-        "from tracekit.reports.answer import export, html, terminal"
+        "from tracekit.reports.answer import document, export, html"
     )
     assert "tracekit.analyzers.predict.oplist" in loaded
     assert not loaded & {"torch", "transformers", "nvtx"}
