@@ -24,6 +24,7 @@ from tracekit.advise.waste.repeats import (
     size_of,
     tensors_in,
 )
+from tracekit.advise.waste.same_each_step import same_in_each_step
 from tracekit.advise.waste.windows import windows_encoded_again
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
@@ -32,7 +33,7 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 def done_again(base: Baseline) -> Finding | None:
     """Find the kind of such work that takes most time."""
     within = [_without(*find(base)) for find in (_sorted_edges, _made_large)]
-    alone = (_functions_of_weights, _factorized_again, _rows_of_before, _propagated)
+    alone = (_functions_of_weights, _factorized_again, _rows_of_before, _propagated, same_in_each_step)
     whole = [_without(rows, rows) for rows in (find(base) for find in alone)]
     found = [each for each in (*within, *whole, windows_encoded_again(base)) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
@@ -170,7 +171,7 @@ def _made_large(base: Baseline) -> tuple[Rows, Rows]:
     for code in np.unique(codes[spreads]).tolist():
         places = np.flatnonzero(codes == code)
         spans = [(place, place + 1) for place in places.tolist()]
-        if len(spans) > 1 and not again[places].any() and not _written(base, spans):
+        if len(spans) > 1 and not again[places].any() and not (_written(base, spans) or _are_parts(base, spans)):
             stretches = _grown(base, spans)
             again |= inside(ops, stretches[1:])
             all_of_it |= inside(ops, stretches)
@@ -215,6 +216,13 @@ def _broadcast(tensors: Tensors) -> Iterator[tuple[int, ...]]:
         yield np.broadcast_shapes(*(shape for _, shape in tensors))
     except ValueError:
         return
+
+
+def _are_parts(base: Baseline, spans: list[Span]) -> bool:
+    """Return whether a later op reads a tensor that is as many times as long: the spans are about its parts."""
+    together = {len(spans) * side for _, shape in tensors_in(base, *spans[0]) for side in shape if side > 1}
+    later = tensors_in(base, spans[-1][1], len(base.ops))
+    return any(side in together for _, shape in later for side in shape)
 
 
 def _written(base: Baseline, spans: list[Span]) -> bool:

@@ -1,0 +1,37 @@
+"""Detector of what a training step computes as the last step did: of inputs that no step writes, without a gradient."""
+
+import re
+
+import numpy as np
+
+from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
+
+_VARIES = re.compile(
+    r"rand|dropout|bernoulli|normal_|uniform_|empty|multinomial|fill_|zero|ones|full|arange|copy_|::to$"
+)
+
+
+def same_in_each_step(base: Baseline) -> Rows:
+    """Select ops of a training step through which no gradient flows, and whose inputs nothing in a step writes but ops
+    that are selected, too: they compute in each step what they did in the last."""
+    ops = base.ops
+    if not (base.trains and (backward := in_phase(ops, "backward")).any()):
+        return np.zeros(len(ops), dtype=bool)
+    nodes = {call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[backward]}
+    given = [{size_of(*each) for each in tensors_in(base, place, place + 1)} for place in range(len(ops))]
+    written = [int(cost.write_bytes) if cost is not None else -1 for cost in ops.cost]
+    free = ~which(ops.call, lambda call: call.replace("aten::", "").replace("_", "") + "backward" in nodes)
+    free &= which(ops.call, lambda call: call.startswith("aten::") and not _VARIES.search(call))
+    free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
+    while True:
+        others = {size for place in np.flatnonzero(~free) for size in (written[place], *_maybe(written, given, place))}
+        kept = free & np.array([not (sizes & others) for sizes in given])
+        if (kept == free).all():
+            return kept
+        free = kept
+
+
+def _maybe(written: list[int], given: list[set[int]], place: int) -> set[int]:
+    """Return the sizes of what an op may write whose cost is not known: those of its inputs."""
+    return given[place] if written[place] < 0 else set()
