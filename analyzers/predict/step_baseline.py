@@ -174,9 +174,14 @@ class Baseline:
     @cached_property
     def other_host_ns(self) -> float:
         """Host time of a step that does not depend on how ops are launched."""
+        return float(self.other_host.sum())
+
+    @cached_property
+    def other_host(self) -> Floats:
+        """The same for each op, in nanoseconds."""
         host = self.ops.host_ns - self.planning
         host[:1] -= self.entry_ns
-        return float(beyond_launching(host, self.ops.launches).sum())
+        return beyond_launching(host, self.ops.launches)
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
         """Return hosts with these factors on launch time and on unexplained time. Unexplained time belongs to the

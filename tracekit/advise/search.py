@@ -136,11 +136,14 @@ class Search:
         return self._ranked(kept, [each for each in steps if each not in fixes])
 
     def _ranked(self, kept: Steps, steps: Sequence[Optimization]) -> Steps:
-        """Add the steps that gain enough after those before them, each time the most useful one."""
+        """Add the steps that gain enough after those before them, each time the most useful one. Where none does alone,
+        such as shorter kernels and shorter launches of a step that waits for both, all of them are added that gain
+        enough together."""
         gains = {step: self.gain((*kept, step), kept) for step in steps if self._allowed((*kept, step))}
         ready = [step for step in gains if worthwhile(step, gains[step])]
         if not ready:
-            return kept
+            together = (*kept, *steps)
+            return together if steps and self._allowed(together) and pays(self.gain(together, kept)) else kept
         best = max(ready, key=lambda step: usefulness(gains[step], step.effort))
         return self._ranked((*kept, best), [step for step in steps if step is not best])
 
