@@ -73,7 +73,7 @@ def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
         for end, host, rest in zip(sources.outcome, hosts, untold, strict=True)
     )
     low, high = expected * math.exp(-down), expected * math.exp(up)
-    least = min(1.0, expected) if sources.no_loss else 0.0
+    least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
     return Interval(max(low, least), expected, min(high, max(expected, sources.most * math.exp(widths.repeat))))
 
 
