@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import op_lists
-import pandas as pd
 import pytest
 from op_lists import elementwise
 
@@ -43,21 +42,27 @@ def run(*rows, **facts):
     ops = ops.assign(**columns, cost=cost, host_ns=ops.host_ns + host, kernel_ns=np.array(times), category=category)
     recorded = replace(
         base.recorded,
-        copies=pd.Series([row.get("copies", "") for row in rows], dtype=object),
-        copied=pd.Series([row.get("copied", 0.0) for row in rows]),
-        doubles=pd.Series([row.get("doubles", 0.0) for row in rows]),
-        again=pd.Series([row.get("again", False) for row in rows]),
-        gathered=pd.Series([row.get("gathered") for row in rows], dtype=object),
-        place=pd.Series([row.get("place", "") for row in rows], dtype=object),
-        differentiable=pd.Series([row.get("differentiable", False) for row in rows]),
-        planned_ns=pd.Series([row.get("planned", 0.0) for row in rows]),
-        mask=pd.Series([row.get("mask") for row in rows], dtype=object),
-        takes=pd.Series([row.get("takes", False) for row in rows]),
-        inputs=pd.Series([row.get("inputs") for row in rows], dtype=object),
-        bluestein=pd.Series([row.get("bluestein", 0.0) for row in rows]),
+        copies=objects([row.get("copies", "") for row in rows]),
+        copied=np.array([row.get("copied", 0.0) for row in rows]),
+        doubles=np.array([row.get("doubles", 0.0) for row in rows]),
+        again=np.array([row.get("again", False) for row in rows]),
+        gathered=objects([row.get("gathered") for row in rows]),
+        place=objects([row.get("place", "") for row in rows]),
+        differentiable=np.array([row.get("differentiable", False) for row in rows]),
+        planned_ns=np.array([row.get("planned", 0.0) for row in rows]),
+        mask=objects([row.get("mask") for row in rows]),
+        takes=np.array([row.get("takes", False) for row in rows]),
+        inputs=objects([row.get("inputs") for row in rows]),
+        bluestein=np.array([row.get("bluestein", 0.0) for row in rows]),
     )
     base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)
     return replace(base, stated_ns=base.latency_ns)
+
+
+def objects(values):
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made
 
 
 def linear(rows=512, **more):

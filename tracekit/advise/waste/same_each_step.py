@@ -15,8 +15,8 @@ _VARIES = re.compile(
 def same_in_each_step(base: Baseline) -> Rows:
     """Select ops of a training step through which no gradient flows, and whose inputs nothing in a step writes but ops
     that are selected, too: they compute in each step what they did in the last."""
-    ops = base.ops
-    if not (base.trains and (backward := in_phase(ops, "backward")).any()):
+    ops, backward = base.ops, in_phase(base.ops, "backward")
+    if not base.trains or not backward.any() or _chooses_unknown(base):
         return np.zeros(len(ops), dtype=bool)
     nodes = {call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[backward]}
     given = [{size_of(*each) for each in tensors_in(base, place, place + 1)} for place in range(len(ops))]
@@ -35,3 +35,12 @@ def same_in_each_step(base: Baseline) -> Rows:
 def _maybe(written: list[int], given: list[set[int]], place: int) -> set[int]:
     """Return the sizes of what an op may write whose cost is not known: those of its inputs."""
     return given[place] if written[place] < 0 else set()
+
+
+_CHOOSES = re.compile(r"^aten::(?:topk|sort|argsort|nonzero|unique\w*|multinomial)$")
+
+
+def _chooses_unknown(base: Baseline) -> bool:
+    """Return whether an op of which neither inputs nor cost are known makes indices, which may change what follows."""
+    rows = np.flatnonzero(which(base.ops.call, lambda call: bool(_CHOOSES.match(call))) & ~base.ops.costed)
+    return any(not tensors_in(base, place, place + 1) for place in rows.tolist())
