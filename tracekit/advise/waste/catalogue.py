@@ -28,6 +28,7 @@ from tracekit.advise.waste.gradients import gradients_for_items
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
+    costly_algorithms,
     grown_by_copying,
     one_hot_products,
 )
@@ -210,6 +211,7 @@ DETECTORS = {
     "explicit-mask": masked_attention,
     "sorted-gradients": sorted_gradients,
     "odd-lengths": odd_transforms,
+    "costly-algorithm": costly_algorithms,
     "contended-sums": contended_sums,
     "enlarged-early": enlarged_early,
     "dense-experts": dense_experts,

@@ -14,27 +14,25 @@ _VARIES = re.compile(
 
 def same_in_each_step(base: Baseline) -> Rows:
     """Select ops of a training step through which no gradient flows, and whose inputs nothing in a step writes but ops
-    that are selected, too: they compute in each step what they did in the last."""
+    that are selected, too: they compute in each step what they did in the last. An op of unknown cost may write what
+    is as large as one of its inputs."""
     ops, backward = base.ops, in_phase(base.ops, "backward")
     if not base.trains or not backward.any() or _chooses_unknown(base):
         return np.zeros(len(ops), dtype=bool)
     nodes = {call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[backward]}
     given = [{size_of(*each) for each in tensors_in(base, place, place + 1)} for place in range(len(ops))]
-    written = [int(cost.write_bytes) if cost is not None else -1 for cost in ops.cost]
+    written = [
+        {int(cost.write_bytes)} if cost is not None else sizes for cost, sizes in zip(ops.cost, given, strict=True)
+    ]
     free = ~which(ops.call, lambda call: call.replace("aten::", "").replace("_", "") + "backward" in nodes)
-    free &= which(ops.call, lambda call: call.startswith("aten::") and not _VARIES.search(call))
+    free &= which(ops.call, lambda call: call.startswith("aten::") and not (call.endswith("_") or _VARIES.search(call)))
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
     while True:
-        others = {size for place in np.flatnonzero(~free) for size in (written[place], *_maybe(written, given, place))}
+        others = set().union(*(written[place] for place in np.flatnonzero(~free).tolist()))
         kept = free & np.array([not (sizes & others) for sizes in given])
         if (kept == free).all():
             return kept
         free = kept
-
-
-def _maybe(written: list[int], given: list[set[int]], place: int) -> set[int]:
-    """Return the sizes of what an op may write whose cost is not known: those of its inputs."""
-    return given[place] if written[place] < 0 else set()
 
 
 _CHOOSES = re.compile(r"^aten::(?:topk|sort|argsort|nonzero|unique\w*|multinomial)$")
