@@ -14,12 +14,12 @@ import triton.language as tl
 
 MOST_ROWS = 8
 """Largest number of rows for which the kernel does the multiplication: that of a product of the tensor cores."""
-CONFIGS = ({"ROWS": 16, "DEEP": 4, "num_warps": 8}, {"ROWS": 16, "DEEP": 6, "num_warps": 4})
-"""Launch configurations to try. ROWS is the number of outputs per block, a multiple of 16, of whose inputs each warp has
-a part. A thread has DEEP steps in flight; a step is 16 bytes of every eighth output."""
+CONFIGS = ({"ROWS": 16, "DEEP": 6, "num_warps": 4}, {"ROWS": 16, "DEEP": 4, "num_warps": 8})
+"""Launch configurations to try. ROWS is the number of outputs per block, a multiple of 16, of whose inputs each warp
+has a part. A thread has DEEP steps in flight; a step is 16 bytes of every eighth output."""
 CONFIG = CONFIGS[0]
-_AHEAD = 3
-"""Steps whose inputs a thread reads at once."""
+_AHEAD, _REGISTERS = 3, None
+"""Steps whose inputs a thread reads at once, and most registers of a thread."""
 
 
 @triton.jit
@@ -76,84 +76,164 @@ def _four(tensor):
 
 
 @triton.jit
-def _read(words_at, scales_at, step, GROUP: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr):
+def _read(words_at, scales_at, warp, step: tl.constexpr, GROUP: tl.constexpr, WIDE: tl.constexpr, SAME: tl.constexpr):
     """Return the words of an output for each thread in a step, and its scales."""
     scales = ()
     if WIDE == 2 * GROUP:
-        scales = tl.split(tl.load(scales_at[:, None] + step[:, None] * 2 + tl.arange(0, 2)[None, :]))
+        at = scales_at[:, None] + warp[:, None] * 2 + tl.arange(0, 2)[None, :]
+        scales = tl.split(tl.load(at + step * 2))
     else:
         for start in tl.static_range(0, WIDE, 32 * SAME):
-            scales += (tl.load(scales_at + (step * WIDE + start) // GROUP),)
-    return tl.load(words_at), scales
+            scales += (tl.load(scales_at + ((warp + step) * WIDE + start) // GROUP),)
+    return tl.load(words_at + step * 16), scales
+
+
+@triton.jit
+def _times(x, gain, HALF: tl.constexpr):
+    """Return the products of pairs of numbers."""
+    CODE: tl.constexpr = "fma.rn.f16x2" if HALF else "fma.rn.bf16x2"
+    return tl.inline_asm_elementwise(CODE + " $0, $1, $2, $3;", "=r,r,r,r", [x, gain, 0x80008000], tl.int32, True, 1)
+
+
+@triton.jit
+def _offsets(x, SAME: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr):
+    """Return the sums of inputs with one scale times what an integer is too large: also those of rows, a product."""
+    OFFSET: tl.constexpr = 0x10001 << (BITS - 1) if HALF else (0x45104510 if BITS == 8 else 0x43084308)
+    LESS: tl.constexpr = 0x80008000 + OFFSET
+    zero, offsets = tl.zeros(x[0][0].shape, tl.float32), ()
+    for first in tl.static_range(0, len(x), SAME):
+        sums = (zero, zero, zero, zero)
+        for u in tl.static_range(first, first + SAME):
+            sums = _sums(sums, (LESS, LESS, LESS, LESS), x[u][:2], HALF)
+            sums = _sums(sums, (LESS, LESS, LESS, LESS), x[u][2:], HALF)
+        offsets += (sums,)
+    return offsets
+
+
+@triton.jit
+def _step(
+    totals, read, read_8, x, offsets, magic, SAME: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr
+):  # fmt: skip
+    """Add the products of a tile in a step to the 4 sums of each thread."""
+    words, others, scales = _four(read[0]), _four(read_8[0]), (read[1], read_8[1])
+    zero = tl.zeros(totals[0].shape, tl.float32)
+    for part in tl.static_range(len(x) // SAME):
+        sums, more, added = offsets[part], (zero, zero, zero, zero), ()
+        for u in tl.static_range(part * SAME, part * SAME + SAME):
+            sums, more = _unit(sums, more, words, others, x[u], u, magic, BITS, HALF)
+        for r in tl.static_range(4):
+            sum = sums[r] + more[r] * (16 if BITS == 8 else 0.0625)
+            added += (totals[r] + sum * scales[r // 2][part].to(tl.float32),)
+        totals = added
+    return totals
+
+
+@triton.jit
+def _over_warps(totals, WARPS: tl.constexpr):
+    """Return the sums of all warps as (32 threads, output g or g + 8, two rows)."""
+    total = tl.join(tl.join(totals[0], totals[2]), tl.join(totals[1], totals[3]))
+    return tl.sum(total.reshape(WARPS, 32, 2, 2), axis=0)
 
 
 @triton.jit
 def _product(
-    x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, rows, columns, x_stride, magic,
+    x_ptr, gain_ptr, weight_ptr, scale_ptr, bias_ptr, residual_ptr, out_ptr, rows, columns, epsilon, magic,
     K: tl.constexpr, GROUP: tl.constexpr, SAME: tl.constexpr, BITS: tl.constexpr, HALF: tl.constexpr,
-    BIAS: tl.constexpr, TILES: tl.constexpr, DEEP: tl.constexpr, AHEAD: tl.constexpr, WARPS: tl.constexpr,
-    EARLY: tl.constexpr,
+    NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, TILES: tl.constexpr,
+    DEEP: tl.constexpr, AHEAD: tl.constexpr, WARPS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Multiply up to 8 rows by the weights of 16 * TILES outputs. In a step, a warp reads 64 bytes of each.
+    """Multiply up to 8 rows by the weights of TILES times 16 outputs. In a step, a warp reads 64 bytes of each.
 
-    x_ptr is of pairs of inputs. 32 * SAME inputs of a step have one scale. The offset of integers is a product of the
-    same inputs. With EARLY, weights are read before earlier kernels have finished. Thread i has row i of a tensor.
+    x_ptr is of pairs of inputs, 32 * SAME of which have one scale in a step. A GATED tile has 8 outputs and the 8
+    outputs that SiLU of these multiplies. With EARLY, weights are read before earlier kernels have finished. Thread i
+    has row i of a tensor.
     """
     WIDE: tl.constexpr = 512 // BITS
+    UNITS: tl.constexpr = WIDE // 32
     STEPS: tl.constexpr = K // WIDE // WARPS
-    OFFSET: tl.constexpr = 0x10001 << (BITS - 1) if HALF else (0x45104510 if BITS == 8 else 0x43084308)
-    LESS: tl.constexpr = 0x80008000 + OFFSET
+    EACH: tl.constexpr = 8 if GATED else 16
+    FURTHER: tl.constexpr = WARPS * WIDE // 2
     thread, four = tl.arange(0, 32 * WARPS), tl.arange(0, 4)[None, :]
     warp, g, c, zero = thread // 32, thread % 32 // 4, thread % 4, tl.zeros([32 * WARPS], tl.float32)
-    first = tl.program_id(0).to(tl.int64) * (16 * TILES)
-    words_at, scales_at, totals, read, inputs = (), (), (), (), ()
+    first = tl.program_id(0).to(tl.int64) * (EACH * TILES)
+    words_at, scales_at, read, x, offsets, squares = (), (), (), (), (), (zero, zero, zero, zero)
     for i in tl.static_range(2 * TILES):
-        output = tl.minimum(first + 8 * i + g, columns - 1)
+        output = tl.minimum(first + i // 2 * EACH + i % 2 * (EACH - 8) + g, columns - 1)
+        output += i % 2 * columns if GATED else 0
         words_at += (weight_ptr + (output * (K * BITS // 32) + warp * 16 + c * 4)[:, None] + four,)
         scales_at += (scale_ptr + output * (K // GROUP),)
-        totals += (zero, zero)
-    for i in tl.static_range(min(DEEP, STEPS)):
-        for t in tl.static_range(2 * TILES):
-            read += (_read(words_at[t] + i * WARPS * 16, scales_at[t], warp + i * WARPS, GROUP, WIDE, SAME),)
+    for i in tl.static_range(2 * min(DEEP, TILES * STEPS)):
+        read += (_read(words_at[i // 2 // STEPS * 2 + i % 2], scales_at[i // 2 // STEPS * 2 + i % 2], warp,
+                       i // 2 % STEPS * WARPS, GROUP, WIDE, SAME),)  # fmt: skip
+    place = (warp * (WIDE // 2) + c * 4)[:, None] + four
     if EARLY:
         tl.extra.cuda.gdc_wait()
-    x_at = x_ptr + (tl.minimum(g, rows - 1) * x_stride + warp * (WIDE // 2) + c * 4)[:, None] + four
-    for i in tl.static_range(STEPS):
-        if i % AHEAD == 0:
-            for u in tl.static_range(i * WIDE // 32, min(i + AHEAD, STEPS) * WIDE // 32):
-                inputs += (_four(tl.load(x_at + (u * 32 // WIDE * (WARPS - 1) * WIDE // 2 + u * 16))),)
+    gain_at, x_at = gain_ptr + place if NORM else 0, x_ptr + (place + (tl.minimum(g, rows - 1) * (K // 2))[:, None])
+    for n in tl.static_range(TILES * STEPS):
+        if n < STEPS and n % AHEAD == 0:
+            for u in tl.static_range(n * UNITS, min(n + AHEAD, STEPS) * UNITS):
+                pairs = tl.load(x_at + (u // UNITS * FURTHER + u % UNITS * 16))
+                if NORM:
+                    raw = _four(pairs)
+                    squares = _sums(squares, (raw[0], raw[0], raw[1], raw[1]), raw[:2], HALF)
+                    squares = _sums(squares, (raw[2], raw[2], raw[3], raw[3]), raw[2:], HALF)
+                    gain = tl.load(gain_at + (u // UNITS * FURTHER + u % UNITS * 16))
+                    pairs = _times(pairs, _times(gain, 0x2C002C00 if HALF else 0x3F803F80, HALF), HALF)
+                x += (_four(pairs),)
             if EARLY:  # Kernels after this one may read what those before it wrote. Reads before this stay there.
                 tl.extra.cuda.gdc_launch_dependents()
-        for t in tl.static_range(2 * TILES if i + DEEP < STEPS else 0):
-            at, step = words_at[t] + (i + DEEP) * WARPS * 16, warp + (i + DEEP) * WARPS
-            read += (_read(at, scales_at[t], step, GROUP, WIDE, SAME),)
-        words = ()
-        for t in tl.static_range(2 * TILES):
-            words += (_four(read[i * 2 * TILES + t][0]),)
-        for part in tl.static_range(WIDE // 32 // SAME):
-            offset, added = (zero, zero, zero, zero), ()
-            x = inputs[i * WIDE // 32 + part * SAME : i * WIDE // 32 + part * SAME + SAME]
-            for u in tl.static_range(SAME):
-                offset = _sums(offset, (LESS, LESS, LESS, LESS), x[u][:2], HALF)
-                offset = _sums(offset, (LESS, LESS, LESS, LESS), x[u][2:], HALF)
-            for t in tl.static_range(0, 2 * TILES, 2):
-                sums, more = offset, (zero, zero, zero, zero)
-                for u in tl.static_range(SAME):
-                    sums, more = _unit(sums, more, words[t], words[t + 1], x[u], part * SAME + u, magic, BITS, HALF)
-                for r in tl.static_range(4):
-                    scale = read[i * 2 * TILES + t + r // 2][1][part].to(tl.float32)
-                    sum = sums[r] + more[r] * (16 if BITS == 8 else 0.0625)
-                    added += (totals[2 * t + r] + sum * scale,)
-            totals = added
-    lane = tl.arange(0, 32)[:, None]
-    row = 2 * (lane % 4) + four % 2
-    for t in tl.static_range(TILES):
-        total = tl.join(tl.join(totals[4 * t], totals[4 * t + 2]), tl.join(totals[4 * t + 1], totals[4 * t + 3]))
-        out = tl.sum(total.reshape(WARPS, 32, 4), axis=0) * (16777216.0 if HALF else 1.0)
-        output = first + 16 * t + lane // 4 + 8 * (four // 2)
+        if n < STEPS:
+            offsets += (_offsets(x[n * UNITS : (n + 1) * UNITS], SAME, BITS, HALF),)
+        for i in tl.static_range(2 * (n + DEEP), 2 * min(n + DEEP + 1, TILES * STEPS)):
+            read += (_read(words_at[i // 2 // STEPS * 2 + i % 2], scales_at[i // 2 // STEPS * 2 + i % 2], warp,
+                           i // 2 % STEPS * WARPS, GROUP, WIDE, SAME),)  # fmt: skip
+        if n % STEPS == 0:
+            totals = (zero, zero, zero, zero)
+        words, others = read[2 * n], read[2 * n + 1]
+        now = x[n % STEPS * UNITS : (n % STEPS + 1) * UNITS]
+        totals = _step(totals, words, others, now, offsets[n % STEPS], magic, SAME, BITS, HALF)
+        if n % STEPS == STEPS - 1:
+            out = _over_warps(totals, WARPS) * (16777216.0 if HALF else 1.0)
+            if NORM:
+                if n == STEPS - 1:
+                    inverse = _inverse_rms(_over_warps(squares, WARPS), epsilon, K)
+                out *= inverse * (16.0 if HALF else 1.0)
+            _write(
+                out, bias_ptr, residual_ptr, out_ptr, first + n // STEPS * EACH, rows, columns, BIAS, RESIDUAL, GATED
+            )
+
+
+@triton.jit
+def _inverse_rms(squares, epsilon, K: tl.constexpr):
+    """Return 1 / sqrt(mean of squares + epsilon) of each thread's two rows, from the products of rows with rows."""
+    lane = tl.arange(0, 32)[:, None, None]
+    row, g = 2 * (lane % 4) + tl.arange(0, 2)[None, None, :], lane // 4
+    own = tl.where((row == g) & (tl.arange(0, 2)[None, :, None] == 0), squares, 0.0)
+    own = tl.sum(tl.sum(own, axis=1).reshape(8, 4, 2), axis=0, keep_dims=True)
+    return tl.broadcast_to(1.0 / tl.sqrt(own / K + epsilon), (8, 4, 2)).reshape(32, 1, 2)
+
+
+@triton.jit
+def _write(
+    out, bias_ptr, residual_ptr, out_ptr, first, rows, columns,
+    BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
+):  # fmt: skip
+    """Write the sums of a tile, with what is added to them."""
+    KIND: tl.constexpr = out_ptr.dtype.element_ty
+    lane, two = tl.arange(0, 32), tl.arange(0, 2)
+    row = 2 * (lane % 4)[:, None] + two[None, :]
+    if GATED:
+        gate, up = tl.split(out.to(KIND).to(tl.float32).trans(0, 2, 1))
+        at, there = row * columns + (first + lane // 4)[:, None], (row < rows) & (first + lane // 4 < columns)[:, None]
+        tl.store(out_ptr + at, (gate / (1.0 + tl.exp(-gate))).to(KIND).to(tl.float32) * up, mask=there)
+    else:
+        output = (first + lane // 4)[:, None, None] + 8 * two[None, :, None]
+        at, there = row[:, None, :] * columns + output, (row[:, None, :] < rows) & (output < columns)
         if BIAS:
             out += tl.load(bias_ptr + output, mask=output < columns).to(tl.float32)
-        tl.store(out_ptr + row * columns + output, out, mask=(row < rows) & (output < columns))
+        if RESIDUAL:
+            out = out.to(KIND).to(tl.float32) + tl.load(residual_ptr + at, mask=there).to(tl.float32)
+        tl.store(out_ptr + at, out, mask=there)
 
 
 @triton.jit
@@ -249,35 +329,61 @@ def _places(bits, device):
     return 4 * a[:, None, None] + 8 * b[:, None] + 16 * h
 
 
-def fused(x, packed, scale, bias=None, bits=4):
-    """Return x @ weight.T + bias, for weights that `pack` packed."""
-    packed, scale = packed.contiguous(), scale.contiguous()
-    rows, columns, inputs = x.reshape(-1, x.shape[-1]), len(packed), x.shape[-1]
-    group, bias = inputs // scale.shape[1], None if bias is None else bias.contiguous()
-    if len(rows) > MOST_ROWS:
-        return torch.nn.functional.linear(x, _unpacked(packed, scale, inputs, group, bits), bias)
-    if (out := torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)).numel():
-        if x.element_size() == 2 and inputs % (512 // bits) == 0 and _has_tensor_cores(x.device):
-            early, half, rows = _starts_early(x.device), x.dtype == torch.float16, _pairs_from(rows)
-            block, deep, warps = CONFIG.values()
-            warps = gcd(warps, inputs * bits // 512)
-            _product[(triton.cdiv(columns, block),)](
-                rows, packed, scale, bias, out, len(rows), columns, rows.stride(0), 0 if half else 0x43004300, inputs,
-                group, gcd(group, 512 // bits) // 32, bits, half, bias is not None, block // 16, deep, _AHEAD, warps,
-                early, num_warps=warps, **({"launch_pdl": True} if early else {}),
-            )  # fmt: skip
-        else:
-            _plain_product[(triton.cdiv(columns, 8), len(rows))](
-                rows.contiguous(), packed, scale, bias, out, columns, inputs, group, bits, bias is not None, 8
-            )
+def fused(x, packed, scale, bias=None, bits=4, gain=None, epsilon=0.0, gated=False, residual=None):
+    """Return x @ weight.T + bias, for weights that `pack` packed.
+
+    With a gain, x is divided by its root mean square (plus epsilon), and multiplied by the gain before. `gated`: the
+    result is SiLU of the first half of the outputs times the second. Last, the residual is added.
+    """
+    packed, scale, inputs = packed.contiguous(), scale.contiguous(), x.shape[-1]
+    rows, columns, group = x.reshape(-1, inputs).contiguous(), len(packed) // (1 + gated), inputs // scale.shape[1]
+    if not _fits(rows, inputs, bits):
+        normed = x if gain is None else _normed(x, gain, epsilon)
+        out = _plain(normed, packed, scale, bias, bits)
+        return _after(out, gated, residual)
+    out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
+    early, half, (block, deep, warps) = _starts_early(x.device), x.dtype == torch.float16, CONFIG.values()
+    rows, warps = rows.clone() if rows.data_ptr() % 16 else rows, gcd(warps, inputs * bits // 512)
+    tiles = block // 16
+    _product[(triton.cdiv(columns, tiles * (8 if gated else 16)),)](
+        rows.view(torch.int32), None if gain is None else gain.view(torch.int32), packed, scale, bias,
+        None if residual is None else residual.contiguous(), out, len(rows), columns, epsilon,
+        0 if half else 0x43004300, inputs, group, gcd(group, 512 // bits) // 32, bits, half, gain is not None,
+        bias is not None, residual is not None, gated, tiles, deep, _AHEAD, warps, early, num_warps=warps,
+        maxnreg=_REGISTERS, **({"launch_pdl": True} if early else {}),
+    )  # fmt: skip
     return out
 
 
-def _pairs_from(rows):
-    """Return the rows as integers that hold two numbers each."""
-    if rows.stride(-1) != 1 or rows.stride(0) % 8 or rows.storage_offset() % 8:
-        rows = rows.clone(memory_format=torch.contiguous_format)
-    return rows.view(torch.int32)
+def _fits(rows, inputs, bits):
+    """Return whether the tensor cores multiply these rows."""
+    few, wide = 0 < len(rows) <= MOST_ROWS, inputs % (512 // bits) == 0
+    return few and wide and rows.element_size() == 2 and _has_tensor_cores(rows.device)
+
+
+def _normed(x, gain, epsilon):
+    wide = x.float()
+    return gain * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)).to(x.dtype)
+
+
+def _after(out, gated, residual):
+    if gated:
+        gate, up = out.chunk(2, -1)
+        out = torch.nn.functional.silu(gate) * up
+    return out if residual is None else residual + out
+
+
+def _plain(x, packed, scale, bias, bits):
+    rows, columns, inputs = x.reshape(-1, x.shape[-1]).contiguous(), len(packed), x.shape[-1]
+    group, bias = inputs // scale.shape[1], None if bias is None else bias.contiguous()
+    if len(rows) > MOST_ROWS:
+        return torch.nn.functional.linear(x, _unpacked(packed, scale, inputs, group, bits), bias)
+    out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
+    if out.numel():
+        _plain_product[(triton.cdiv(columns, 8), len(rows))](
+            rows, packed, scale, bias, out, columns, inputs, group, bits, bias is not None, 8
+        )
+    return out
 
 
 @cache
@@ -298,8 +404,9 @@ def _unpacked(packed, scale, inputs, group, bits):
     return out
 
 
-def reference(x, packed, scale, bias=None, bits=4):
-    return torch.nn.functional.linear(x, unpack(packed, scale.to(x.dtype), bits), bias)
+def reference(x, packed, scale, bias=None, bits=4, gain=None, epsilon=0.0, gated=False, residual=None):
+    x = x if gain is None else _normed(x, gain, epsilon)
+    return _after(torch.nn.functional.linear(x, unpack(packed, scale.to(x.dtype), bits), bias), gated, residual)
 
 
 def example(dtype, device, rows=1, columns=64, inputs=256, bits=4, group=64):
