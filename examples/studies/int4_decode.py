@@ -25,7 +25,7 @@ from tracekit.apply import Subject, prepare
 from tracekit.capture import NoRanges, models
 from tracekit.fuse.kernels import decode_attention, packed_projections
 from tracekit.fuse.kernels import weight_only_product as kernel
-from tracekit.quantization import quantize
+from tracekit.quantization import fuse_decoder, quantize
 from tracekit.run import Settings
 
 LAYERS = {
@@ -44,8 +44,8 @@ _COLD_BYTES = 200e6
 _TRIES = [*kernel.CONFIGS, {"ROWS": 32, "DEEP": 3, "num_warps": 8}, {"ROWS": 16, "DEEP": 8, "num_warps": 8}]
 _LAYER_SECONDS = 6
 """Time that a layer is expected to take, assumed."""
-ATTENTIONS = ("sdpa", "ours")
-VARIANTS = tuple((to, attention) for to in ("fp16", "int4") for attention in ATTENTIONS)
+VARIANTS = (("fp16", "sdpa"), ("fp16", "ours"), ("int4", "ours"), ("int4, fused", "ours"))
+"""Formats of weights and attentions of the steps that are timed."""
 ROUNDS, COMPILERS = 5, 4
 
 
@@ -170,12 +170,14 @@ def decodes(name: str, separate: bool, blocks: int | None) -> Iterator[dict[str,
     for (to, attention), about, us in zip(VARIANTS, built, taken, strict=True):
         steps[to, attention] = us = round(median(us), 1)
         yield {"part": "step", "format": to, "attention": attention, "us": us, **about}
-    for attention in ATTENTIONS:
-        before, after = steps["fp16", attention], steps["int4", attention]
-        ratio = built[0]["bytes"] / built[-1]["bytes"]
-        yield {"part": "decode", "model": name, "blocks": blocks, "attention": attention, "early": True,
-               "fp16_us": before, "us": after, "gain": round(before / after, 3), "bytes": round(ratio, 3),
-               "of_bytes": round(before / after / ratio, 3)}  # fmt: skip
+    ratio = built[0]["bytes"] / built[-1]["bytes"]
+    for to, attention in VARIANTS[2:]:
+        before, after = steps["fp16", attention], steps[to, attention]
+        yield {
+            "part": "decode", "model": name, "blocks": blocks, "format": to, "early": True, "fp16_us": before,
+            "us": after, "gain": round(before / after, 3), "bytes": round(ratio, 3),
+            "of_bytes": round(before / after / ratio, 3),
+        }  # fmt: skip
 
 
 @torch.inference_mode()
@@ -183,9 +185,10 @@ def serve(pipe: Any, name: str, separate: bool, blocks: int | None, to: str, att
     """Send the bytes of a variant's weights and the error of its logits, then the time of its step whenever asked."""
     settings = Settings(model=name, workload="decode", seq_len=256, dtype="fp16", device="cuda")
     model = cut(models.build_for(settings).eval(), blocks)
-    model = quantize(model, "int4") if to == "int4" else model
+    model = model if to == "fp16" else quantize(model, "int4")
     model = model if separate and to == "fp16" else packed_projections.apply(model)
     model = decode_attention.apply(model) if attention == "ours" else model
+    model = fuse_decoder(model) if to.endswith("fused") else model
     torch._inductor.config.triton.enable_pdl = has_pdl()
     torch._inductor.config.compile_threads = COMPILERS
     subject = Subject(model=model, settings=settings, static_cache=True, graphs=True, compile_mode="default")

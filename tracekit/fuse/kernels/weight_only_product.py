@@ -343,6 +343,8 @@ def fused(x, packed, scale, bias=None, bits=4, gain=None, epsilon=0.0, gated=Fal
         return _after(out, gated, residual)
     out = torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)
     early, half, (block, deep, warps) = _starts_early(x.device), x.dtype == torch.float16, CONFIG.values()
+    if CONFIG is CONFIGS[0] and len(packed) >= 8192:
+        block, deep, warps = 16 * triton.cdiv(len(packed), 16 * 128), 3, 8
     rows, warps = rows.clone() if rows.data_ptr() % 16 else rows, gcd(warps, inputs * bits // 512)
     tiles = block // 16
     _product[(triton.cdiv(columns, tiles * (8 if gated else 16)),)](
