@@ -25,7 +25,7 @@ from tracekit.apply import Subject, prepare
 from tracekit.capture import NoRanges, models
 from tracekit.fuse.kernels import decode_attention, packed_projections
 from tracekit.fuse.kernels import weight_only_product as kernel
-from tracekit.quantization import fuse_decoder, quantize
+from tracekit.quantization import quantize
 from tracekit.run import Settings
 
 LAYERS = {
@@ -41,10 +41,14 @@ LAYERS = {
 }
 """Outputs and inputs of the layers of Llama-3.2-3B and of Llama-3.1-8B."""
 _COLD_BYTES = 200e6
-_TRIES = [*kernel.CONFIGS, {"ROWS": 32, "DEEP": 3, "num_warps": 8}, {"ROWS": 16, "DEEP": 8, "num_warps": 8}]
+_TRIES = [
+    {"ROWS": 16, "DEEP": 2, "num_warps": 4},
+    {"ROWS": 8, "DEEP": 8, "num_warps": 8},
+    {"ROWS": 8, "DEEP": 4, "num_warps": 4},
+]
 _LAYER_SECONDS = 6
 """Time that a layer is expected to take, assumed."""
-VARIANTS = (("fp16", "sdpa"), ("fp16", "ours"), ("int4", "ours"), ("int4, fused", "ours"))
+VARIANTS = (("fp16", "ours"), ("int4", "ours"), ("fp16", "sdpa"))
 """Formats of weights and attentions of the steps that are timed."""
 ROUNDS, COMPILERS = 5, 4
 
@@ -77,9 +81,9 @@ def main() -> None:
 
 @torch.inference_mode()
 def rows(model: str, separate: bool, blocks: int | None, ends: float) -> Iterator[dict[str, Any]]:
+    running = started(model, separate, blocks) if model else []
     yield from errors()
-    if model:
-        yield from decodes(model, separate, blocks)
+    yield from decodes(running, {"model": model, "blocks": blocks}) if running else ()
     for name, shape in LAYERS.items():
         if time.monotonic() < ends - _LAYER_SECONDS:
             yield from layer(name, *shape)
@@ -147,37 +151,42 @@ def layer(name: str, outputs: int, inputs: int) -> Iterator[dict[str, Any]]:
     yield {"part": "tried", "name": name, "all": [[*config.values(), round(us, 2)] for us, config in times]}
 
 
-def decodes(name: str, separate: bool, blocks: int | None) -> Iterator[dict[str, Any]]:
-    """Yield the time of a decode step in each variant, and how far its logits are from those of single ops.
-
-    Each is compiled in a process of its own, at the same time. They are timed in turns.
-    """
+def started(name: str, separate: bool, blocks: int | None) -> list[Any]:
+    """Return connections to processes of which each compiles a variant."""
     spawned, running = multiprocessing.get_context("spawn"), []
     for variant in VARIANTS:
         ours, theirs = spawned.Pipe()
         spawned.Process(target=serve, args=(theirs, name, separate, blocks, *variant), daemon=True).start()
         theirs.close()
         running.append(ours)
-    built = [each.recv() for each in running]
+    return running
+
+
+def decodes(running: list[Any], about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the time of a decode step in each variant, and how far its logits are from those of single ops.
+
+    They are timed in turns.
+    """
+    built = []
+    for (to, attention), each in zip(VARIANTS, running, strict=True):
+        built.append(each.recv())
+        yield {"part": "built", "format": to, "attention": attention, **built[-1]}
     taken: list[list[float]] = [[] for _ in running]
     for _ in range(ROUNDS):
         for each, us in zip(running, taken, strict=True):
             each.send("time")
             us.append(each.recv())
-    for each in running:
-        each.send("")
-    steps = {}
-    for (to, attention), about, us in zip(VARIANTS, built, taken, strict=True):
-        steps[to, attention] = us = round(median(us), 1)
-        yield {"part": "step", "format": to, "attention": attention, "us": us, **about}
+    steps = {variant: round(median(us), 1) for variant, us in zip(VARIANTS, taken, strict=True)}
+    for (to, attention), us in steps.items():
+        yield {"part": "step", "format": to, "attention": attention, "us": us}
     ratio = built[0]["bytes"] / built[-1]["bytes"]
-    for to, attention in VARIANTS[2:]:
-        before, after = steps["fp16", attention], steps[to, attention]
-        yield {
-            "part": "decode", "model": name, "blocks": blocks, "format": to, "early": True, "fp16_us": before,
-            "us": after, "gain": round(before / after, 3), "bytes": round(ratio, 3),
-            "of_bytes": round(before / after / ratio, 3),
-        }  # fmt: skip
+    for (to, attention), us in steps.items():
+        if to == "int4":
+            before = steps["fp16", attention]
+            yield {
+                "part": "decode", **about, "attention": attention, "early": True, "fp16_us": before, "us": us,
+                "gain": round(before / us, 3), "bytes": round(ratio, 3), "of_bytes": round(before / us / ratio, 3),
+            }  # fmt: skip
 
 
 @torch.inference_mode()
@@ -188,7 +197,6 @@ def serve(pipe: Any, name: str, separate: bool, blocks: int | None, to: str, att
     model = model if to == "fp16" else quantize(model, "int4")
     model = model if separate and to == "fp16" else packed_projections.apply(model)
     model = decode_attention.apply(model) if attention == "ours" else model
-    model = fuse_decoder(model) if to.endswith("fused") else model
     torch._inductor.config.triton.enable_pdl = has_pdl()
     torch._inductor.config.compile_threads = COMPILERS
     subject = Subject(model=model, settings=settings, static_cache=True, graphs=True, compile_mode="default")
@@ -196,7 +204,9 @@ def serve(pipe: Any, name: str, separate: bool, blocks: int | None, to: str, att
         exact = prepare(replace(subject, compile_mode="", graphs=False))(NoRanges()).float()
         step = prepare(subject)
         error = float((step(NoRanges()).float() - exact).norm() / exact.norm())
-        pipe.send({"bytes": read_bytes(model), "error": error})
+        pipe.send(
+            {"bytes": read_bytes(model), "error": error, "alone_us": round(timed_us(lambda: step(NoRanges())), 1)}
+        )
         while pipe.recv():
             pipe.send(timed_us(lambda: step(NoRanges())))
 

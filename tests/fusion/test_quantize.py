@@ -138,7 +138,7 @@ def test_the_kernel_packs_alike():
             assert torch.equal(ours, its)
 
 
-@pytest.mark.parametrize("rows", [16, 32])
+@pytest.mark.parametrize("rows", [4, 8, 16])
 def test_each_launch_gives_the_same_product(monkeypatch, rows):
     """Blocks of each number of outputs, some of them cut off, with fewer steps in flight than there are."""
     kernel = pytest.importorskip("tracekit.fuse.kernels.weight_only_product")
