@@ -9,19 +9,18 @@ from tracekit.reports.answer import cards, facts, plans
 from tracekit.reports.answer.headlines import headline
 from tracekit.reports.answer.measured import measured_gains, of_steps
 from tracekit.reports.answer.page_tables import table_views
+from tracekit.reports.document import packed_json, packed_plotly, page, plotly_source
 from tracekit.reports.figures import BOUND_NAMES, GLYPHS, KINDS, Figure, bound_title, icicle, placed, roofline, timeline
 from tracekit.reports.words import (
     ROW_LIMIT,
     TableView,
     device,
-    environment,
     mean_step,
     model,
     numbers,
     over_steps,
     printable,
 )
-from tracekit.reports.words import page as embed
 
 Entries = list[tuple[str, str]]
 
@@ -101,7 +100,6 @@ _SCRIPTS = (
     "page",
     "start",
 )
-_STYLES = ("tokens", "page", "plan", "charts", "tables", "paper")
 
 
 def render(analysis: Analysis, mark: str = "") -> str:
@@ -111,21 +109,25 @@ def render(analysis: Analysis, mark: str = "") -> str:
     """
     analysis = mean_step(analysis)
     drawn = charts(analysis)
-    embedded = _embedded(drawn)
+    packed = _packed(drawn)
     for row_limit in ROW_LIMITS:
-        page = _page(analysis, drawn, embedded, table_views(analysis, row_limit), mark)
-        if len(page.encode()) <= MOST_BYTES:
+        text = _page(analysis, drawn, packed, table_views(analysis, row_limit), mark)
+        if len(text.encode()) <= MOST_BYTES:
             break
-    return page
+    return text
 
 
-def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: dict[str, TableView], mark: str) -> str:
+def _page(analysis: Analysis, drawn: Charts, packed: dict[str, str], tables: dict[str, TableView], mark: str) -> str:
     planned, others = cards.cards(analysis)
     drawn_bars = plans.bars(analysis)
-    return environment().get_template("report.html.j2").render(
+    return page(
+        "report",
+        _title(analysis),
+        mark=mark,
+        styles=("plan", "charts"),
+        scripts=_SCRIPTS,
+        inline=(plotly_source(),),
         analysis=analysis,
-        of=mark,
-        title=_title(analysis),
         of_steps=over_steps(analysis),
         version=analysis.source.capture.version if analysis.source.capture else "",
         headline=headline(analysis),
@@ -146,8 +148,8 @@ def _page(analysis: Analysis, drawn: Charts, embedded: dict[str, str], tables: d
         dropped=facts.dropped(analysis, tables.values(), drawn.notes.values()),
         command=facts.command(analysis),
         **_charts(drawn),
-        **embedded,
-    )  # fmt: skip
+        **packed,
+    )
 
 
 def _charts(drawn: Charts) -> dict[str, Any]:
@@ -165,17 +167,9 @@ def _charts(drawn: Charts) -> dict[str, Any]:
     }
 
 
-def _embedded(drawn: Charts) -> dict[str, str]:
-    theme = embed.asset("theme.js")
-    script = "\n".join(embed.asset(f"{name}.js") for name in _SCRIPTS)
-    return {
-        "figures": embed.packed_json(drawn.specs),
-        "plotly": embed.packed_plotly() if drawn.specs.keys() - {"icicle"} else "",
-        "policy": embed.content_security_policy(theme, script, embed.plotly_source()),
-        "theme_script": theme,
-        "script": script,
-        "style": "\n".join(embed.asset(f"{name}.css") for name in _STYLES),
-    }
+def _packed(drawn: Charts) -> dict[str, str]:
+    plots = drawn.specs.keys() - {"icicle"}
+    return {"figures": packed_json(drawn.specs), "plotly": packed_plotly() if plots else ""}
 
 
 def _ladder_measured(analysis: Analysis) -> dict[int, Interval]:

@@ -1,4 +1,4 @@
-"""Parts of a self-contained page: assets, compressed data, and a content-security policy."""
+"""Writes a document, or what has a template of its own, as a page that needs no other file and no network."""
 
 import base64
 import gzip
@@ -10,12 +10,13 @@ from typing import Any
 
 import jinja2
 
-from tracekit.reports.words import numbers
-from tracekit.reports.words.names import in_sentence, printable
-from tracekit.reports.words.untrusted import printable_lines
-from tracekit.reports.words.wording import why
+from tracekit.reports.document.blocks import Document, Section
+from tracekit.reports.words import in_sentence, numbers, printable, printable_lines, shortened, why
+
+_LONGEST_NAME = 72
 
 
+@cache
 def asset(name: str) -> str:
     """Return the text of a file in reports/assets."""
     return (files("tracekit.reports") / "assets" / name).read_text("utf-8")
@@ -43,19 +44,54 @@ def packed_json(value: Any) -> str:
     return packed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
-def frame(kind: str, title: str, *styles: str) -> dict[str, str]:
-    """Return what the template base.html.j2 needs of a page of this kind, with these styles beside those of all
-    pages."""
-    theme, script = asset("theme.js"), "\n".join(map(asset, ("dom.js", "page.js")))
-    names = ("tokens", "page", "tables", *styles, "paper")
-    return {
-        "kind": kind,
-        "title": title,
-        "theme_script": theme,
-        "script": script,
-        "policy": content_security_policy(theme, script),
-        "style": "\n".join(asset(f"{name}.css") for name in names),
-    }
+def page(
+    template: str,
+    title: str,
+    /,
+    *,
+    kind: str = "",
+    mark: str = "",
+    styles: tuple[str, ...] = (),
+    scripts: tuple[str, ...] = ("dom", "page"),
+    inline: tuple[str, ...] = (),
+    **values: Any,
+) -> str:
+    """Return the page of `template`, which needs no other file and no network.
+
+    `kind` is what the page says it is, by default the name of the template, and `mark` identifies its input. `styles`
+    stand beside those of all pages. The page runs `scripts` and what of `inline` it unpacks, and nothing else.
+    """
+    theme, script = asset("theme.js"), "\n".join(asset(f"{each}.js") for each in scripts)
+    return environment().get_template(f"{template}.html.j2").render(
+        kind=kind or template,
+        title=title,
+        mark=mark,
+        theme_script=theme,
+        script=script,
+        policy=content_security_policy(theme, script, *inline),
+        style="\n".join(asset(f"{each}.css") for each in ("tokens", "page", "tables", *styles, "paper")),
+        **values,
+    )  # fmt: skip
+
+
+def document_page(document: Document, mark: str = "") -> str:
+    """Return the page of a document. Texts are escaped."""
+    sections = [each for each in document.blocks if isinstance(each, Section)]
+    opening = [each for each in document.blocks if not isinstance(each, Section)]
+    return page(
+        "document",
+        printable(document.title),
+        kind=document.kind,
+        mark=mark,
+        styles=document.styles,
+        opening=opening,
+        sections=sections,
+    )
+
+
+def _shown_as(block: Any) -> str:
+    """Return the name of the macro that shows a block or a cell."""
+    return type(block).__name__.lower()
 
 
 def content_security_policy(*scripts: str) -> str:
@@ -104,6 +140,8 @@ def environment() -> jinja2.Environment:
         "in_sentence": in_sentence,
         "why": why,
         "along": _position_along,
+        "shown_as": _shown_as,
+        "shortened": lambda name: shortened(printable(name), _LONGEST_NAME),
         "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
     }
     environment.filters.update(filters)
