@@ -143,13 +143,13 @@ def example(dtype, device, batch=1, heads=6, shared=2, keys=257, size=64):
 
 
 def apply(model):
-    """Let a model of transformers attend with the kernel, on a GPU and one token at a time; else as with "sdpa"."""
+    """Let a model of transformers attend with the kernel, on a GPU one token at a time; otherwise as with "sdpa"."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     def attend(module, query, key, value, attention_mask, scaling=None, **rest):
-        if query.shape[2] > 1 or not query.is_cuda:
+        if not _takes(query, key, attention_mask, rest):
             return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **rest)
         return _op(query, key, value, attention_mask, scaling), None
 
@@ -157,6 +157,14 @@ def apply(model):
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
     model.set_attn_implementation(NAME)
     return model
+
+
+def _takes(query, key, mask, options):
+    """Return whether the kernel attends as these arguments say."""
+    single = query.is_cuda and query.shape[2] == 1 and not (torch.is_grad_enabled() and query.requires_grad)
+    small = query.shape[1] <= 16 * key.shape[1] and query.shape[-1] * query.element_size() <= 512
+    plain = mask is None or (mask.dtype == torch.bool and mask.shape[1:3] == (1, 1))
+    return single and small and plain and options.get("position_bias") is None and not options.get("softcap")
 
 
 def remove(model):
