@@ -222,8 +222,8 @@ def pack(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weights (outputs, inputs) in `bits` bits, as words of 32, and their scales (outputs, groups).
 
-    16 words are for four threads of the kernel, of which each has 8 inputs of every 32. Value 4 a + 2 b + h of a word,
-    plus half of the range, begins at bit 4 a + 8 b + 16 h. Inputs are a multiple of the group.
+    A run of 4 words holds 128 / bits inputs. Word w has inputs 8 i + 2 w and 8 i + 2 w + 1, plus half of the range, in
+    the i-th group of bits of its lower and its upper half. Inputs are a multiple of the group.
     """
     values, scale = narrowed(weight, bits, group, shares)
     return words(values, bits), scale
@@ -242,21 +242,11 @@ def narrowed(
 
 def words(integers: torch.Tensor, bits: int) -> torch.Tensor:
     """Return integers (outputs, inputs) of `bits` bits as words of 32."""
-    columns, half = integers.shape[1], 1 << (bits - 1)
-    shape = (len(integers), -1, _units(columns, bits), 4, bits // 4, 8 // bits, 2, 2)
-    values = (integers.to(torch.int32) + half).reshape(shape).transpose(2, 3)
-    return (values << _places(bits, values.device)).sum((-3, -2, -1), dtype=torch.int32).flatten(1)
-
-
-def _units(columns: int, bits: int) -> int:
-    """Return how many times 32 inputs four threads of the kernel have words of."""
-    return 16 // bits if columns % (512 // bits) == 0 else 1
-
-
-def _places(bits: int, device: torch.device) -> torch.Tensor:
-    """Return the first bits of a word's values."""
-    a, b, h = (torch.arange(many, device=device, dtype=torch.int32) for many in (8 // bits, 2, 2))
-    return 4 * a[:, None, None] + 8 * b[:, None] + 16 * h
+    runs = (integers.to(torch.int32) + (1 << (bits - 1))).reshape(len(integers), -1, 16 // bits, 4, 2)
+    packed = torch.zeros_like(runs[:, :, 0, :, 0])
+    for i in range(16 // bits):
+        packed |= runs[:, :, i, :, 0] << (bits * i) | runs[:, :, i, :, 1] << (bits * i + 16)
+    return packed.flatten(1)
 
 
 def _scales(parts: torch.Tensor, half: int, dtype: torch.dtype, shares: Sequence[float]) -> torch.Tensor:
@@ -279,6 +269,6 @@ def unpack(packed: torch.Tensor, scale: torch.Tensor, bits: int) -> torch.Tensor
 
 def integers(packed: torch.Tensor, bits: int) -> torch.Tensor:
     """Return the integers (outputs, inputs) in packed words."""
-    units = _units(packed.shape[1] * 32 // bits, bits)
-    words = packed.reshape(len(packed), -1, 4, units, bits // 4, 1, 1, 1).transpose(2, 3)
-    return ((words >> _places(bits, packed.device) & ((1 << bits) - 1)) - (1 << (bits - 1))).flatten(1)
+    runs = packed.reshape(len(packed), -1, 1, 4, 1)
+    places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(2, -1, 1).permute(1, 2, 0)
+    return (((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))).flatten(1)
