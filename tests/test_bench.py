@@ -14,7 +14,8 @@ from tracekit.measure.bench_rows import to_csv
 from tracekit.measure.bench_worker import Request, largest_batch
 from tracekit.measure.quality import Evaluation, sample
 from tracekit.measure.worker import Failure
-from tracekit.reports.measure import bench_html, bench_text
+from tracekit.reports.document import render
+from tracekit.reports.measure import bench_document
 from tracekit.run import Settings
 
 START = Settings(model="gpt2", dtype="fp32", attention="eager")
@@ -136,7 +137,7 @@ def test_reports_hold_every_row_and_no_markup_of_names():
     first = row(**times, speedup=1.0, peak_memory_bytes=10**9)
     fast = row(**times, config="fp16<b>", speedup=2.0, predicted=1.8, predicted_low=1.5, predicted_high=2.2)
     rows = [vars(each) for each in (first, fast, row(config="nf4", error="Not here."))]
-    text, page = bench_text(rows, width=120), bench_html(rows)
+    text, page = (render(bench_document(rows), form, width=120) for form in ("text", "html"))
     assert "1.5–2.2×" in text and "2.0×" in text and "nf4 (gpt2): not measured. Not here." in text
     assert "fp16&lt;b&gt;" in page and "<b>" not in page
     assert page.count("<figure>") == 2

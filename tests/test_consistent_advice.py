@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
+import pandas as pd
 import pytest
 
 import tracekit
 from tracekit.advise import WORTHWHILE
 from tracekit.analyzers.predict import MOST_QUOTED
 from tracekit.analyzers.results import START_UP_ONLY, Analysis
-from tracekit.reports.answer import headline, html, markdown, terminal
+from tracekit.reports.answer import analysis_document, headline, html, summary
 from tracekit.reports.answer.cards import cards
 from tracekit.reports.answer.export import schema, to_json
 from tracekit.reports.answer.headlines import LONGEST
 from tracekit.reports.answer.plans import bars
 from tracekit.reports.answer.subjects import named
+from tracekit.reports.document import render
 from tracekit.reports.words import duration, in_sentence, percent, speedup
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +39,13 @@ REPEATS = 1.09
 """Two measurements of the same differ by less than this factor."""
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _strings_of_pyarrow() -> Iterator[None]:
+    """Hold strings as where pyarrow is installed."""
+    with pd.option_context("mode.string_storage", "pyarrow"):
+        yield
 
 
 @pytest.fixture(scope="module", params=[*TRACES, *SLOW, *SHARED], ids=lambda path: path.name.split(".")[0])
@@ -68,9 +77,9 @@ def test_the_first_advice_is_the_same_everywhere(analysis: Analysis, exported: d
     assert planned[0].advice.speedup == first.speedup
     is_named = in_sentence(first.title).lower() in headline(analysis).lower().replace(", max", " with max")
     assert is_named or analysis.one_time_share >= START_UP_ONLY
-    assert all(headline(analysis) in text for text in (terminal.summary(analysis), exported["headline"]["text"]))
-    assert terminal.summary(analysis).index(f"next      {first.title}: predicted {speedup(first.speedup)}")
-    assert f"| 1 | {first.title.replace('_', chr(92) + '_')} |" in markdown.render(analysis)
+    assert all(headline(analysis) in text for text in (summary(analysis), exported["headline"]["text"]))
+    assert summary(analysis).index(f"next      {first.title}: predicted {speedup(first.speedup)}")
+    assert f"| 1. | **{first.title.replace('_', chr(92) + '_')}** |" in render(analysis_document(analysis), "markdown")
     if analysis.plan:
         assert analysis.plan[0].name.split(":")[0] == first.id
         assert analysis.plan[0].speedup.expected == pytest.approx(first.speedup.expected)
@@ -159,7 +168,7 @@ def test_a_step_that_the_simulation_does_not_explain_is_reported_and_keeps_the_r
 def test_the_page_says_what_the_summary_says(name: str) -> None:
     analysis = tracekit.analyze(ROOT / "examples" / "traces" / f"h200_{name}.json.gz")
     page, idle = html.render(analysis), percent(1 - analysis.busy_share)
-    assert f"idle {idle}" in terminal.summary(analysis)
+    assert f"idle {idle}" in summary(analysis)
     assert f"GPU idle</dt><dd><b>{idle.replace(' ', NO_BREAK_SPACE)}</b>" in page
     assert ('class="first"' in page) == bool(analysis.recommendations)
     assert all(f'id="advice-{first.id}" class="first"' in page for first in analysis.recommendations[:1])
@@ -169,8 +178,8 @@ def test_the_idle_share_is_one_number(analysis: Analysis, exported: dict) -> Non
     if analysis.source.device == "cpu":
         return
     idle = 1 - analysis.busy_share
-    assert f"idle {percent(idle)}" in terminal.summary(analysis)
-    assert percent(idle).lstrip("< ") in markdown.render(analysis)
+    assert f"idle {percent(idle)}" in summary(analysis)
+    assert percent(idle).lstrip("< ") in render(analysis_document(analysis), "markdown")
     start = exported["predicted_from"]
     assert start is None or start["idle_share"] == pytest.approx(idle, abs=1e-6)
     quoted = [fact["value"] for advice in exported["recommendations"] for fact in advice["facts"]]

@@ -13,7 +13,8 @@ from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.analyzers.predict import SWEEP, crossovers
 from tracekit.cli import main
 from tracekit.measure import grid, sweep, sweeping
-from tracekit.reports.measure import sentences, sweep_html, sweep_text
+from tracekit.reports.document import render
+from tracekit.reports.measure import sentences, sweep_document
 from tracekit.run import Settings
 
 
@@ -81,14 +82,15 @@ def test_measured_points_stand_beside_their_predictions():
     assert "compile pays from batch 2 at 512 tokens on t4 (1.20×, measured there)." in said
     assert any("0.833 to 1.00 times the predicted time. 2 of 4 measured speed-ups" in line for line in said)
     assert "int8 was not measured on t4: The time limit was reached." in said
-    assert "nothing was measured" not in sweep_text(table(*parts, *seen))
-    pages = [sweep_html(table(*each), "model") for each in (parts, (*parts, *seen))]
+    assert "nothing was measured" not in render(sweep_document(table(*parts, *seen), "model"), "text")
+    pages = [render(sweep_document(table(*each), "model"), "html") for each in (parts, (*parts, *seen))]
     assert ["dashed: measured" in page for page in pages] == [False, True]
     assert 'class="line-1 measured"' in pages[1] and "compile, measured: " in pages[1]
 
 
 def test_names_in_a_page_are_escaped():
-    page = sweep_html(table(rows("none", [1.0, 1.0]), rows("<script>", [1.0, 2.0])), "<b>model</b>")
+    points = table(rows("none", [1.0, 1.0]), rows("<script>", [1.0, 2.0]))
+    page = render(sweep_document(points, "<b>model</b>"), "html")
     assert page.count("<script>") == 2 and "<b>model" not in page
     assert "&lt;script&gt;" in page
 
@@ -120,7 +122,7 @@ def test_a_sweep_leaves_a_page_and_a_table(tiny):
     points, folder = tiny
     assert len(list(csv.DictReader(io.StringIO((folder / "grid.csv").read_text())))) == len(points)
     assert "gradient-checkpointing cannot be applied on t4" in (folder / "grid.html").read_text()
-    assert "Modelled" in sweep_text(points, width=100)
+    assert "Modelled" in render(sweep_document(points, "tiny"), "text")
 
 
 @pytest.mark.usefixtures("same_process")

@@ -17,7 +17,7 @@ from tracekit.analyzers.predict.host import REFERENCE, beyond_launching
 from tracekit.analyzers.predict.math_fallback import MathFallback
 from tracekit.analyzers.predict.memory import held
 from tracekit.analyzers.predict.op_columns import OpList
-from tracekit.analyzers.predict.outside import PAUSES, Outside
+from tracekit.analyzers.predict.outside import PAUSES, SHARE, Outside
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import NOTHING_KNOWN, GraphUse, Running, trains
 from tracekit.analyzers.predict.simulation import Bools, Floats, Reproduction, latency_ns, waiting_later
@@ -143,6 +143,13 @@ class Baseline:
         A profiler only adds time, so the stated latency is an upper bound.
         """
         return self.stated_ns if self.profiler_share is None else min(self.stated_ns, self.latency_ns)
+
+    @property
+    def unevenly(self) -> float:
+        """Smallest factor on the host time of some ops if a profiler took as large a share of it as of any run's."""
+        if self.profiler_share is None:
+            return 1.0 if self.source.kind == "modelled" else (1 - SHARE.high) / (1 - SHARE.expected)
+        return self.host_range.low
 
     @property
     def idle_share(self) -> float:

@@ -6,7 +6,7 @@
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -73,7 +73,7 @@ def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
         for end, host, rest in zip(sources.outcome, hosts, untold, strict=True)
     )
     low, high = expected * math.exp(-down), expected * math.exp(up)
-    least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
+    least = min(1.0, expected) if sources.no_loss else 0.0
     return Interval(max(low, least), expected, min(high, max(expected, sources.most * math.exp(widths.repeat))))
 
 
@@ -92,8 +92,7 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 def widths(evidence: Evidence) -> Widths:
     """Return the widths of predictions from this evidence. A latency does not tell what a change of the code makes of
     a step: errors of such gains are those of scripts that were not timed."""
-    if evidence == "timed-script":
-        return replace(widths("timed"), gain=widths("script").gain)
+    evidence = "script" if evidence == "timed-script" else evidence
     table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))[evidence]
     gain = {kind: (table[kind][0], table[kind][1]) for kind in SAVED if kind in table}
     return Widths(table["repeat"], table["outcome"], table["host"], gain)

@@ -33,7 +33,7 @@ _HOSTS = tuple(part * widths("script").host for part in (-1.0, -0.5, 0.5, 1.0))
 """Logarithms of the slowness of the simulated hosts."""
 _HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), *SAVED, "no_loss", "most")
 _ERRORS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_OUTCOMES = (0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
+_REPEATS, _OUTCOMES = (0.03, 0.06, 0.1), (0.25, 0.5, 1.0)
 _PRIOR = 20
 _PASSES = 2
 
@@ -131,12 +131,13 @@ def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
 def fit(rows: Sequence[Judged]) -> Widths:
     """Return the widths with the least interval score. That of hosts is that of timed runs: the profiler's share is a
     part of the errors of gains."""
-    return min((_fit(outcome, rows) for outcome in _OUTCOMES), key=lambda found: _mean(found, rows))
+    some = (_fit(repeat, outcome, rows) for repeat, outcome in product(_REPEATS, _OUTCOMES))
+    return min(some, key=lambda found: _mean(found, rows))
 
 
-def _fit(outcome: float, rows: Sequence[Judged]) -> Widths:
-    """Return the widths with the least interval score that have this width of outcomes."""
-    start = replace(widths("timed"), outcome=outcome, gain=dict.fromkeys(SAVED, (0.3, 0.3)))
+def _fit(repeat: float, outcome: float, rows: Sequence[Judged]) -> Widths:
+    """Return the widths with the least interval score that have these widths of repeats and of outcomes."""
+    start = Widths(repeat, outcome, widths("timed").host, dict.fromkeys(SAVED, (0.3, 0.3)))
     pooled = _improved(start, rows, [SAVED])
     own = _improved(pooled, rows, [(kind,) for kind in SAVED])
     return replace(own, gain={kind: _drawn(kind, own, pooled, rows) for kind in SAVED})

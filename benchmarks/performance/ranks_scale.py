@@ -68,7 +68,8 @@ def reduce_ranks(trace: Path, ranks: int) -> None:
     """In this process, whose own peak is printed."""
     from tracekit.analyzers.ranks import analyze_ranks, summarize
     from tracekit.analyzers.trace import reading
-    from tracekit.reports.ranks import page, text
+    from tracekit.reports.document import render
+    from tracekit.reports.ranks import export, job_document
 
     one = replace(summarize(reading.load(trace)), groups=())
     copies = [
@@ -76,7 +77,7 @@ def reduce_ranks(trace: Path, ranks: int) -> None:
     ]
     began = time.perf_counter(), time.process_time()
     job = analyze_ranks(copies, range(ranks))
-    written = page.render(job), text.to_json(job)
+    written = render(job_document(job), "html"), export.to_json(job)
     wall, used = time.perf_counter() - began[0], time.process_time() - began[1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     sizes = f"page {len(written[0]) / 1e6:.1f} MB, JSON {len(written[1]) / 1e6:.1f} MB"

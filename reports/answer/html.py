@@ -9,6 +9,7 @@ from tracekit.reports.answer import cards, facts, plans
 from tracekit.reports.answer.headlines import headline
 from tracekit.reports.answer.measured import measured_gains, of_steps
 from tracekit.reports.answer.page_tables import table_views
+from tracekit.reports.document import packed_json, packed_plotly, page, plotly_source
 from tracekit.reports.figures import BOUND_NAMES, GLYPHS, KINDS, Figure, bound_title, icicle, placed, roofline, timeline
 from tracekit.reports.words import (
     ROW_LIMIT,
@@ -18,10 +19,6 @@ from tracekit.reports.words import (
     model,
     numbers,
     over_steps,
-    packed_json,
-    packed_plotly,
-    page,
-    plotly_source,
     printable,
 )
 

@@ -1,34 +1,28 @@
-"""Measured optimizations, as plain Python values for JSON and as text for a terminal."""
+"""Measured optimizations, as plain Python values for JSON and as a document."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import Analysis, Difference, Quality, Verification, Verified
 from tracekit.reports.answer.advice_export import interval
+from tracekit.reports.document import Document, Listing, Table, Text
 from tracekit.reports.words import (
     ABSENT,
     changed,
     duration,
     measured,
     number,
-    paragraph,
     percent,
     printable,
-    printed,
     quantity,
     significant,
     speedup,
 )
 
-_NAME = 22
 _LEGEND = (
     "In brackets: 95 % interval of the median. off by: root mean square of the outputs' difference, relative to that "
     "of the outputs before; same: share of positions with the same most likely token."
@@ -68,21 +62,18 @@ def sentence(verified: Verified) -> str:
     return f"{predicted}measured {measured(verified.measured)}"
 
 
-def measured_text(verification: Verification, *, width: int | None = None) -> str:
-    """Return a table with one row for each measured optimization, followed by failures and caveats.
-
-    `width` is in columns; by default it is the terminal's.
-    """
-    return printed(lambda columns: _text(verification, columns), width=width, colour=False)
-
-
-def _text(verification: Verification, width: int) -> RenderableType:
-    measured_ones = [each for each in verification.results if each.measured]
-    tables = [_table(measured_ones, verification)] if measured_ones else []
-    judged = [(each.id, each.quality) for each in measured_ones if each.quality]
-    tables += [_quality_table(judged)] if judged else []
-    lines = [*((_LEGEND, "") if measured_ones else ()), *_remarks(verification)]
-    return Group(Text(_heading(verification)), *tables, *(paragraph(line, width) for line in lines))
+def measured_document(verification: Verification) -> Document:
+    """Return a table with one row for each measured optimization, followed by failures and caveats."""
+    done = [each for each in verification.results if each.measured]
+    judged = [(each.id, each.quality) for each in done if each.quality]
+    blocks = [
+        Text(_heading(verification)),
+        *([_table(done, verification)] if done else []),
+        *([_judged(judged)] if judged else []),
+        *([Text(_LEGEND, "soft")] if done else []),
+        Listing(_remarks(verification)),
+    ]
+    return Document("Measured optimizations", blocks)
 
 
 def _heading(verification: Verification) -> str:
@@ -93,42 +84,35 @@ def _heading(verification: Verification) -> str:
 
 
 def _table(results: Sequence[Verified], verification: Verification) -> Table:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    view.add_column("optimization", overflow="fold")
-    for column in ("predicted", "measured", "step", f"{verification.unit}/s", "peak memory", "off by", "same"):
-        view.add_column(column, justify="right", no_wrap=True)
-    for verified in results:
-        view.add_row(_broken_lines(verified.id), *_cells(verified, verification))
-    return view
+    rows = [(_with_spaces(verified.id), *_cells(verified, verification)) for verified in results]
+    names = ("predicted", "measured", "step", f"{verification.unit}/s", "peak memory", "off by", "same")
+    return Table(("optimization", *(f">{name}" for name in names)), rows)
 
 
-def quality_text(judged: Sequence[tuple[str, Quality]], *, width: int | None = None) -> str:
+def quality_document(name: str, judged: Quality) -> Document:
+    return Document("Quality", [_judged([(name, judged)])])
+
+
+def _judged(judged: Sequence[tuple[str, Quality]]) -> Table:
     """Return a table with one row for each judged change."""
-    return printed(lambda _: _quality_table(judged), width=width, colour=False)
+    rows = [
+        (
+            _with_spaces(name),
+            found.by,
+            f"{found.measure} {significant(found.before)} → {significant(found.after)}",
+            changed(found.change) if found.change else significant(found.after - found.before),
+            ABSENT if found.agreement is None else percent(found.agreement),
+            ABSENT if found.kl is None else significant(found.kl),
+        )
+        for name, found in judged
+    ]
+    names = (">before → after", ">change, 95 % interval", ">same token", ">KL")
+    return Table(("optimization", "judged by", *names), rows)
 
 
-def _quality_table(judged: Sequence[tuple[str, Quality]]) -> Table:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for column in ("optimization", "judged by"):
-        view.add_column(column, overflow="fold")
-    for column in ("before → after", "change, 95 % interval", "same token", "KL"):
-        view.add_column(column, justify="right")
-    for name, found in judged:
-        values = f"{found.measure} {significant(found.before)} → {significant(found.after)}"
-        change = changed(found.change) if found.change else significant(found.after - found.before)
-        same = ABSENT if found.agreement is None else percent(found.agreement)
-        apart = ABSENT if found.kl is None else significant(found.kl)
-        view.add_row(_broken_lines(name), printable(found.by), values, change, same, apart)
-    return view
-
-
-def _broken_lines(name: str) -> str:
-    """Return `name` in several lines if it is long, broken after a "+"."""
-    if len(name) <= _NAME:
-        return name
-    parts = name.split("+")
-    fits = max((count for count in range(1, len(parts)) if len("+".join(parts[:count])) < _NAME), default=1)
-    return "+".join(parts[:fits]) + "+\n " + _broken_lines("+".join(parts[fits:])) if len(parts) > 1 else name
+def _with_spaces(name: str) -> str:
+    """Return the ids of an optimization so that its line can be broken."""
+    return name.replace("+", " + ")
 
 
 def _cells(verified: Verified, verification: Verification) -> tuple[str, ...]:

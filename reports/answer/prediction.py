@@ -1,33 +1,37 @@
-"""A prediction in a terminal: the answer, its sources, and alternatives."""
+"""A prediction as a document and as JSON: the answer, its sources, and alternatives."""
 
 import json
+from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.results import Change, Check, Considered, GainThere, HostSpeed, Memory, OpClassTime, Prediction
+from tracekit.analyzers.results import (
+    Change,
+    Check,
+    Considered,
+    GainThere,
+    HostSpeed,
+    Memory,
+    OpClassTime,
+    PlanStep,
+    Prediction,
+)
 from tracekit.reports.answer import advice_export
 from tracekit.reports.answer.headlines import of_fit
+from tracekit.reports.document import Document, Facts, Row, Table
 from tracekit.reports.words import (
     ABSENT,
     duration,
     explained,
     json_text,
     number,
-    paragraph,
-    printed,
     quantity,
     speedup,
     times,
     why,
 )
 
-_INDENT = 12
 _TIMED = {
     "unprofiled": "measured without a profiler",
     "modelled": "MODELLED: nothing was measured",
@@ -42,15 +46,9 @@ _HOSTS = {
 }
 
 
-def prediction_text(prediction: Prediction, *, width: int | None = None) -> str:
-    """Return plain text with tables of `width` columns (the terminal's width by default)."""
-    return printed(lambda columns: _text(prediction, columns), width=width, colour=False)
-
-
-def _text(prediction: Prediction, width: int) -> RenderableType:
-    indent = " " * _INDENT
-    lines = [paragraph(f"{label:<{_INDENT}}{text}", width, indent) for label, text in _lines(prediction)]
-    return Group(*lines, *(part for table in _tables(prediction) for part in (Text(), table)))
+def prediction_document(prediction: Prediction) -> Document:
+    """Return the answer, its sources, and alternatives."""
+    return Document("Prediction", [Facts(_lines(prediction)), *_tables(prediction)])
 
 
 def _lines(prediction: Prediction) -> list[tuple[str, str]]:
@@ -154,51 +152,33 @@ def _listed(label: str, lines: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(label if rank == 0 else "", line) for rank, line in enumerate(separate)]
 
 
-def _tables(prediction: Prediction) -> list[Table]:
-    return [
-        _classes(prediction),
-        *([_plan(prediction)] if prediction.plan else []),
-        *([_considered(prediction)] if prediction.considered else []),
+def _tables(prediction: Prediction) -> Iterator[Table]:
+    classes = [
+        (each.op_class, *(duration(ns / 1e3) for ns in (each.before_ns, each.after_ns, each.after_ns - each.before_ns)))
+        for each in prediction.by_op_class
     ]
+    yield Table(("op class", ">before", ">after", ">change"), classes, "Where it comes from")
+    if prediction.plan:
+        title = "The best plan: each step after those above it"
+        yield Table(("step", ">adds", ">together", ">a step takes"), [_step(each) for each in prediction.plan], title)
+    if prediction.considered:
+        rows = [_alone(option) for option in sorted(prediction.considered, key=_rank)]
+        yield Table(("id", ">speed-up", "why"), rows, "Each alone")
 
 
-def _classes(prediction: Prediction) -> Table:
-    view = _headed("Where it comes from", "op class", "before", "after", "change")
-    for each in prediction.by_op_class:
-        times_us = (each.before_ns / 1e3, each.after_ns / 1e3, (each.after_ns - each.before_ns) / 1e3)
-        view.add_row(each.op_class, *map(duration, times_us))
-    return view
+def _step(step: PlanStep) -> Row:
+    latency = f"{duration(step.latency_us.expected)} ({_range(step.latency_us)})"
+    title = f"{step.title} (throughput)" if step.throughput else step.title
+    return (title, speedup(step.speedup), speedup(step.cumulative) if step.cumulative else ABSENT, latency)
 
 
-def _plan(prediction: Prediction) -> Table:
-    view = _headed("The best plan: each step after those above it", "step", "adds", "together", "a step takes")
-    for step in prediction.plan:
-        latency = f"{duration(step.latency_us.expected)} ({_range(step.latency_us)})"
-        title = f"{step.title} (throughput)" if step.throughput else step.title
-        together = speedup(step.cumulative) if step.cumulative else ABSENT
-        view.add_row(title, speedup(step.speedup), together, latency)
-    return view
-
-
-def _considered(prediction: Prediction) -> Table:
-    view = _headed("Each alone", "id", "speed-up")
-    view.add_column("why", ratio=1)
-    for option in sorted(prediction.considered, key=_rank):
-        reason = " ".join(part for part in (why(option), explained(option.explained)) if part)
-        view.add_row(option.id, speedup(option.speedup) if option.speedup else ABSENT, Text(reason))
-    return view
+def _alone(option: Considered) -> Row:
+    reason = " ".join(part for part in (why(option), explained(option.explained)) if part)
+    return (option.id, speedup(option.speedup) if option.speedup else ABSENT, reason)
 
 
 def _rank(option: Considered) -> tuple[bool, float]:
     return not option.recommended, -(option.speedup.low if option.speedup else 0)
-
-
-def _headed(title: str, name: str, *columns: str) -> Table:
-    view = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    view.add_column(name, no_wrap=True)
-    for column in columns:
-        view.add_column(column, justify="right", no_wrap=True)
-    return view
 
 
 SCHEMA_VERSION = "1.0"

@@ -7,18 +7,15 @@ import pandas as pd
 from tracekit.analyzers.compare import Comparison, Side
 from tracekit.analyzers.core import TABLES
 from tracekit.analyzers.results import CAUSES, say
-from tracekit.reports.compare.explanation import explained, reason
+from tracekit.reports.compare.document import difference
+from tracekit.reports.compare.explanation import explained
 from tracekit.reports.compare.names import (
-    IDLE_MEANINGS,
-    OVERLAP_MEANING,
     both,
-    change,
-    parts,
     settings,
     shortened,
-    signed_percent,
     time,
 )
+from tracekit.reports.document import page
 from tracekit.reports.words import (
     Cell,
     Column,
@@ -28,7 +25,6 @@ from tracekit.reports.words import (
     cells_of,
     duration,
     inside,
-    page,
     percent,
     printable,
     rows_of,
@@ -49,8 +45,7 @@ def render(comparison: Comparison, mark: str = "") -> str:
         sentence=explained(comparison),
         runs=[_run(letter, side, comparison) for letter, side in (("A", comparison.a), ("B", comparison.b))],
         notes=comparison.notes,
-        rows=_rows(comparison),
-        total=_total(comparison),
+        difference=difference(comparison),
         tables=table_views(comparison),
         how=sentence(say("how-compare")).splitlines(),
     )
@@ -82,37 +77,6 @@ def _strip(side: str, comparison: Comparison) -> list[tuple[str, float]]:
         for kind, name, time_ns in rows
         if time_ns > 0
     ]
-
-
-def _rows(comparison: Comparison) -> list[dict[str, Any]]:
-    rows = parts(comparison)
-    most = float(rows["change_ns"].abs().max()) or 1.0
-    meanings = comparison.difference["name"].map({**IDLE_MEANINGS, "overlap": OVERLAP_MEANING}).fillna("")
-    return [
-        {
-            "name": row.name,
-            "idle": row.kind != "busy",
-            "help": meanings[row.Index] if row.kind != "busy" else "",
-            "a": time(row.a_ns),
-            "b": time(row.b_ns),
-            "change": change(row.change_ns),
-            "part": round(row.change_ns / most, 4),
-            "share": signed_percent(row.share),
-            "kernels": f"{row.a_kernels:,.0f} → {row.b_kernels:,.0f}" if row.kind == "busy" else str(row.kind),
-            "why": reason(row) if row.kind == "busy" else "",
-        }
-        for row in rows_of(rows)
-    ]
-
-
-def _total(comparison: Comparison) -> dict[str, str]:
-    return {
-        "a": time(comparison.a.latency_ns),
-        "b": time(comparison.b.latency_ns),
-        "change": change(comparison.change_ns),
-        "share": signed_percent(1.0 if comparison.change_ns else 0.0),
-        "kernels": f"{comparison.a.kernels:,.0f} → {comparison.b.kernels:,.0f}",
-    }
 
 
 Spec = list[tuple[str, str, Kind]]

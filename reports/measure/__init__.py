@@ -1,4 +1,4 @@
-"""Writes benches, sweeps and predictions of scaling as text and pages."""
+"""Writes benches, sweeps and predictions of scaling as documents, and figures."""
 
 from typing import TYPE_CHECKING
 
@@ -6,8 +6,8 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.reports.measure import sweep
-    from tracekit.reports.measure.bench import bench_html, bench_text, figure
-    from tracekit.reports.measure.sweep import basis, sentences, sweep_text
-    from tracekit.reports.measure.sweep_page import sweep_html
+    from tracekit.reports.measure.bench import bench_document, figure
+    from tracekit.reports.measure.sweep import basis, sentences
+    from tracekit.reports.measure.sweep_page import sweep_document
 else:
     __getattr__ = lazily(__name__, __file__)

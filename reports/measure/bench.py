@@ -1,27 +1,20 @@
-"""The rows of a bench as text for a terminal and as an HTML page."""
+"""The rows of a bench as a document, and as one figure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import say
+from tracekit.reports.document import Block, Document, Drawn, Listing, Section, Table, Text
 from tracekit.reports.measure.bench_panels import Panel, panels
 from tracekit.reports.words import (
     ABSENT,
     changed,
     duration,
-    page,
-    paragraph,
     percent,
     printable,
-    printed,
     quantity,
     sentence,
     significant,
@@ -52,31 +45,18 @@ _COST = {
     "same on text": lambda row: _share(row["text_agreement"]),
     "KL on text": lambda row: ABSENT if row["text_kl"] is None else significant(row["text_kl"]),
 }
-_COLUMNS = {**_SPEED, **_COST}
 
 
-def bench_text(rows: Sequence[Row], *, width: int | None = None) -> str:
-    """Return two tables for each run, followed by failures and caveats. `width` is in columns."""
-    return printed(lambda columns: _text(rows, columns), width=width, colour=False)
+def bench_document(rows: Sequence[Row]) -> Document:
+    """Return two tables and up to four panels for each run, failures and caveats."""
+    runs = [Section(title, [*_tables(group), *_drawn(panels(group))]) for title, group in grouped(rows).items()]
+    legend, known = Text(sentence(say("bench-legend")), "soft"), remarks(rows)
+    more = [Section("What to know", [Listing(known)])] if known else []
+    return Document("Configurations beside each other", [*runs, legend, *more], "bench", ("bench",))
 
 
-def _text(rows: Sequence[Row], width: int) -> RenderableType:
-    parts: list[RenderableType] = []
-    for title, group in grouped(rows).items():
-        names = _columns_with_values(group)
-        parts += [Text(title), *(_table(group, [name for name in names if name in half]) for half in (_SPEED, _COST))]
-    return Group(*parts, *(paragraph(line, width) for line in (sentence(say("bench-legend")), "", *remarks(rows))))
-
-
-def bench_html(rows: Sequence[Row]) -> str:
-    """Return one self-contained page with a table and up to four panels for each run."""
-    runs = [
-        {"title": title, "head": names, "rows": _cells(group, names), "panels": panels(group)}
-        for title, group in grouped(rows).items()
-        if (names := _columns_with_values(group)) is not None
-    ]
-    legend = sentence(say("bench-legend"))
-    return page("bench", "Bench", styles=("bench",), runs=runs, legend=legend, remarks=remarks(rows))
+def _drawn(drawn: Sequence[Panel]) -> list[Block]:
+    return [Drawn("figures", {"kind": "panels", "figures": drawn})] if drawn else []
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -103,23 +83,14 @@ def _title(group: Sequence[Row]) -> str:
     return f"{row['model']}, {row['workload']}, batch {row['batch_size']}{length}{made}{where}"
 
 
-def _columns_with_values(group: Sequence[Row]) -> list[str]:
-    """Return the names of the columns that hold a value for at least one row."""
-    return [name for name, cell in _COLUMNS.items() if any(cell(row) != ABSENT for row in group)]
-
-
-def _cells(group: Sequence[Row], columns: Sequence[str]) -> list[list[str]]:
-    return [[row["config"], *(_COLUMNS[name](row) for name in columns)] for row in group]
-
-
-def _table(group: Sequence[Row], columns: Sequence[str]) -> Table:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False)
-    view.add_column("configuration", overflow="fold")
-    for name in columns:
-        view.add_column(name, justify="right", no_wrap=True)
-    for cells in _cells(group, columns):
-        view.add_row(*cells)
-    return view
+def _tables(group: Sequence[Row]) -> Iterator[Table]:
+    """Yield the tables of speed and of costs, with the columns that hold a value for at least one row."""
+    for columns in (_SPEED, _COST):
+        cells = {name: [cell(row) for row in group] for name, cell in columns.items()}
+        known = {f">{name}": values for name, values in cells.items() if set(values) != {ABSENT}}
+        names = [row["config"] for row in group]
+        if known:
+            yield Table(("configuration", *known), list(zip(names, *known.values(), strict=True)))
 
 
 def _spread(row: Row) -> str:

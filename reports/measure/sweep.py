@@ -1,33 +1,27 @@
-"""The crossovers of a sweep as sentences, and its rows as a table for a terminal."""
+"""The crossovers of a sweep as sentences, and its rows as a table."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from tracekit.analyzers.predict import MEASURED, MODELLED, NONE, Crossover, Scaling, crossovers
+from tracekit.reports.document import Table
 from tracekit.reports.words import (
     ABSENT,
     duration,
     json_text,
-    paragraph,
     percent,
-    printed,
     quantity,
     significant,
     times,
 )
 
-HEAD = ("GPU", "batch", "tokens", "apply", "source", "step", "per second", "speed-up", "memory", "idle")
+_HEAD = ("GPU", ">batch", ">tokens", "apply", "source", ">step", ">per second", ">speed-up", ">memory", ">idle")
 _MODELLED = "Modelled: every number is a prediction; nothing was measured."
 _MEASURED = "Measured rows and sentences are marked; every other number is modelled, a prediction."
-_MOST_ROWS = 60
 _POINTS = ["gpu", "apply", "source"]
 _REFUSED = {MODELLED: "cannot be applied", MEASURED: "was not measured"}
 _LACKS = {MODELLED: "refused", MEASURED: "not measured"}
@@ -88,11 +82,6 @@ def _refusals(sweep: pd.DataFrame) -> list[str]:
     return lines
 
 
-def cells(sweep: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Return the cells of each row, in the order of `HEAD`."""
-    return [_cells(row) for row in sweep.itertuples(index=False)]
-
-
 def _cells(row: object) -> tuple[str, ...]:
     values = row._asdict()  # type: ignore[attr-defined]
     point = (values["gpu"], f"{values['batch_size']:,}", f"{values['seq_len']:,}", values["apply"], values["source"])
@@ -112,20 +101,9 @@ def _known(value: float, words: Callable[[float], str]) -> str:
     return ABSENT if math.isnan(value) else words(value)
 
 
-def sweep_text(sweep: pd.DataFrame, *, width: int | None = None) -> str:
-    """Return the crossovers and the rows, truncated if there are many. `width` is in columns."""
-    return printed(lambda columns: _text(sweep, columns), width=width, colour=False)
-
-
-def _text(sweep: pd.DataFrame, width: int) -> Group:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in HEAD:
-        table.add_column(name, justify="left" if name in ("GPU", "apply", "source") else "right", no_wrap=True)
-    for row in cells(sweep.head(_MOST_ROWS)):
-        table.add_row(*map(Text, row))
-    more = [f"{len(sweep) - _MOST_ROWS:,} more rows are in grid.csv."] if len(sweep) > _MOST_ROWS else []
-    lines: Sequence[str] = [*sentences(sweep), *more, basis(sweep)]
-    return Group(table, *(paragraph(line, width) for line in lines))
+def points(sweep: pd.DataFrame) -> Table:
+    """Return the table of the points."""
+    return Table(_HEAD, [_cells(row) for row in sweep.itertuples(index=False)])
 
 
 _KINDS = ("latency_us", "efficiency")

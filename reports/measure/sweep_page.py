@@ -1,15 +1,16 @@
-"""A sweep as one HTML page: its crossovers, small multiples of each measure, and the table."""
+"""A sweep as a document: its crossovers, small multiples of each measure, and the table."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
 import pandas as pd
 
 from tracekit.analyzers.predict import MEASURED, NONE
-from tracekit.reports.measure.sweep import HEAD, basis, cells, sentences
-from tracekit.reports.words import duration, page, quantity, significant, times
+from tracekit.reports.document import Document, Drawn, Listing, Section, Text
+from tracekit.reports.measure.sweep import basis, points, sentences
+from tracekit.reports.words import duration, quantity, significant, times
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 300, 170, 52, 8, 10, 22
 COLOURS = 8
@@ -36,30 +37,28 @@ class _Scale:
         return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def sweep_html(sweep: pd.DataFrame, title: str) -> str:
-    """Return one self-contained page."""
+def sweep_document(sweep: pd.DataFrame, title: str) -> Document:
+    """Return the points, the crossovers, and a panel for each measure and value of the other axis."""
     applies = list(dict.fromkeys(sweep["apply"]))
     lines = {name: f"line-{number % COLOURS}" for number, name in enumerate(applies)}
     x, other = ("seq_len", "batch_size") if sweep["batch_size"].nunique() == 1 else ("batch_size", "seq_len")
-    return page(
-        "sweep",
-        f"Sweep of {title}",
-        styles=("bench", "sweep"),
-        name=title,
-        sentences=sentences(sweep),
-        basis=basis(sweep),
-        measured=(sweep["source"] == MEASURED).any(),
-        legend=[{"name": name, "line": line} for name, line in lines.items()],
-        groups=[_group(str(gpu), rows, x, other, lines) for gpu, rows in sweep.groupby("gpu", sort=False)],
-        head=HEAD,
-        rows=cells(sweep),
-    )
+    along = "batch size" if x == "batch_size" else "tokens"
+    legend = {"lines": lines, "measured": (sweep["source"] == MEASURED).any()}
+    blocks = [
+        Section("Points", [points(sweep)]),
+        Listing(sentences(sweep)),
+        Text(basis(sweep), "soft"),
+        Drawn("lines", legend),
+        *(
+            Section(f"{gpu}, by {along}", list(_measures(rows, x, other, lines)))
+            for gpu, rows in sweep.groupby("gpu", sort=False)
+        ),
+    ]
+    return Document(f"When it flips: {title}", blocks, "sweep", ("bench", "sweep"))
 
 
-def _group(gpu: str, rows: pd.DataFrame, x: str, other: str, lines: dict[str, str]) -> dict[str, object]:
-    """Return the panels of a GPU: one row per measure and one column per value of the other axis. A row shares its
-    scale."""
-    measures = []
+def _measures(rows: pd.DataFrame, x: str, other: str, lines: dict[str, str]) -> Iterator[Section]:
+    """Yield the panels of each measure, one for each value of the other axis. They share a scale."""
     for name, label, logarithmic in _MEASURES:
         scale = _scale(rows[name], logarithmic)
         if scale is None:
@@ -68,9 +67,7 @@ def _group(gpu: str, rows: pd.DataFrame, x: str, other: str, lines: dict[str, st
             {"title": _setting(other, int(str(value))), "svg": _panel(part, x, name, scale, lines)}
             for value, part in rows.groupby(other, sort=True)
         ]
-        measures.append({"title": label, "panels": panels})
-    along = "batch size" if x == "batch_size" else "tokens"
-    return {"gpu": gpu, "along": along, "measures": measures}
+        yield Section(label, [Drawn("figures", {"kind": "facets", "figures": panels})])
 
 
 def _setting(axis: str, value: int) -> str:

@@ -1,4 +1,4 @@
-"""Writes device memory over time as text, JSON and a page."""
+"""Writes device memory over time as JSON and documents."""
 
 from typing import TYPE_CHECKING
 
@@ -6,12 +6,10 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.reports.memory.device_memory import (
+        memory_document,
         memory_json,
-        memory_page,
-        memory_text,
+        snapshot_document,
         snapshot_json,
-        snapshot_page,
-        snapshot_text,
     )
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -1,7 +1,7 @@
-"""Device memory of a run or a snapshot as text, JSON and a page: a stacked area, and what is allocated at the peak."""
+"""Device memory of a run or a snapshot as JSON and a document: a stacked area, and what is allocated at the peak."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -9,73 +9,49 @@ import pandas as pd
 from tracekit.analyzers.memory import KINDS, DeviceMemory, MemoryOfRun
 from tracekit.analyzers.results import Remedy
 from tracekit.reports.answer import interval
+from tracekit.reports.document import Block, Document, Drawn, Name, Row, Section, Table, Text
 from tracekit.reports.memory.chart import NARROW, WIDE, chart
 from tracekit.reports.words import (
     json_text,
-    page,
     percent,
     printable,
     quantity,
-    shortened,
     speedup,
 )
 
 _COLOURS = 9
 
 
-@dataclass(frozen=True)
-class MemoryPage:
-    """Contents of the page. `over_time` has `time_ns` and a column of bytes for each kind."""
-
-    title: str
-    note: str
-    over_time: pd.DataFrame
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    """Rows of the table of allocations at the peak."""
-    capacity_bytes: int = 0
-    remedies: Sequence[Sequence[str]] = ()
-    """Title, predicted peak, requirements, speed-up."""
-
-
-def page_html(shown: MemoryPage) -> str:
-    """Return one self-contained page."""
-    kinds = [name for name in shown.over_time.columns if name != "time_ns"]
+def _drawn(over_time: pd.DataFrame, capacity_bytes: int = 0) -> Drawn:
+    """Return the areas over time. `over_time` has `time_ns` and a column of bytes for each kind."""
+    kinds = [name for name in over_time.columns if name != "time_ns"]
     areas = {name: f"area-{number % _COLOURS}" for number, name in enumerate(kinds)}
-    classes = {name: area for name, area in areas.items() if shown.over_time[name].any()} or areas
-    values: dict[str, Any] = {
-        "name": shown.title,
-        "note": shown.note,
-        "legend": [{"name": printable(name), "area": area} for name, area in reversed(classes.items())],
-        "wide": chart(shown.over_time, classes, shown.capacity_bytes, WIDE),
-        "narrow": chart(shown.over_time, classes, shown.capacity_bytes, NARROW),
-        "head": shown.head,
-        "rows": shown.rows,
-        "remedies": shown.remedies,
+    classes = {name: area for name, area in areas.items() if over_time[name].any()} or areas
+    charts = {
+        kind: chart(over_time, classes, capacity_bytes, width) for kind, width in (("wide", WIDE), ("narrow", NARROW))
     }
-    return page("memory", f"Memory of {shown.title}", styles=("bench", "memory"), **values)
+    return Drawn("areas", {"legend": dict(reversed(classes.items())), "charts": charts})
 
 
-_ROWS, _PLACES, _SHOWN, _NAME = 12, 15, 40, 100
-HEAD = ("kind", "layer", "op", "bytes", "of the peak", "blocks")
+_ROWS, _PLACES = 12, 15
+_HEAD = ("kind", "layer", "op", ">bytes", ">of the peak", ">blocks")
 
 
-def memory_text(run: MemoryOfRun) -> str:
+def memory_document(run: MemoryOfRun) -> Document:
     """Return the peak by kind, the layers that allocate it, and the remedies."""
-    line = run.timeline
-    at, of = (f" in {line.phase}" if line.phase else ""), _capacity(run)
-    lines = [f"{'MODELLED: ' * run.modelled}{_size(line.peak_bytes)} at the peak{at}{of}"]
-    lines += [
-        f"  {_size(size):>9}  {percent(size / max(1, line.peak_bytes)):>6}  {kind}"
-        for kind, size in _bytes_by_kind(run)
+    line, name = run.timeline, printable(run.name)
+    at = f" in {line.phase}" if line.phase else ""
+    kinds = [(kind, _size(size), percent(size / max(1, line.peak_bytes))) for kind, size in _bytes_by_kind(run)]
+    remedies = Table(("remedy", ">predicted peak", ">less by", ">speed-up"), _remedies(run))
+    blocks = [
+        Text(f"{'MODELLED: ' * run.modelled}{_size(line.peak_bytes)} at the peak{at}{_capacity(run)}", "headline"),
+        _drawn(line.over_time, run.capacity_bytes),
+        Text("The kind of a block is inferred from the times of its allocation and free.", "soft"),
+        Table(("kind", ">bytes", ">of the peak"), kinds),
+        Section("Who holds the peak", [Table(_HEAD, _rows(run), first=_ROWS)]),
+        *([Section("What takes how much from it", [remedies])] if run.remedies else []),
     ]
-    lines += ["", "Largest allocations at the peak"]
-    for kind, layer, op, size, share, _ in _rows(run)[:_ROWS]:
-        lines.append(f"  {size:>9}  {share:>6}  {kind}: {shortened(layer, 44)} {shortened(op, 40)}".rstrip())
-    if run.remedies:
-        lines += ["", "Optimizations that lower it (predicted peak, reduction, speed-up)"]
-        lines += [f"  {peak:>9}  {less:>9}  {gain:>12}  {title}" for title, peak, less, gain in _remedies(run)]
-    return "\n".join(lines) + "\n"
+    return Document(f"Memory over time: {name}", blocks, "memory", ("bench", "memory"))
 
 
 def memory_json(run: MemoryOfRun) -> str:
@@ -96,25 +72,6 @@ def memory_json(run: MemoryOfRun) -> str:
     return json_text(fields)
 
 
-def memory_page(run: MemoryOfRun) -> str:
-    """Return one self-contained page."""
-    line = run.timeline
-    note = f"{_size(line.peak_bytes)} at the peak{f' in {line.phase}' if line.phase else ''}{_capacity(run)}. "
-    note += "MODELLED: nothing was measured. " if run.modelled else ""
-    note += "The kind of a block is inferred from the times of its allocation and free."
-    return page_html(
-        MemoryPage(
-            title=printable(run.name),
-            note=note,
-            over_time=line.over_time,
-            head=HEAD,
-            rows=_rows(run)[:_SHOWN],
-            capacity_bytes=run.capacity_bytes,
-            remedies=_remedies(run),
-        )
-    )
-
-
 def _capacity(run: MemoryOfRun) -> str:
     return f", of {_size(run.capacity_bytes)}" if run.capacity_bytes else ""
 
@@ -124,10 +81,10 @@ def _bytes_by_kind(run: MemoryOfRun) -> list[tuple[str, int]]:
     return [(kind, int(sums[kind])) for kind in KINDS if sums.get(kind, 0)]
 
 
-def _rows(run: MemoryOfRun) -> list[tuple[str, ...]]:
+def _rows(run: MemoryOfRun) -> list[Row]:
     table = run.timeline.at_peak
     return [
-        (kind, printable(layer), printable(op), _size(size), percent(share), f"{blocks:,}" if blocks else "")
+        (kind, layer, Name(op), _size(size), percent(share), f"{blocks:,}" if blocks else "")
         for kind, layer, op, size, blocks, share in table.itertuples(index=False)
     ]
 
@@ -153,13 +110,12 @@ def _size(size: int) -> str:
     return quantity(size, "B")
 
 
-def snapshot_text(devices: Sequence[DeviceMemory]) -> str:
-    """Return the current and peak memory of each device, and the call sites that allocated it."""
-    return (
-        "\n".join(_device_text(device) for device in devices) + "\n"
-        if devices
-        else "The snapshot contains no memory.\n"
-    )
+def snapshot_document(name: str, devices: Sequence[DeviceMemory], over_time: pd.DataFrame) -> Document:
+    """Return the memory of each device and the call sites that allocated it, and that of the largest `over_time`."""
+    drawn = [] if over_time.empty else [_drawn(over_time)]
+    blocks = [*drawn, *(Section(f"Device {each.device}", list(_of_device(each))) for each in devices)]
+    nothing = [] if devices else [Text("The snapshot contains no memory.")]
+    return Document(f"Memory over time: {printable(name)}", [*blocks, *nothing], "memory", ("bench", "memory"))
 
 
 def snapshot_json(devices: Sequence[DeviceMemory]) -> str:
@@ -167,50 +123,25 @@ def snapshot_json(devices: Sequence[DeviceMemory]) -> str:
     return json_text({"schema_version": "1.0", "devices": [_device_fields(device) for device in devices]})
 
 
-def snapshot_page(title: str, device: DeviceMemory, over_time: pd.DataFrame) -> str:
-    """Return the memory of a device over time as one page."""
-    places = device.at_peak or device.now
-    total = max(1, sum(size for _, size, _ in places))
-    peak = device.peak or device.allocated
-    note = f"Device {device.device}: {_size(peak)} at the peak, {_size(device.reserved)} reserved."
-    rows = [
-        (printable(where), _size(size), percent(size / total), f"{count:,}") for where, size, count in places[:_SHOWN]
-    ]
-    if over_time.empty:
-        over_time = pd.DataFrame({"time_ns": [0, 1], "allocated": [device.allocated, device.allocated]})
-        note += " No timed events were recorded."
-    return page_html(MemoryPage(printable(title), note, over_time, ("place", "bytes", "of it", "blocks"), rows))
-
-
-def _device_text(device: DeviceMemory) -> str:
-    lines = [
-        f"device {device.device}: {_size(device.allocated)} allocated of {_size(device.reserved)} reserved; "
-        f"{_size(device.inactive)} unused, the largest piece {_size(device.largest_inactive)}"
-    ]
+def _of_device(device: DeviceMemory) -> Iterator[Block]:
+    held = f"{_size(device.allocated)} allocated of {_size(device.reserved)} reserved"
+    yield Text(f"{held}; {_size(device.inactive)} unused, the largest piece {_size(device.largest_inactive)}")
     for asked, free in device.failures:
-        lines.append(f"  out of memory: {_size(asked)} asked for, {_size(free)} free on the device")
-    if device.peak:
-        lines.append(f"  peak while recorded: {_size(device.peak)}")
-        lines += _places(device.at_peak)
-        if device.before_recording:
-            lines.append(f"    {_size(device.before_recording):>9}  allocated before recording began")
-    else:
-        lines += ["  no events were recorded: allocated now, by place", *_places(device.now)]
+        yield Text(f"out of memory: {_size(asked)} asked for, {_size(free)} free on the device", "bad")
+    before = [("allocated before recording began", device.before_recording, 1)] if device.before_recording else []
+    places = [*device.at_peak, *before] if device.peak else device.now
+    yield Text(
+        f"peak while recorded: {_size(device.peak)}" if device.peak else "no events were recorded: allocated now"
+    )
+    total = max(1, sum(size for _, size, _ in places))
+    rows = [(Name(where), _size(size), percent(size / total), f"{count:,}") for where, size, count in places]
+    yield Table(("place", ">bytes", ">of it", ">blocks"), rows, first=_PLACES)
     if device.lost_allocations:
-        lines.append(
-            f"  {device.lost_allocations:,} of {device.events:,} events release what was allocated before "
-            "recording began: begin it earlier, or raise max_entries of torch.cuda.memory._record_memory_history."
+        yield Text(
+            f"{device.lost_allocations:,} of {device.events:,} events release what was allocated before recording "
+            "began: begin it earlier, or raise max_entries of torch.cuda.memory._record_memory_history.",
+            "doubtful",
         )
-    return "\n".join(lines)
-
-
-def _places(places: Sequence[tuple[str, int, int]]) -> list[str]:
-    rows = [
-        f"    {_size(size):>9}  {shortened(printable(where), _NAME)}" + (f" × {count:,}" if count > 1 else "")
-        for where, size, count in places
-    ]
-    more = f"    and {len(rows) - _PLACES} more places"
-    return [*rows[:_PLACES], *([more] if len(rows) > _PLACES else [])]
 
 
 def _device_fields(device: DeviceMemory) -> dict[str, Any]:

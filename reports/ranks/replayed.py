@@ -1,29 +1,22 @@
-"""Writes what a replayed job loses to stragglers: as text, JSON, CSV, and a page that needs no other file."""
+"""Writes what a replayed job loses to stragglers: as a document, JSON and CSV."""
 
 import math
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.ranks import Remedy, ReplayedJob
 from tracekit.analyzers.results import say
+from tracekit.reports.document import Document, Drawn, Listing, Section, Table, Text, problems
 from tracekit.reports.ranks.words import time
 from tracekit.reports.words import (
     ABSENT,
     csv_table,
     json_text,
     number,
-    page,
-    paragraph,
     percent,
     plain_rows,
-    printable,
-    printed,
     public,
     rows_of,
     sentence,
@@ -112,32 +105,32 @@ def _who(job: ReplayedJob, remedy: Remedy) -> str:
     return "the slowest worker" if slow == 1 else f"the {slow:,} slowest workers"
 
 
-def text(job: ReplayedJob, *, width: int | None = None, colour: bool | None = None) -> str:
-    """Return the answer, and tables of the slowest workers and of the parts."""
-    return printed(lambda columns: _parts(job, columns), width=width, colour=colour)
-
-
-def _parts(job: ReplayedJob, width: int) -> RenderableType:
-    alarms = [row for row in rows_of(job.problems) if row.severity != "info"]
-    return Group(
-        Text(opening(job)),
-        *(Text(paragraph(printable(line), width).plain, style="bold") for line in headlines(job)),
-        *(paragraph(printable(line), width) for line in explained(job)),
-        paragraph(f"Next: {'; '.join(gains(job))}", width),
-        *(paragraph(f"{row.severity}: {printable(row.message)} {row.advice}", width) for row in alarms),
-        Text(),
-        _table(("rank", "stage", "data-parallel rank", "slowdown", "computation"), _worker_cells(job)[:_MOST_ROWS]),
-        _table(("of", "name", "operations", "ideal", "slowdown"), _part_cells(job)),
-    )
-
-
-def _table(names: tuple[str, ...], rows: list[list[str]]) -> Table:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        view.add_column(name, justify="left" if name in ("of", "name") else "right", no_wrap=True)
-    for row in rows:
-        view.add_row(*row)
-    return view
+def replayed_document(job: ReplayedJob) -> Document:
+    """Return the answer, and tables of the slowest workers, of the parts and of the steps."""
+    figures = [
+        ("recorded step", time(job.recorded_ns)),
+        ("replayed", time(job.replayed_ns)),
+        ("with ideal durations", time(job.ideal_ns)),
+        ("slowdown", f"{job.slowdown:.3f}×"),
+    ]
+    heads = (">rank", ">stage", ">data-parallel rank", ">slowdown", ">computation")
+    workers = Table(heads, _worker_cells(job), first=_MOST_ROWS, total=len(job.workers))
+    parts = Table(("of", "name", ">operations", ">ideal", ">slowdown"), _part_cells(job))
+    steps = Table((">step", ">recorded", ">replayed", ">ideal", ">slowdown"), _step_cells(job), first=_MOST_ROWS)
+    heat, note = grid(job)
+    blocks = [
+        Text(opening(job), "opening"),
+        *(Text(line, "headline") for line in headlines(job)),
+        *(Text(line) for line in explained(job)),
+        Listing(gains(job), "Next"),
+        *problems(job.problems),
+        Drawn("facts", figures),
+        Section("Slowdown by worker", [heat, workers], note),
+        Section("Parts", [parts], sentence(say("replayed-parts"))),
+        Section("Steps", [steps], sentence(say("replayed-steps"))),
+        Section("How jobs are replayed", [Drawn("list", sentence(say("how-ranks-replayed")).splitlines())]),
+    ]
+    return Document(opening(job), blocks, "ranks", ("ranks",))
 
 
 def _worker_cells(job: ReplayedJob) -> list[list[str]]:
@@ -196,15 +189,13 @@ def _remedy(job: ReplayedJob, remedy: Remedy) -> dict[str, Any]:
     return {"of": remedy.of, "named": explains, **shares, "workers": plain_rows(workers)}
 
 
-def rendered(job: ReplayedJob, form: str, table: str, *, colour: bool | None = None) -> str:
-    """Return the job as text, JSON, or one of TABLES as CSV."""
-    if form == "csv":
-        return csv_table(frame(job, table))
-    return to_json(job) if form == "json" else text(job, colour=colour)
-
-
 def to_json(job: ReplayedJob) -> str:
     return json_text(to_dict(job))
+
+
+def to_csv(job: ReplayedJob, table: str) -> str:
+    """Return one of TABLES as CSV with a header row."""
+    return csv_table(frame(job, table))
 
 
 def frame(job: ReplayedJob, table: str) -> pd.DataFrame:
@@ -215,43 +206,21 @@ def frame(job: ReplayedJob, table: str) -> pd.DataFrame:
     return public(getattr(job, TABLES[table]))
 
 
-def render(job: ReplayedJob, mark: str = "") -> str:
-    """Return the HTML page. Names from the file are escaped."""
-    return page(
-        "replayed",
-        opening(job),
-        kind="ranks",
-        mark=mark,
-        styles=("ranks",),
-        said=[printable(line) for line in headlines(job)],
-        lines=[printable(line) for line in explained(job)],
-        advice=gains(job),
-        figures=[
-            ("recorded step", time(job.recorded_ns)),
-            ("replayed", time(job.replayed_ns)),
-            ("with ideal durations", time(job.ideal_ns)),
-            ("slowdown", f"{job.slowdown:.3f}×"),
-        ],
-        problems=[row for row in rows_of(job.problems) if row.severity != "info"],
-        grid=grid(job),
-        workers=_worker_cells(job),
-        workers_left=max(0, len(job.workers) - _MOST_COLUMNS),
-        parts=_part_cells(job),
-        steps=_step_cells(job),
-        how=sentence(say("how-ranks-replayed")).splitlines(),
-        notes={},
-    )
-
-
-def grid(job: ReplayedJob) -> dict[str, Any]:
-    """Return the slowdown of each worker, by stage (rows) and data-parallel rank; of many ranks, the slowest."""
+def grid(job: ReplayedJob) -> tuple[Drawn, str]:
+    """Return the slowdown of each worker, by stage (rows) and data-parallel rank; of many ranks, the slowest. Also what
+    its colours mean."""
     table = job.workers.pivot_table(index="stage", columns="dp_rank", values="slowdown", aggfunc="max")
     kept = sorted(table.max().nlargest(_MOST_COLUMNS).index)
     most = max(float((table - 1).abs().max().max()), 1e-3)
-    rows = [
-        {"stage": stage, "cells": [_cell(value, most) for value in table.loc[stage, kept]]} for stage in table.index
-    ]
-    return {"ranks": kept, "rows": rows, "most": f"{1 + most:.2f}×", "left_out": table.shape[1] - len(kept)}
+    rows = [(str(stage), [_cell(value, most) for value in table.loc[stage, kept]]) for stage in table.index]
+    hidden = table.shape[1] - len(kept)
+    left_out = f" {hidden:,} faster data-parallel ranks are left out." if hidden else ""
+    note = (
+        "The job's slowdown by each stage (rows) and data-parallel rank (columns): red is slower than the mean, blue "
+        f"faster. Full colour: {1 + most:.2f}×.{left_out}"
+    )
+    values = {"label": "Slowdown by worker", "rows_are": "stage", "columns": kept, "rows": rows}
+    return Drawn("heat", values), note
 
 
 def _cell(value: float, most: float) -> dict[str, Any]:

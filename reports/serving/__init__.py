@@ -1,10 +1,10 @@
-"""Writes a serving plan as a sentence, text, CSV, JSON and a page."""
+"""Writes a serving plan as a sentence, a document, CSV and JSON."""
 
 from typing import TYPE_CHECKING
 
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.reports.serving.plan import answer, to_csv, to_html, to_json, to_text
+    from tracekit.reports.serving.plan import answer, serving_document, to_csv, to_json
 else:
     __getattr__ = lazily(__name__, __file__)

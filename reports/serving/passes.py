@@ -1,13 +1,17 @@
-"""Passes of a running engine beside the twin's, as a sentence, rows and values for JSON."""
+"""Passes of a running engine beside the twin's, as a sentence, a table and values for JSON."""
 
 import math
 from statistics import median
 from typing import Any
 
 from tracekit.analyzers.serving import ComparedPass, Comparison
+from tracekit.reports.document import Table
 from tracekit.reports.words import ABSENT, duration, percent, significant
 
-HEAD = ("pass", "decoding", "tokens of prompts", "recorded", "its host", "twin", "off", "fitted to the others", "off")
+_HEAD = (
+    *("pass", ">decoding", ">tokens of prompts", ">recorded", ">its host", ">twin", ">off"),
+    *(">fitted to the others", ">off"),
+)
 _MOST = 12
 
 
@@ -30,8 +34,9 @@ def sentence(comparison: Comparison) -> str:
     )
 
 
-def rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    return [_row(place, each) for place, each in enumerate(comparison.passes[:_MOST])]
+def table(comparison: Comparison) -> Table:
+    rows = [_row(place, each) for place, each in enumerate(comparison.passes)]
+    return Table(_HEAD, rows, first=_MOST)
 
 
 def _row(place: int, each: ComparedPass) -> tuple[str, ...]:

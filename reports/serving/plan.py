@@ -1,15 +1,11 @@
-"""A serving plan as a sentence, as text, CSV and JSON, and as a page."""
+"""A serving plan as a sentence, as a document, and as CSV and JSON."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting, counted_users, keeps
+from tracekit.reports.document import Document, Drawn, Listing, Section, Table, Text
 from tracekit.reports.serving import passes
 from tracekit.reports.serving.figures import panel, pareto, rounded
 from tracekit.reports.words import (
@@ -17,17 +13,17 @@ from tracekit.reports.words import (
     csv_cell,
     duration,
     json_text,
-    page,
-    paragraph,
     percent,
     printable,
-    printed,
     significant,
 )
 
 MODELLED = "MODELLED: passes are predicted, and the engine is simulated; nothing was measured."
 FITTED = "MODELLED: passes are predicted by a model that is fitted to the trace, and the engine is simulated."
-HEAD = ("setting", "tokens/s", "a GPU", "first token", "p99", "per token", "p99", "KV max", "in flight", "put off")
+_HEAD = (
+    *("setting", ">tokens/s", ">a GPU", ">first token", ">p99", ">per token", ">p99"),
+    *(">KV max", ">in flight", ">put off"),
+)
 _MOST_BEST = 8
 _TOKENS, _JOULES = 1e6, 3.6e6
 """Tokens of a price; joules of a kilowatt-hour."""
@@ -36,9 +32,36 @@ _WORTH = 0.95
 """Part of the time between tokens above which a change is not proposed."""
 
 
-def to_text(plan: ServePlan, *, width: int | None = None) -> str:
-    """Return the answer, and a table of the settings beside it."""
-    return printed(lambda columns: _text(plan, columns), width=width, colour=False)
+def serving_document(plan: ServePlan) -> Document:
+    """Return the answer, the settings beside it, and where the time goes."""
+    of, found = plan.asked.deployment, plan.asked.found
+    figures = [
+        {"title": title, "svg": svg}
+        for title, svg in (
+            ("The KV cache over time", panel(plan.over_time) if len(plan.over_time) else ""),
+            ("The settings of the search", pareto(plan) if any(each.found for each in plan.searched) else ""),
+        )
+        if svg
+    ]
+    parts = (
+        [f"{PARTS.get(name, name)}: {percent(share)}" for name, share in found.parts.items() if share > 0]
+        if found
+        else []
+    )
+    meanings = [f"{column.name}: {column.meaning}" for column in SERVE_PLAN.columns]
+    blocks = [
+        Text(answer(plan), "headline"),
+        *(Section(title, [table]) for title, table in _tables(plan)),
+        Listing(_remarks(plan)),
+        Text(_basis(plan), "badge modelled"),
+        Section(
+            "What the time is spent on",
+            [Drawn("list", parts), Drawn("figures", {"kind": "facets", "figures": figures})],
+        ),
+        Section("Columns of serve_plan.csv", [Drawn("list", meanings)], folded=True),
+    ]
+    title = f"Serving plan of {of.model.name} on {of.gpu.name}, {plan.question.requests}"
+    return Document(title, blocks, "serving", ("bench", "sweep"))
 
 
 def to_csv(plan: ServePlan) -> str:
@@ -156,24 +179,12 @@ def _ms(value: float) -> str:
     return duration(1e3 * value) if value == value else ABSENT
 
 
-def _text(plan: ServePlan, width: int) -> RenderableType:
-    parts: list[RenderableType] = [paragraph(answer(plan), width)]
-    for title, head, rows in _tables(plan):
-        view = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-        for rank, name in enumerate(head):
-            view.add_column(name, justify="right" if rank else "left", overflow="fold")
-        for row in rows:
-            view.add_row(*row)
-        parts.append(view)
-    return Group(*parts, *(paragraph(line, width) for line in _remarks(plan)), Text(_basis(plan)))
-
-
-def _tables(plan: ServePlan) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Yield title, head and rows of each table."""
+def _tables(plan: ServePlan) -> Iterator[tuple[str, Table]]:
+    """Yield the title of each table, and the table."""
     if plan.comparison:
-        yield "Passes of the trace", passes.HEAD, passes.rows(plan.comparison)
+        yield "Passes of the trace", passes.table(plan.comparison)
     for title, rows in _groups(plan):
-        yield title, HEAD, [_cells(row) for row in rows]
+        yield title, Table(_HEAD, [_cells(row) for row in rows])
 
 
 def _groups(plan: ServePlan) -> Iterator[tuple[str, list[Setting]]]:
@@ -194,7 +205,7 @@ def _per_token(setting: Setting) -> float:
 def _cells(setting: Setting) -> tuple[str, ...]:
     row, found = setting.row, setting.found
     if found is None:
-        return (printable(setting.name), *[ABSENT] * (len(HEAD) - 1))
+        return (printable(setting.name), *[ABSENT] * (len(_HEAD) - 1))
     return (
         printable(setting.name),
         rounded(found.tokens_per_s.expected),
@@ -209,25 +220,3 @@ def _cells(setting: Setting) -> tuple[str, ...]:
 def _remarks(plan: ServePlan) -> list[str]:
     known = {each.name: each.problem for each in (plan.asked, *plan.ladder, *plan.changes)}
     return [f"{printable(name)}: {problem}" for name, problem in known.items() if problem]
-
-
-def to_html(plan: ServePlan) -> str:
-    """Return one self-contained page."""
-    of = plan.asked.deployment
-    values: dict[str, Any] = {
-        "name": printable(f"{of.model.name} on {of.gpu.name}, {plan.question.requests}"),
-        "answer": answer(plan),
-        "modelled": _basis(plan),
-        "meanings": [(column.name, column.meaning) for column in SERVE_PLAN.columns],
-        "tables": list(_tables(plan)),
-        "remarks": _remarks(plan),
-        "parts": _shares(plan.asked.found),
-        "panel": panel(plan.over_time) if len(plan.over_time) else "",
-        "pareto": pareto(plan) if any(each.found for each in plan.searched) else "",
-    }
-    return page("serving", f"Serving plan of {values['name']}", styles=("bench", "sweep"), **values)
-
-
-def _shares(found: Measures | None) -> list[tuple[str, str]]:
-    parts: Mapping[str, float] = found.parts if found else {}
-    return [(PARTS.get(name, name), percent(share)) for name, share in parts.items() if share > 0]

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         token_times,
         tokens_per_s,
     )
-    from tracekit.reports.words.pages import packed_json, packed_plotly, page, plotly_source
     from tracekit.reports.words.public_tables import (
         count,
         mean_step,
@@ -61,20 +60,12 @@ if TYPE_CHECKING:
         records,
     )
     from tracekit.reports.words.untrusted import (
-        bar,
-        block,
-        code,
         csv_cell,
         csv_table,
         escaped_json,
-        folded,
         from_csv_cell,
         json_text,
-        paragraph,
         printable_lines,
-        printed,
-        prose,
-        table,
     )
     from tracekit.reports.words.views import (
         ROW_LIMIT,

@@ -188,12 +188,12 @@ def test_json_keeps_its_schema(prefill):
 
 
 def test_page_and_terminal_say_where_the_numbers_are_from(prefill):
-    from tracekit.reports.answer import render
-    from tracekit.reports.answer.terminal import full as in_terminal
+    from tracekit.reports.answer import render, terminal_document
+    from tracekit.reports.document import render as rendered
 
     plain = analyze_files(PREFILL[0])
-    assert "Measured by Nsight Compute over counted" in in_terminal(prefill, width=140, colour=False)
-    assert "Nsight Compute" not in in_terminal(plain, width=140, colour=False)
+    assert "Measured by Nsight Compute over counted" in rendered(terminal_document(prefill), "text", width=140)
+    assert "Nsight Compute" not in rendered(terminal_document(plain), "text", width=140)
     page = render(prefill)
     assert "by Nsight Compute for 235 of 235 kernels" in page
     assert "Measured counters" in page

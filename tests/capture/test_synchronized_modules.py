@@ -14,7 +14,8 @@ import tracekit
 from tracekit.analyzers.attribute.layer_tables import synchronized_problem
 from tracekit.capture import ModuleTimes, annotate, latency
 from tracekit.cli import main
-from tracekit.reports.answer import terminal
+from tracekit.reports.answer import terminal_document
+from tracekit.reports.document import render
 
 SCRIPT = """
 import time, torch
@@ -99,7 +100,7 @@ def test_a_profile_has_both_shares_and_says_why_they_differ(tmp_path):
     stored = json.loads((tmp_path / "run" / "analysis.json").read_text())
     assert stored["layer_types"][0]["synchronized_share"] == pytest.approx(1, abs=0.01)
     assert (
-        "synchronized" in terminal.full(analysis, width=120)
+        "synchronized" in render(terminal_document(analysis), "text", width=120)
         and "synchronized" in (tmp_path / "run" / "report.html").read_text()
     )
 
@@ -110,7 +111,9 @@ def test_a_profile_without_it_has_neither(tmp_path):
     command = ["profile", "--model", str(model), "--seq-len", "8", "--device", "cpu", "--dtype", "fp32"]
     assert CliRunner().invoke(main, [*command, "-o", str(tmp_path / "run")]).exit_code == 0
     analysis, types = layers_of(tmp_path / "run")
-    assert types["synchronized_share"].isna().all() and "synchronized" not in terminal.full(analysis, width=120)
+    assert types["synchronized_share"].isna().all() and "synchronized" not in render(
+        terminal_document(analysis), "text", width=120
+    )
     assert not (analysis.problems["code"] == "synchronized-modules").any()
 
 

@@ -41,11 +41,10 @@ def _allowed(base: Baseline, after) -> Iterator[float]:
     that remain in some outcome."""
     before = unchanged(base)
     yield after.work * before.latency_ns["expected", EXPECTED] / after.latency_ns["expected", EXPECTED]
-    least = base.host_range.low if base.profiler_share else 1.0
     for log, host in {0.0: EXPECTED, **before.hosts}.items():
         for run in after.after.values():
             kernels = run.busy_ns * run.side_by_side * run.overlap
-            launches = float(run.ops.host_ns.sum()) * host[0] * least
+            launches = float(run.ops.host_ns.sum()) * host[0] * base.unevenly
             yield after.work * before.latency_ns["expected", host] / max(kernels, launches)
         assert log == pytest.approx(math.log(host[0]))
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from op_lists import base
@@ -10,7 +11,7 @@ from op_lists import base
 from tracekit.advise import find
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.search import Search
-from tracekit.analyzers.predict import start
+from tracekit.analyzers.predict import joined, start
 from tracekit.analyzers.trace import load
 from tracekit.apply.prepared_step import _as_before
 
@@ -86,3 +87,18 @@ def test_capturing_leaves_the_weights_as_they_were():
 
     assert _as_before(model, capture) == "step"
     assert torch.equal(model.weight, before)
+
+
+def test_results_that_are_read_after_the_kernels_stay_beside_the_graph(training):
+    """A loop of .item() after the optimizer's step is no part of what a graph records."""
+    ops = training.ops
+    reads = ops[np.zeros(200, dtype=int)].assign(
+        name=np.array(["aten::item"] * 200, dtype=object),
+        category=np.array(["memcpy"] * 200, dtype=object),
+        host_ns=np.full(200, 2e4),
+        sync=np.ones(200, dtype=bool),
+        index=ops.index.max() + 1 + np.arange(200),
+    )
+    run = replace(training, ops=joined(ops, reads))
+    gained = GRAPH.applied(training, "expected").latency_ns, GRAPH.applied(run, "expected").latency_ns
+    assert gained[1] > gained[0] + 200 * 1.9e4

@@ -15,7 +15,7 @@ import tracekit
 from tracekit.cli import main
 from tracekit.jobs import RankFiles, is_job, outputs
 from tracekit.jobs.rank_files import rank_files, rank_numbers
-from tracekit.reports.ranks import text
+from tracekit.reports.ranks import export
 
 JOBS = Path(__file__).parents[2] / "examples" / "ranks"
 SLOW = JOBS / "slow-loader-2"
@@ -114,7 +114,7 @@ def test_the_archive_holds_the_slow_and_the_fast_rank(written):
 
 
 def test_a_table_that_needs_pyarrow_is_said_to_be_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "to_parquet", lambda _: None)
+    monkeypatch.setattr(export, "to_parquet", lambda _: None)
     run = CliRunner().invoke(main, ["ranks", str(SLOW), "-o", str(tmp_path)])
     assert run.exit_code == 0
     assert "ranks.parquet needs pyarrow, which is not installed: pip install" in run.stderr

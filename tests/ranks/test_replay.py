@@ -12,7 +12,8 @@ import tracekit
 from tests.ranks.operation_files import interleaved, one_forward_one_backward, pipeline
 from tracekit.analyzers.core import InputError
 from tracekit.cli import main
-from tracekit.reports.ranks import replayed
+from tracekit.reports.document import render
+from tracekit.reports.ranks import replayed, replayed_document
 
 pytest.importorskip("pyarrow")
 PUBLISHED = Path(__file__).parents[3] / "shared" / "ranks_published"
@@ -42,7 +43,7 @@ def test_a_slow_worker_costs_what_a_hand_computes(tmp_path):
     assert slow["dp_rank", "1"] == pytest.approx(55 / 45) and slow["dp_rank", "0"] == pytest.approx(1)
     assert slow["operation", "forward-compute"] == pytest.approx(55 / 45)
     assert slow["operation", "backward-compute"] == pytest.approx(1)
-    assert "Worker 1 (stage 0, data-parallel rank 1)" in replayed.text(job)
+    assert "Worker 1 (stage 0, data-parallel rank 1)" in render(replayed_document(job), "text")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_a_long_stage_is_named(programs, tmp_path):
     job = replay_of(pipeline(programs, long_last), tmp_path)
     assert (job.remedies[0].of, job.remedies[0].number) == ("stage", 3)
     assert job.remedies[0].recovered > 1
-    assert "Stage 3 (ranks 6, 7)" in replayed.text(job)
+    assert "Stage 3 (ranks 6, 7)" in render(replayed_document(job), "text")
 
 
 def test_one_worker_of_many_is_named_though_two_are_replaced(tmp_path):
@@ -128,7 +129,9 @@ def test_what_cannot_be_used_is_left_out_and_said(tmp_path):
         "steps-partial": 1,
     }
     assert job.slowdown == pytest.approx(1)
-    assert "\x1b" not in replayed.text(job, colour=False) and "\x1b" not in replayed.render(job)
+    assert "\x1b" not in render(replayed_document(job), "text", colour=False) and "\x1b" not in render(
+        replayed_document(job), "html"
+    )
 
 
 def test_steps_that_wait_in_a_circle_are_left_out(tmp_path):

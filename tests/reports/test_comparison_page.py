@@ -77,7 +77,7 @@ def test_hostile_names_are_text(comparison: Comparison) -> None:
 def test_nothing_is_refused_and_bars_are_drawn(page: Page, comparison: Comparison) -> None:
     assert page.console == []
     widths = page.evaluate(
-        "[...document.querySelectorAll('.parts .bar')].map((bar) => bar.getBoundingClientRect().width)"
+        "[...document.querySelectorAll('#difference .bar')].map((bar) => bar.getBoundingClientRect().width)"
     )
     assert len(widths) == len(parts(comparison))
     assert max(widths) == widths[0] > 40

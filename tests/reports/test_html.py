@@ -25,7 +25,7 @@ from tracekit.reports.answer.export import to_json
 from tracekit.reports.answer.measured import measured_gains
 from tracekit.reports.answer.page_tables import table_views
 from tracekit.reports.answer.plans import bars, planned
-from tracekit.reports.words import pages as embed
+from tracekit.reports.document import pages as embed
 
 
 class Parsed(HTMLParser):

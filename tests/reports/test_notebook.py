@@ -17,8 +17,7 @@ from test_comparison_reports import hostile as hostile_comparison
 from tracekit.analyzers.compare import compare
 from tracekit.analyzers.core import Displayed
 from tracekit.analyzers.results import Analysis
-from tracekit.reports.answer import headline, renderers
-from tracekit.reports.answer.terminal import summary
+from tracekit.reports.answer import headline, renderers, summary
 
 Displayed.renderers = renderers
 

@@ -19,11 +19,12 @@ from tracekit.analyzers.results import Analysis
 from tracekit.cli import main
 from tracekit.measure import Row, from_csv
 from tracekit.measure.bench_rows import to_csv as bench_csv
-from tracekit.reports.answer import export, html, markdown, measured, notebook, prediction, terminal
+from tracekit.reports.answer import analysis_document, export, html, notebook, summary, terminal_document
+from tracekit.reports.answer.measured import measured_document
+from tracekit.reports.answer.prediction import prediction_document, to_json
+from tracekit.reports.compare import comparison_document, page
 from tracekit.reports.compare import export as comparison_export
-from tracekit.reports.compare import page
-from tracekit.reports.compare import text as comparison_comment
-from tracekit.reports.compare import text as comparison_text
+from tracekit.reports.document import render
 from tracekit.reports.measure import bench
 from tracekit.reports.words import TABLES, csv_cell, from_csv_cell, json_text, printable_lines
 from tracekit.run import to_json as verified_json
@@ -90,9 +91,9 @@ def test_every_text_of_an_analysis(analysis: Analysis) -> None:
     nasty = hostile(analysis)
     texts = [
         export.to_json(nasty),
-        terminal.summary(nasty),
-        terminal.full(nasty, width=140, colour=False),
-        markdown.render(nasty),
+        summary(nasty),
+        render(terminal_document(nasty), "text", width=140, colour=False),
+        render(analysis_document(nasty), "markdown"),
         html.render(nasty),
         *notebook._analysis(nasty).values(),
     ]
@@ -100,7 +101,7 @@ def test_every_text_of_an_analysis(analysis: Analysis) -> None:
 
 
 def test_a_coloured_terminal_gets_no_sequence_but_colours(analysis: Analysis) -> None:
-    text = terminal.full(hostile(analysis), width=140, colour=True)
+    text = render(terminal_document(hostile(analysis)), "text", width=140, colour=True)
     assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
     assert "\x1b]" not in text
 
@@ -112,8 +113,8 @@ def test_every_text_of_a_comparison(analysis: Analysis) -> None:
         assert_harmless_csv(comparison_export.to_csv(nasty, table))
     texts = [
         comparison_export.to_json(nasty),
-        comparison_text.full(nasty, width=140, colour=False),
-        comparison_comment.render(nasty),
+        render(comparison_document(nasty), "text", width=140, colour=False),
+        render(comparison_document(nasty), "markdown"),
         page.render(nasty),
         *notebook._comparison(nasty).values(),
     ]
@@ -125,8 +126,8 @@ def test_every_text_of_a_bench(name: str, tmp_path: Path) -> None:
     row = hostile_row(name)
     assert_harmless_csv(bench_csv([row]))
     rows = [vars(row), vars(replace(row, error="", config="b", speedup=2.0))]
-    for text in (bench.bench_text(rows, width=200), bench.bench_html(rows)):
-        assert not CONTROLS.search(text)
+    for form in ("text", "html"):
+        assert not CONTROLS.search(render(bench.bench_document(rows), form, width=200))
     (tmp_path / "bench.csv").write_text(bench_csv([row]), newline="")
     assert from_csv(tmp_path / "bench.csv")[0].model == "".join(
         "\N{REPLACEMENT CHARACTER}" if CONTROLS.match(each) else each for each in name
@@ -139,7 +140,7 @@ def test_every_text_of_a_verification(analysis: Analysis) -> None:
     settings = dict.fromkeys(("name", "model", "workload", "batch_size", "dtype"), CLIPBOARD)
     bad = [replace(each, title=REVERSED, error=CLIPBOARD, caveats=(CLIPBOARD,)) for each in done.results]
     nasty = replace(done, device_name=CLIPBOARD, settings=settings, results=tuple(bad), caveats=(REVERSED,))
-    assert not CONTROLS.search(measured.measured_text(nasty, width=120))
+    assert not CONTROLS.search(render(measured_document(nasty), "text", width=120))
     assert not CONTROLS.search(verified_json(nasty))
 
 
@@ -147,8 +148,8 @@ def test_every_text_of_a_prediction() -> None:
     sample = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz"
     bare = tracekit.predict(sample, "half-precision")
     nasty = replace(bare, how_to=(REVERSED,), caveats=NAMES[:4], applied=(CLIPBOARD, "[/x]"))
-    assert not CONTROLS.search(prediction.prediction_text(nasty, width=120))
-    assert not CONTROLS.search(prediction.to_json(nasty))
+    assert not CONTROLS.search(render(prediction_document(nasty), "text", width=120))
+    assert not CONTROLS.search(to_json(nasty))
 
 
 def test_an_error_that_quotes_a_file(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ def remaining_ns(outcomes: Iterable[Baseline], before: Baseline, logs: Collectio
     The profiler's share in the host time that remains may be as large as in any run, whatever it is in the whole step.
     """
     rest = _remaining(min(outcomes, key=lambda run: run.latency_ns), before)
-    uneven = rest.host_range.low if rest.profiler_share is not None else 1.0
     some = sorted({min(logs), 0.0, max(logs)})
     hosts = zip(some, rest.hosts(tuple(map(math.exp, some))), strict=True)
-    return {log: rest.simulate(rest.ops, launches * uneven, unexplained) for log, (launches, unexplained) in hosts}
+    part = rest.unevenly
+    return {log: rest.simulate(rest.ops, launches * part, unexplained) for log, (launches, unexplained) in hosts}
 
 
 def _remaining(run: Baseline, before: Baseline) -> Baseline:

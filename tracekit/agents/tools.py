@@ -15,7 +15,7 @@ from tracekit.jobs import ranks_and_files
 from tracekit.reports.answer import brief, prediction, row_detail
 from tracekit.reports.check import export as check_export
 from tracekit.reports.compare import export as comparison_export
-from tracekit.reports.ranks import text as ranks_text
+from tracekit.reports.ranks import export as ranks_export
 from tracekit.reports.words import printable
 from tracekit.run import FILES, holds_settings
 
@@ -114,7 +114,7 @@ class Tools:
     def ranks(self, folder: str) -> Answer:
         """Find the rank that delays a distributed job, why, and what it costs, from a folder with a trace of each
         rank."""
-        return told(ranks_text.to_dict(ranks_and_files(self._roots.path(folder), workers=1).job))
+        return told(ranks_export.to_dict(ranks_and_files(self._roots.path(folder), workers=1).job))
 
     def sweep(
         self,

@@ -42,9 +42,10 @@ def say(text: str) -> None:
 
 def show_outputs(analysis: "Analysis", folder: Path) -> None:
     """Print a summary of about ten lines, the files written, and the next command to try."""
-    from tracekit.reports.answer import terminal
+    from tracekit.reports.answer import terminal_document
+    from tracekit.reports.document import render
 
-    click.echo(terminal.brief(analysis), nl=False)
+    click.echo(render(terminal_document(analysis, brief=True), "text"), nl=False)
     written = [name for name in (REPORT, TRACE, GRAPH, ANALYSIS, RUN) if (folder / name).is_file()]
     click.echo(f"\nWritten to {folder}/: {', '.join(written)}")
     click.echo(f"Next: tracekit open {folder}, or everything as text: tracekit analyze {folder}")

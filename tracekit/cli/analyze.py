@@ -117,27 +117,24 @@ def _annotate(trace: str, path: Path, options: dict[str, Any], *, keep_metadata:
 
 
 def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | None, mark: str = "") -> str:
-    if asked.form == "text":
-        from tracekit.reports.answer import terminal
-
-        return terminal.full(analysis, colour=colour)
-    if asked.form == "html":
-        from tracekit.reports.answer import render
-
-        return render(analysis, mark)
     if asked.form in ("brief", "row"):
         return _short(analysis, asked, trace)
-    from tracekit.reports.answer import export, markdown
+    if asked.form in ("text", "markdown"):
+        from tracekit.reports.answer import analysis_document, terminal_document
+        from tracekit.reports.document import render
+
+        document_of = terminal_document if asked.form == "text" else analysis_document
+        return render(document_of(analysis), asked.form, colour=colour)
+    if asked.form == "html":
+        from tracekit.reports.answer import html
+
+        return html.render(analysis, mark)
+    from tracekit.reports.answer import export
 
     if asked.form == "csv":
         return export.to_csv(analysis, asked.table)
-    renderers = {
-        "json": export.to_json,
-        "markdown": markdown.render,
-        "speedscope": export.to_speedscope,
-        "collapsed": export.to_collapsed,
-    }
-    return renderers[asked.form](analysis)
+    write = {"json": export.to_json, "speedscope": export.to_speedscope, "collapsed": export.to_collapsed}
+    return write[asked.form](analysis)
 
 
 def _short(analysis: "Analysis", asked: Asked, trace: str) -> str:

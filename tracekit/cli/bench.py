@@ -149,7 +149,8 @@ def _model(
         raise click.UsageError("--device selects where to measure: add --measure, or leave out --gpu.")
     check_names(models, gpus, apply)
     from tracekit.measure import PAGE, TABLE, sweep
-    from tracekit.reports.measure import sweep_text
+    from tracekit.reports.document import render
+    from tracekit.reports.measure import sweep_document
 
     batches = batches or [1, 2, 4, 8, 16, 32]
     limit = max_seconds * len(batches) * len(lengths) * len({"none", *apply})
@@ -160,7 +161,7 @@ def _model(
         given: dict[str, Any] = dict(zip(("model", "dtype", "attention"), point, strict=True))
         grid: dict[str, Any] = {"gpu": gpus, "batch_size": batches, "seq_len": lengths, "apply": apply}
         rows = sweep(**given, **grid, **asked, output=folder, measure=measure, max_seconds=limit, say=say)
-        click.echo(sweep_text(rows), nl=False)
+        click.echo(render(sweep_document(rows, str(point[0])), "text"), nl=False)
         click.echo(f"\nWritten to {folder}/: {PAGE}, {TABLE}")
 
 
@@ -185,7 +186,8 @@ def _measure(
     """Measure the grid, and print and write its table."""
     check_names(models)
     from tracekit.measure import PANELS, BenchGrid, bench, configuration, evaluation_of, grid_names
-    from tracekit.reports.measure import bench_text, figure
+    from tracekit.reports.document import render
+    from tracekit.reports.measure import bench_document, figure
     from tracekit.reports.words import write_atomically
 
     names = grid_names(dtypes, attentions, apply)
@@ -197,7 +199,7 @@ def _measure(
     grid = BenchGrid(models, names, batches or [1], lengths, settings, *texts, largest_batch, max_seconds)
     rows = bench(grid, output, say, verbose=verbose(), force=force)
     values = [vars(row) for row in rows]
-    click.echo(bench_text(values), nl=False)
+    click.echo(render(bench_document(values), "text"), nl=False)
     if panels:
         write_atomically(output / PANELS, figure(values))
     click.echo(f"\nWritten to {output}/: bench.csv, bench.html" + (f", {PANELS}" if panels else ""))

@@ -175,7 +175,8 @@ def _checked(
 
 def _rendered(verdict: "Check", form: str, colour: bool | None = None) -> str:
     from tracekit.check import Files
-    from tracekit.reports.check import export, text
+    from tracekit.reports.check import check_document, comment, export
+    from tracekit.reports.document import render
 
     placed = Files(Path.cwd()).placed
     if form == "github":
@@ -183,13 +184,8 @@ def _rendered(verdict: "Check", form: str, colour: bool | None = None) -> str:
     if form == "sarif":
         return export.to_sarif(verdict, placed, __version__)
     if form == "text":
-        return text.full(verdict, colour=colour)
-    render = {
-        "json": export.to_json,
-        "markdown": text.render,
-        "junit": export.to_junit,
-    }
-    return render[form](verdict)
+        return render(check_document(verdict), form, colour=colour)
+    return {"json": export.to_json, "markdown": comment, "junit": export.to_junit}[form](verdict)
 
 
 def _save(asked: Request) -> None:
@@ -220,7 +216,8 @@ def _self_test(asked: Request) -> None:
 
 def _history(asked: Request) -> None:
     from tracekit.check import configuration, folder_of, read_history
-    from tracekit.reports.check import history_page
+    from tracekit.reports.check import history_document, series
+    from tracekit.reports.document import render
     from tracekit.reports.words import check_page, check_writable, mark_of, write_atomically, write_text
 
     folder, name = folder_of(asked.options, *configuration()), asked.of["history"]
@@ -229,15 +226,16 @@ def _history(asked: Request) -> None:
         check_writable(path)
         if form == "html":
             check_page(path, "history", mark, asked.force)
-    drawn = history_page.series(read_history(name, folder), asked.of["counter"])
+    document = history_document(name, series(read_history(name, folder), asked.of["counter"]))
     for path, form in asked.output:
+        text = render(document, form, mark=mark, colour=False)
         if form == "html":
-            write_atomically(path, history_page.render(name, drawn, mark))
+            write_atomically(path, text)
         else:
-            write_text(path, history_page.to_text(name, drawn), form, "history", mark, asked.force)
+            write_text(path, text, form, "history", mark, asked.force)
         click.echo(f"Wrote {path}", err=True)
     if not asked.output:
-        click.echo(history_page.to_text(name, drawn), nl=False)
+        click.echo(render(document, "text"), nl=False)
 
 
 _INSTEAD = {"save": _save, "list": _list, "show": _show, "history": _history, "self_test": _self_test}

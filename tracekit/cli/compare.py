@@ -49,23 +49,25 @@ def command(a: str, b: str, form: str | None, table: str, no_cache: bool, output
 
 def _compare_jobs(a: str, b: str, form: str, use_cache: bool, colour: bool | None) -> str:
     from tracekit.jobs import ranks_and_files
-    from tracekit.reports.ranks import text
+    from tracekit.reports.document import render
+    from tracekit.reports.ranks import changes_document, export
 
     if form not in ("text", "json"):
         raise click.UsageError(f"Two jobs are compared as text or json, not {form}: tracekit ranks B -o FOLDER.")
     before, after = (ranks_and_files(each, use_cache=use_cache).job for each in (a, b))
-    return text.changes_text(before, after, colour=colour) if form == "text" else text.changes_json(before, after)
+    if form == "json":
+        return export.changes_json(before, after)
+    return render(changes_document(before, after), form, colour=colour)
 
 
 def _rendered(comparison: "Comparison", form: str, table: str, mark: str, colour: bool | None) -> str:
-    from tracekit.reports.compare import export, page
-    from tracekit.reports.compare import text as comparison_comment
-    from tracekit.reports.compare import text as comparison_text
+    from tracekit.reports.compare import comparison_document, export, page
+    from tracekit.reports.document import render
 
     if form == "csv":
         return export.to_csv(comparison, table)
-    if form == "text":
-        return comparison_text.full(comparison, colour=colour)
     if form == "html":
         return page.render(comparison, mark)
-    return export.to_json(comparison) if form == "json" else comparison_comment.render(comparison)
+    return (
+        export.to_json(comparison) if form == "json" else render(comparison_document(comparison), form, colour=colour)
+    )

@@ -40,19 +40,21 @@ def command(file: Path, gpu: str | None, form: str | None, output: Output | None
 
 def _memory_of_run_file(file: Path, gpu: str | None, form: str) -> str:
     from tracekit.answer import memory_of_run
-    from tracekit.reports.memory import memory_json, memory_page, memory_text
+    from tracekit.reports.document import render
+    from tracekit.reports.memory import memory_document, memory_json
 
-    render = {"json": memory_json, "html": memory_page, "text": memory_text}
-    return render[form](memory_of_run(file, gpu))
+    run = memory_of_run(file, gpu)
+    return memory_json(run) if form == "json" else render(memory_document(run), form)
 
 
 def _memory_of_snapshot(file: Path, form: str) -> str:
     from tracekit.analyzers.memory import bytes_over_time, read_snapshot, summarize
-    from tracekit.reports.memory import snapshot_json, snapshot_page, snapshot_text
+    from tracekit.reports.document import render
+    from tracekit.reports.memory import snapshot_document, snapshot_json
 
     snapshot = read_snapshot(file)
     devices = summarize(snapshot)
-    if form != "html":
-        return snapshot_json(devices) if form == "json" else snapshot_text(devices)
+    if form == "json":
+        return snapshot_json(devices)
     most = max(devices, key=lambda each: each.peak or each.allocated, default=None)
-    return snapshot_page(file.name, most, bytes_over_time(snapshot, most.device)) if most else ""
+    return render(snapshot_document(file.name, devices, bytes_over_time(snapshot, most.device if most else 0)), form)

@@ -54,7 +54,8 @@ def command(
     Example: tracekit predict runs/gpt2-t4-decode --apply half-precision+cuda-graphs
     """
     from tracekit.answer import predict
-    from tracekit.reports.answer import prediction_text, to_json
+    from tracekit.reports.answer import prediction_document, to_json
+    from tracekit.reports.document import render
 
     answer = answer_to(output, form, "scaling" if data_parallel else "prediction", force, trace)
     answer.check(trace)
@@ -65,7 +66,8 @@ def command(
         text = _scaled(trace, data_parallel, link, gpu, gpu_file, answer.form)
     else:
         predicted = predict(trace, apply, gpu, batch_size, gpu_file=gpu_file, latency_ms=latency_ms)
-        text = to_json(predicted) if answer.form == "json" else prediction_text(predicted)
+        document = prediction_document(predicted)
+        text = to_json(predicted) if answer.form == "json" else render(document, "text")
     answer.give(lambda _: text)
 
 

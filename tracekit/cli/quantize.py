@@ -63,7 +63,8 @@ def command(
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.measure import check_format, evaluation_of, quantize_to, text_of
-    from tracekit.reports.answer import quality_text
+    from tracekit.reports.answer import quality_document
+    from tracekit.reports.document import render
     from tracekit.reports.words import check_writable, quantity
     from tracekit.run import Settings, require
 
@@ -80,7 +81,7 @@ def command(
     sizes = [quantity(each, "B") for each in (written.bytes_before, written.bytes_after)]
     click.echo(f"{written.name} in {to}: {sizes[0]} of weights in 16 bits, now {sizes[1]}")
     if written.quality:
-        click.echo(quality_text([(to, written.quality)]), nl=False)
+        click.echo(render(quality_document(to, written.quality), "text"), nl=False)
     elif written.caveat or judge:
         click.echo(written.caveat or "Nothing is judged: the weights are random.")
     click.echo(f"Written to {output}")

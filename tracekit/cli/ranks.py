@@ -92,23 +92,27 @@ def command(
 def _replay(operations: "Path", target: Answer, folder: "Path | None", table: str, where: str | list[str]) -> None:
     from tracekit.analyzers.ranks import read_operations, replay
     from tracekit.jobs import write_replayed
-    from tracekit.reports.ranks import replayed
+    from tracekit.reports.document import render
+    from tracekit.reports.ranks import replayed, replayed_document
 
     job = replay(read_operations(operations))
-    if target.form == "html":
-        target.give(lambda _: replayed.render(job, target.mark))
+    data = {"json": replayed.to_json, "csv": lambda job: replayed.to_csv(job, table)}
+    if target.form in data:
+        target.give(lambda _: data[target.form](job))
     else:
-        target.give(lambda colour: replayed.rendered(job, target.form, table, colour=colour))
+        target.give(lambda colour: render(replayed_document(job), target.form, mark=target.mark, colour=colour))
     if folder:
-        written = write_replayed(job, folder, where)
-        click.echo(f"Wrote {', '.join(written)} into {folder}/", err=True)
+        names = write_replayed(job, folder, where)
+        click.echo(f"Wrote {', '.join(names)} into {folder}/", err=True)
 
 
 def _rendered(job: "Job", other: "Job | None", form: str, table: str, colour: bool | None = None) -> str:
-    from tracekit.reports.ranks import text
+    from tracekit.reports.document import render
+    from tracekit.reports.ranks import changes_document, export, job_document
 
     if form == "text":
-        return text.full(job, colour=colour) + (text.changes_text(other, job, colour=colour) if other else "")
+        documents = [job_document(job), *([changes_document(other, job)] if other else [])]
+        return "\n".join(render(each, form, colour=colour) for each in documents)
     if form == "csv":
-        return text.to_csv(job, table)
-    return text.changes_json(other, job) if other else text.to_json(job)
+        return export.to_csv(job, table)
+    return export.changes_json(other, job) if other else export.to_json(job)

@@ -83,7 +83,8 @@ def command(
     Example: tracekit serve-plan --model llama-3.1-8b --gpu h200 --dtype fp8 --requests closed:128,1024,512
     """
     from tracekit.analyzers.serving import Question
-    from tracekit.reports.serving import to_csv, to_html, to_json, to_text
+    from tracekit.reports.document import render
+    from tracekit.reports.serving import serving_document, to_csv, to_json
     from tracekit.reports.words import check_text, check_writable, write_atomically
     from tracekit.serving import serve_plan
 
@@ -92,11 +93,11 @@ def command(
         check_writable(output / name)
         check_text(output / name, "a serving plan", words, force)
     plan = serve_plan(question)
-    answer = to_json(plan)
+    answer, document = to_json(plan), serving_document(plan)
     write_atomically(output / TABLE, to_csv(plan))
-    write_atomically(output / PAGE, to_html(plan))
+    write_atomically(output / PAGE, render(document, "html"))
     write_atomically(output / ANSWER, answer)
-    click.echo(answer if form == "json" else to_text(plan), nl=False)
+    click.echo(answer if form == "json" else render(document, "text"), nl=False)
     say(f"Written to {output}/: {PAGE}, {TABLE}, {ANSWER}")
 
 

@@ -75,7 +75,8 @@ def command(
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     from tracekit.fuse import interpret_without_gpu
     from tracekit.measure import Draft, verify_run
-    from tracekit.reports.answer import measured_text
+    from tracekit.reports.answer import measured_document
+    from tracekit.reports.document import render
 
     interpret_without_gpu()
     names = [name for name in apply.split(",") if name.strip()]
@@ -83,5 +84,5 @@ def command(
     if draft:
         options["draft"] = Draft(draft, prompt)
     verification = verify_run(run, names, **options, say=say, verbose=verbose())
-    click.echo(measured_text(verification), nl=False)
+    click.echo(render(measured_document(verification), "text"), nl=False)
     click.echo(f"\nWritten to {run}/: verify.json, report.html, analysis.json")

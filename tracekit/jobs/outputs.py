@@ -22,7 +22,8 @@ from tracekit.analyzers.ranks import (
 from tracekit.analyzers.trace import is_url, problems
 from tracekit.jobs.rank_files import operations_file, rank_files, rank_numbers
 from tracekit.jobs.summaries import Answer, summaries, summaries_of_cluster
-from tracekit.reports.ranks import page, replayed, text
+from tracekit.reports.document import render
+from tracekit.reports.ranks import export, job_document, replayed, replayed_document
 from tracekit.reports.viewer import public_copy
 from tracekit.reports.words import (
     check_page,
@@ -139,14 +140,15 @@ def check_outputs(folder: Path, where: Where, force: bool) -> None:
 
 def page_of(answer: RankFiles, folder: Path, where: Where) -> str:
     """Return the page of a job, to be written into `folder`."""
-    return page.render(answer.job, marked(where), commands_for_reports(answer), links_to_reports(answer, folder))
+    document = job_document(answer.job, commands_for_reports(answer), links_to_reports(answer, folder))
+    return render(document, "html", mark=marked(where))
 
 
 def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
     """Write the outputs into the folder. Returns their names."""
     write_atomically(folder / PAGE, page_of(answer, folder, where))
-    write_atomically(folder / DATA, text.to_json(answer.job))
-    table = text.to_parquet(answer.job)
+    write_atomically(folder / DATA, export.to_json(answer.job))
+    table = export.to_parquet(answer.job)
     if table is not None:
         write_atomically(folder / TABLE, table)
     with written(folder / TRACES) as beside:
@@ -158,7 +160,7 @@ def write_outputs(answer: RankFiles, folder: Path, where: Where) -> list[str]:
 
 def write_replayed(job: ReplayedJob, folder: Path, where: Where) -> list[str]:
     """Write the outputs of replayed operations into the folder. Returns their names."""
-    write_atomically(folder / PAGE, replayed.render(job, marked(where)))
+    write_atomically(folder / PAGE, render(replayed_document(job), "html", mark=marked(where)))
     write_atomically(folder / DATA, replayed.to_json(job))
     return [PAGE, DATA]
 

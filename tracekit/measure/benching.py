@@ -17,7 +17,8 @@ from tracekit.measure.expectations import Expectations
 from tracekit.measure.interleaved import WALL_S
 from tracekit.measure.quality import Evaluation, sample, text_of
 from tracekit.measure.worker import Failure, Worker, checked
-from tracekit.reports.measure import bench_html
+from tracekit.reports.document import render
+from tracekit.reports.measure import bench_document
 from tracekit.reports.words import check_writable, quantity, write_atomically
 from tracekit.run import TRACE, Say, Settings, run_json, silent
 
@@ -198,4 +199,4 @@ def _row(settings: Settings, config: Configuration, first: Configuration) -> Row
 
 def _write(rows: Sequence[Row], folder: Path) -> None:
     write_atomically(folder / CSV, to_csv(rows))
-    write_atomically(folder / PAGE, bench_html([vars(row) for row in rows]))
+    write_atomically(folder / PAGE, render(bench_document([vars(row) for row in rows]), "html"))

@@ -19,7 +19,8 @@ from tracekit.measure.expectations import Expected
 from tracekit.measure.interleaved import BUDGET_S
 from tracekit.measure.sweep_modelled import Grid, Row, grid, ordered, refused_row, table
 from tracekit.measure.worker import Failure, Worker
-from tracekit.reports.measure import sweep_html
+from tracekit.reports.document import render
+from tracekit.reports.measure import sweep_document
 from tracekit.reports.words import check_text, check_writable, csv_table, public, write_atomically
 from tracekit.run import Device, Say, Settings, require, silent
 
@@ -68,7 +69,7 @@ def sweep(
     tables += [measured(points, place, max_seconds, say)] if place else []
     rows = ordered(pd.concat(tables), points)
     if folder:
-        write_atomically(folder / PAGE, sweep_html(rows, title))
+        write_atomically(folder / PAGE, render(sweep_document(rows, title), "html"))
         write_atomically(folder / TABLE, csv_table(public(rows)))
     return rows
 

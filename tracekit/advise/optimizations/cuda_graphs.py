@@ -86,6 +86,12 @@ BESIDE = _KNOWN["beside"]
 """Overlap of kernels in several streams that no longer wait for launches, in the logarithm."""
 
 
+_GROWS = (
+    "Shapes of attention change from step to step, and a graph replays one shape: attention first has to read a static "
+    "cache as a whole, with a mask, in place of its part in use."
+)
+
+
 class Graphed(Optimization):
     """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
 
@@ -138,13 +144,14 @@ class CUDAGraphs(Graphed):
         return "A training step is recorded with its optimizer: see training-graph." if base.trains else ""
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        divided = base.ops.index[_rows_between_parts(base)]
+        divided, kept = (base.ops.index[rows] for rows in (_rows_between_parts(base), _copies_around(base)))
         base = replace(base, ops=_recorded(base, outcome))
         between = np.isin(base.ops.index, divided)
-        host = np.where(between, base.ops.host_ns, 0.0)
+        beside = between | np.isin(base.ops.index, kept)
+        host = np.where(beside, base.ops.host_ns, 0.0)
         replays = pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum())
         host[0] += self.guarded_ns(base, outcome) + replays + self.other_ns(base, outcome)
-        return base.ops.assign(host_ns=host, sync=between)
+        return base.ops.assign(host_ns=host, sync=beside & base.ops.sync)
 
     def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
         """Return the host time of the guards before the replay, in nanoseconds."""
@@ -166,7 +173,7 @@ class CUDAGraphs(Graphed):
         )
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        return advice(self, base)
+        return (*advice(self, base), *((_GROWS,) if (base.planning > 0).any() else ()))
 
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
@@ -218,13 +225,24 @@ def _waited_for(base: Baseline) -> Rows:
     while generating.
     """
     capture, ops = base.source.capture, base.ops
-    category, row = ops.category, np.arange(len(ops))
-    kernels = np.flatnonzero(category == "kernel")
-    if not len(kernels) or (capture and capture.workload == "generate"):
+    if capture and capture.workload == "generate":
         return np.zeros(len(ops), dtype=bool)
-    amid = (row >= kernels[0]) & (row < kernels[-1])
-    waits: Rows = amid & (category == "memcpy") & ops.sync
+    waits: Rows = ~_around(ops) & (ops.category == "memcpy") & ops.sync
     return waits & ~masks.asked(ops) if waits.any() else waits
+
+
+def _around(ops: OpList) -> Rows:
+    """Select the ops before the first and after the last kernel of a step; all without a kernel."""
+    row, kernels = np.arange(len(ops)), np.flatnonzero(ops.category == "kernel")
+    return (row < kernels[0]) | (row > kernels[-1]) if len(kernels) else np.ones(len(ops), dtype=bool)
+
+
+def _copies_around(base: Baseline) -> Rows:
+    """Select the copies of inputs and results, which are no part of a graph, with their waits."""
+    capture = base.source.capture
+    if capture and capture.workload == "generate":
+        return np.zeros(len(base.ops), dtype=bool)
+    return _around(base.ops) & (base.ops.category == "memcpy")
 
 
 def _rows_between_parts(base: Baseline) -> Rows:

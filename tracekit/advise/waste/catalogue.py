@@ -73,6 +73,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     costs: Costs
     caveats: tuple[str, ...] = ()
     training: bool = True
+    needless: bool = True
+    """Whether the work is of no use in each step of a long run."""
     without_torch: str = ""
     """Code for a program that does not run PyTorch; "": only PyTorch does such work."""
 
@@ -87,7 +89,6 @@ class Waste(Optimization):
     """Work that a better program would not do is left out."""
 
     fixes_mistake = True
-    needless = True
     needs_gpu = False
 
     def __init__(self, name: str, detect: Detector) -> None:
@@ -95,6 +96,7 @@ class Waste(Optimization):
         self.id, self.title = name, self._kind.title
         self.costs, self.caveats = self._kind.costs, self._kind.caveats
         self.for_training, self.needs_torch = self._kind.training, not self._kind.without_torch
+        self.needless = self._kind.needless
 
     @property
     def description(self) -> str:

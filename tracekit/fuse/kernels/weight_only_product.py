@@ -15,8 +15,8 @@ import triton.language as tl
 MOST_ROWS = 8
 """Largest number of rows for which the kernel does the multiplication: that of a product of the tensor cores."""
 CONFIGS = ({"ROWS": 16, "DEEP": 4, "num_warps": 8}, {"ROWS": 16, "DEEP": 6, "num_warps": 4})
-"""Launch configurations to try. ROWS is the number of outputs per block, a multiple of 16, of whose inputs each warp has
-a part. A thread has DEEP steps in flight; a step is 16 bytes of every eighth output."""
+"""Launch configurations to try. ROWS is the number of outputs per block, a multiple of 16, of whose inputs each warp
+has a part. A thread has DEEP steps in flight; a step is 16 bytes of every eighth output."""
 CONFIG = CONFIGS[0]
 _AHEAD = 3
 """Steps whose inputs a thread reads at once."""

@@ -1,4 +1,4 @@
-"""Writes a job of ranks, or the changes between two, as text, JSON and tables. Times are in microseconds."""
+"""Writes a job of ranks as JSON and tables, and the changes between two. Times are in microseconds."""
 
 import importlib.util
 import io
@@ -6,27 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from tracekit.analyzers.ranks import Job, Straggler
+from tracekit.reports.document import Document, Table, Text
 from tracekit.reports.ranks import words
 from tracekit.reports.words import (
-    ABSENT,
     csv_table,
     json_text,
     number,
-    paragraph,
-    percent,
     plain_rows,
-    printable,
-    printed,
     public,
-    quantity,
-    rows_of,
 )
 
 SCHEMA_VERSION = "1.0"
@@ -114,82 +103,6 @@ def _straggler(straggler: Straggler) -> dict[str, Any]:
     }
 
 
-_MOST_RANKS = 12
-_SEVERITIES = {"error": "red", "warning": "yellow"}
-
-
-def full(job: Job, *, width: int | None = None, colour: bool | None = None) -> str:
-    """Return the answer, what to do next, and tables of ranks and groups. `width` is in columns."""
-    return printed(lambda columns: _parts(job, columns), width=width, colour=colour)
-
-
-def _parts(job: Job, width: int) -> RenderableType:
-    sentences = [printable(each) for each in words.headlines(job)]
-    lines = [
-        Text(words.opening(job)),
-        *(Text(paragraph(line, width).plain, style="bold") for line in sentences),
-        *(paragraph(line, width) for line in _lines(job) if line),
-    ]
-    problems = [
-        Text(
-            paragraph(f"{row.severity}: {printable(row.message)} {row.advice}", width).plain,
-            style=_SEVERITIES[row.severity],
-        )
-        for row in rows_of(job.problems)
-        if row.severity in _SEVERITIES
-    ]
-    return Group(*lines, *problems, Text(), _ranks(job), Padding(_groups(job), (1, 0, 0, 0)))
-
-
-def _lines(job: Job) -> list[str]:
-    return [*words.explained(job), words.next_line(job)]
-
-
-def _ranks(job: Job) -> Table:
-    """Return a table of the named ranks, and of those that others wait for longest."""
-    view = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left")
-    for name in (
-        "rank",
-        "host",
-        "step",
-        "own",
-        "compute",
-        "exposed comm.",
-        "copies",
-        "idle",
-        "waits",
-        "awaited",
-        "cost",
-    ):
-        view.add_column(name, justify="right", no_wrap=True)
-    order = job.ranks.sort_values(["cost_share", "imposed_ns"], ascending=False, kind="stable").head(_MOST_RANKS)
-    for row in rows_of(order):
-        times = (row.wall_ns, row.own_ns, row.compute_ns, row.exposed_communication_ns, row.exposed_copy_ns)
-        rest = (row.idle_ns, row.waiting_ns, row.imposed_ns)
-        host = str(row.host) if row.host >= 0 else ABSENT
-        view.add_row(str(row.rank), host, *map(words.time, (*times, *rest)), percent(max(0.0, row.cost_share)))
-    if len(job.ranks) > _MOST_RANKS:
-        view.caption = f"{_MOST_RANKS} of {len(job.ranks):,} ranks"
-    return view
-
-
-def _groups(job: Job) -> Table:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("group", "ranks", "for"):
-        view.add_column(name, overflow="fold")
-    for name in ("calls", "bytes per step", "waits", "transfer", "bus bandwidth"):
-        view.add_column(name, justify="right", no_wrap=True)
-    for row in rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable").head(_MOST_RANKS)):
-        numbers = (
-            f"{row.calls:,}",
-            quantity(row.bytes, "B"),
-            words.time(row.wait_ns),
-            words.time(row.transfer_ns),
-        )
-        view.add_row(printable(row.name), row.ranks, row.parallelism, *numbers, words.rate(row.bus_bandwidth))
-    return view
-
-
 _MEANS = {
     "compute": "compute_ns",
     "exposed communication": "exposed_communication_ns",
@@ -232,22 +145,16 @@ def sentence(before: Job, after: Job) -> str:
     return f"The job is {pace} the other{sizes}; {held}."
 
 
-def changes_text(before: Job, after: Job, *, width: int | None = None, colour: bool | None = None) -> str:
+def changes_document(before: Job, after: Job) -> Document:
     """Return the sentence and the table of `changes`."""
-    return printed(lambda columns: _changed_parts(before, after, columns), width=width, colour=colour)
-
-
-def _changed_parts(before: Job, after: Job, width: int) -> RenderableType:
-    view = Table(box=SIMPLE_HEAD, pad_edge=False)
-    view.add_column("per step")
-    for name in ("the other", "this job", "change"):
-        view.add_column(name, justify="right", no_wrap=True)
-    for row in changes(before, after):
-        a, b, change = (1e3 * row[name] for name in ("before_us", "after_us", "change_us"))
-        view.add_row(
+    rows = [
+        (
             row["part"],
-            words.time(a),
-            words.time(b),
-            f"{'+' if change >= 0 else '−'}{words.time(abs(change))}",
+            words.time(1e3 * row["before_us"]),
+            words.time(1e3 * row["after_us"]),
+            f"{'+' if row['change_us'] >= 0 else '−'}{words.time(abs(1e3 * row['change_us']))}",
         )
-    return Group(Text(paragraph(sentence(before, after), width).plain, style="bold"), view)
+        for row in changes(before, after)
+    ]
+    table = Table(("per step", ">the other", ">this job", ">change"), rows)
+    return Document("Two jobs", [Text(sentence(before, after), "headline"), table])

@@ -1,21 +1,16 @@
-"""An analysis as text for a terminal: a summary of ten lines, and all tables."""
+"""An analysis as a summary of ten lines."""
 
 import pandas as pd
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from tracekit.analyzers.results import Analysis, Projection
 from tracekit.analyzers.trace import Latency
 from tracekit.reports.answer.facts import spread
 from tracekit.reports.answer.headlines import headline
-from tracekit.reports.answer.terminal_tables import head, tables
 from tracekit.reports.words import (
     duration,
     in_sentence,
-    mean_step,
     percent,
     printable,
-    printed,
     sentences,
     shortened,
     speedup,
@@ -35,38 +30,15 @@ _INDENT = 12
 
 def summary(analysis: Analysis) -> str:
     """Return about ten lines of plain text."""
-    lines = _lines(analysis)
+    *first, coverage, problems = lines(analysis)
     advice = [("next" if rank == 0 else "", _advice(analysis, rank)) for rank in range(_advised(analysis))]
-    lines[-2:-2] = advice
-    return "\n".join(
-        printable(text) if not label and not rank else f"  {label:<{_INDENT - 2}}{printable(text)}"
-        for rank, (label, text) in enumerate(lines)
-    )
+    said = [f"  {label:<{_INDENT - 2}}{printable(text)}" for label, text in (*first, *advice, coverage, problems)]
+    return "\n".join([printable(headline(analysis)), *said])
 
 
-def brief(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
-    """Return the summary with bars for the bound and the recommendations.
-
-    `width` is in columns, by default the terminal's. `colour` is on by default if standard output is a terminal and
-    NO_COLOR is not set.
-    """
-    return printed(lambda columns: head(analysis, _lines(analysis), columns), width=width, colour=colour)
-
-
-def full(analysis: Analysis, *, width: int | None = None, colour: bool | None = None) -> str:
-    """Return the summary of `brief` followed by all tables."""
-
-    def render(columns: int) -> RenderableType:
-        below = [part for table in tables(mean_step(analysis), columns) for part in (Text(), table)]
-        return Group(head(analysis, _lines(analysis), columns), *below)
-
-    return printed(render, width=width, colour=colour)
-
-
-def _lines(analysis: Analysis) -> list[tuple[str, str]]:
-    """Return pairs of a label and a text; the headline is first, without a label."""
-    lines = [
-        ("", headline(analysis)),
+def lines(analysis: Analysis) -> list[tuple[str, str]]:
+    """Return pairs of a label and a text, without the headline."""
+    found = [
         ("source", _source(analysis)),
         ("step", _latency(analysis)),
         *([("tokens", tokens)] if (tokens := token_times(analysis)) else []),
@@ -79,8 +51,8 @@ def _lines(analysis: Analysis) -> list[tuple[str, str]]:
         ("problems", _problems(analysis)),
     ]
     if analysis.projection:
-        lines.insert(3, ("projected", _projection(analysis)))
-    return lines
+        found.insert(2, ("projected", _projection(analysis)))
+    return found
 
 
 def _source(analysis: Analysis) -> str:

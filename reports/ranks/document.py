@@ -1,6 +1,6 @@
-"""Writes a job of ranks as one page that needs no other file and no network."""
+"""Writes a job of ranks as a document."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,92 +8,114 @@ import pandas as pd
 
 from tracekit.analyzers.ranks import Job
 from tracekit.analyzers.results import say
+from tracekit.reports.document import Cell, Document, Drawn, Listing, Row, Section, Table, Text, problems
 from tracekit.reports.ranks import words
 from tracekit.reports.ranks.words import time
-from tracekit.reports.words import ABSENT, page, percent, printable, quantity, rows_of, sentence
+from tracekit.reports.words import ABSENT, percent, printable, quantity, rows_of, sentence
 
 MOST_RANKS, MOST_GROUPS = 256, 64
 
 
-def render(
-    job: Job, mark: str = "", commands: Mapping[int, str] | None = None, reports: Mapping[int, str] | None = None
-) -> str:
-    """Return the HTML page. Names from the traces are escaped.
+def job_document(
+    job: Job, commands: Mapping[int, str] | None = None, reports: Mapping[int, str] | None = None
+) -> Document:
+    """Return the answer, what to do next, and tables of ranks and groups.
 
     `reports` are links to the ranks' own reports, `commands` write them.
     """
-    return page(
-        "ranks",
-        printable(words.opening(job)),
-        mark=mark,
-        styles=("ranks",),
-        said=[printable(each) for each in words.headlines(job)],
-        lines=[line for line in words.explained(job) if line],
-        advice=[words.gain(each) for each in words.advice(job)],
-        limits=[words.gain(each) for each in job.what_ifs if each.change == "free-transfers"],
-        figures=_figures(job),
-        problems=[row for row in rows_of(job.problems) if row.severity != "info"],
-        heatmap=heatmap(job),
-        histogram=histogram(job),
-        timelines=timelines(job),
-        path=path_parts(job),
-        ranks=_ranks(job, commands or {}, reports or {}),
-        ranks_left=max(0, len(job.ranks) - MOST_RANKS),
-        groups=_groups(job),
-        matrix=group_matrix(job),
-        how=sentence(say("how-ranks")).splitlines(),
-        notes={},
-    )
+    limits = ", ".join(words.gain(each) for each in job.what_ifs if each.change == "free-transfers")
+    limit = [Drawn("limit", limits)] if limits else []
+    heat, how_much = heatmap(job)
+    path = Drawn("path", {"parts": path_parts(job), **timelines(job)})
+    waits = [Section("Waits by group and rank", [drawn], note) for drawn, note in group_matrix(job)]
+    blocks = [
+        Text(words.opening(job), "opening"),
+        *(Text(line, "headline") for line in words.headlines(job)),
+        *(Text(line) for line in words.explained(job) if line),
+        Listing([words.gain(each) for each in words.advice(job)], "Next"),
+        *limit,
+        *problems(job.problems),
+        Drawn("facts", _figures(job)),
+        Section("Own time by rank and step", [heat], how_much, "steps"),
+        Section("Critical path", [path], _note("ranks-path"), "path"),
+        Section("Skew of arrivals", [Drawn("histogram", histogram(job))], _note("ranks-skew"), "waits"),
+        Section("Ranks", [_ranks(job, commands or {}, reports or {})], _note("ranks-table"), "ranks"),
+        Section("Groups", [_groups(job), *waits], _note("ranks-groups"), "groups"),
+        Section("How ranks are compared", [Drawn("list", sentence(say("how-ranks")).splitlines())], id="how"),
+    ]
+    return Document(words.opening(job), blocks, "ranks", ("ranks",))
+
+
+def _note(kind: str) -> str:
+    return sentence(say(kind))
 
 
 def _figures(job: Job) -> list[tuple[str, str]]:
     roof = "" if job.roof_fraction != job.roof_fraction else f", {percent(job.roof_fraction)} of the roof"
     return [
-        ("step", words.time(job.step_ns)),
-        ("waiting for other ranks", words.time(job.waiting_ns)),
-        (f"transfer{roof}", words.time(job.transfer_ns)),
-        ("clocks agree within", words.time(job.clock_error_ns)),
+        ("step", time(job.step_ns)),
+        ("waiting for other ranks", time(job.waiting_ns)),
+        (f"transfer{roof}", time(job.transfer_ns)),
+        ("clocks agree within", time(job.clock_error_ns)),
         ("simulated of the recorded time", percent(job.simulated_share)),
     ]
 
 
-def _ranks(job: Job, commands: Mapping[int, str], reports: Mapping[int, str]) -> list[dict[str, Any]]:
+_TIMES = {
+    "step": "wall",
+    "own": "own",
+    "compute": "compute",
+    "exposed comm.": "exposed_communication",
+    "copies": "exposed_copy",
+    "idle": "idle",
+    "waits": "waiting",
+    "awaited": "imposed",
+}
+
+
+def _ranks(job: Job, commands: Mapping[int, str], reports: Mapping[int, str]) -> Table:
+    """Return a table of the named ranks, and of those that others wait for longest."""
     named = {each.rank for each in job.stragglers}
     order = job.ranks.sort_values(["cost_share", "imposed_ns"], ascending=False, kind="stable").head(MOST_RANKS)
-    times = ("wall", "own", "compute", "exposed_communication", "exposed_copy", "idle", "waiting", "imposed")
-    return [
-        {
-            "rank": row.rank,
-            "host": row.host if row.host >= 0 else ABSENT,
-            "named": row.rank in named,
-            "times": [words.time(getattr(row, f"{name}_ns")) for name in times],
-            "overlap": percent(row.overlap),
-            "cost": percent(max(0.0, row.cost_share)),
-            "offset": words.time(row.clock_offset_ns),
-            "command": commands.get(row.rank, ""),
-            "report": reports.get(row.rank, ""),
-        }
+    rows: list[Row] = [
+        (
+            Cell(str(row.rank), "strong" if row.rank in named else ""),
+            str(row.host) if row.host >= 0 else ABSENT,
+            *(time(getattr(row, f"{name}_ns")) for name in _TIMES.values()),
+            percent(max(0.0, row.cost_share)),
+            percent(row.overlap),
+            time(row.clock_offset_ns),
+            _link(row.rank, commands, reports),
+        )
         for row in rows_of(order)
     ]
+    names = (">rank", ">host", *(f">{name}" for name in _TIMES), ">cost", ">overlap", ">clock", "its own report")
+    spare = ("its own report", "clock", "overlap")
+    return Table(names, rows, first=12, total=len(job.ranks), spare=spare)
 
 
-def _groups(job: Job) -> list[dict[str, Any]]:
+def _link(rank: int, commands: Mapping[int, str], reports: Mapping[int, str]) -> Cell:
+    return Cell("report", href=reports[rank]) if rank in reports else Cell(commands.get(rank, ""), "code")
+
+
+def _groups(job: Job) -> Table:
     longest = float(job.groups["wait_ns"].max()) if len(job.groups) else 1.0
-    return [
-        {
-            "name": printable(row.name),
-            "ranks": row.ranks,
-            "size": f"{row.traced:,} of {row.size:,}" if row.traced < row.size else f"{row.size:,}",
-            "parallelism": row.parallelism,
-            "calls": f"{row.calls:,}",
-            "bytes": quantity(row.bytes, "B"),
-            "wait": words.time(row.wait_ns),
-            "part": round(row.wait_ns / longest, 4) if longest else 0.0,
-            "transfer": words.time(row.transfer_ns),
-            "rate": words.rate(row.bus_bandwidth),
-        }
+    rows = [
+        (
+            row.name,
+            row.ranks,
+            f"{row.traced:,} of {row.size:,}" if row.traced < row.size else f"{row.size:,}",
+            row.parallelism,
+            f"{row.calls:,}",
+            quantity(row.bytes, "B"),
+            Cell(time(row.wait_ns), part=round(row.wait_ns / longest, 4) if longest else 0.0),
+            time(row.transfer_ns),
+            words.rate(row.bus_bandwidth),
+        )
         for row in rows_of(job.groups.sort_values("wait_ns", ascending=False, kind="stable").head(MOST_GROUPS))
     ]
+    names = ("group", "ranks", ">size", "for", ">calls", ">bytes per step", ">waits", ">transfer", ">bus bandwidth")
+    return Table(names, rows, first=12, spare=("size",))
 
 
 MOST_ROWS, MOST_STEPS, DRAWN_GROUPS = 96, 64, 32
@@ -102,9 +124,9 @@ _LEAST_PIXELS = 0.6
 _BINS = 24
 
 
-def heatmap(job: Job) -> dict[str, Any]:
+def heatmap(job: Job) -> tuple[Drawn, str]:
     """Return the own time of each rank and step relative to the median rank; with many ranks, only those that differ
-    most."""
+    most. Also what its colours mean."""
     own = job.by_step.pivot(index="rank", columns="step", values="own_ns")
     excess = own - own.median(axis=0)
     kept = excess.abs().mean(axis=1).nlargest(MOST_ROWS).index.sort_values()
@@ -112,10 +134,17 @@ def heatmap(job: Job) -> dict[str, Any]:
     steps = own.columns[:MOST_STEPS]
     times, beyond = (table.loc[kept, steps].to_numpy().tolist() for table in (own, excess))
     rows = [
-        {"rank": rank, "cells": [_cell(time_ns, more, most) for time_ns, more in zip(*pair, strict=True)]}
+        (str(rank), [_cell(time_ns, more, most) for time_ns, more in zip(*pair, strict=True)])
         for rank, *pair in zip(kept.tolist(), times, beyond, strict=True)
     ]
-    return {"steps": steps.tolist(), "rows": rows, "most": time(most), "left_out": len(own) - len(kept)}
+    hidden = len(own) - len(kept)
+    left_out = f" {hidden:,} ranks that differ less are left out." if hidden else ""
+    note = (
+        "How much longer (red) or shorter (blue) than the median rank each rank took in a step, without waiting for "
+        f"others. Full colour: {time(most)}.{left_out}"
+    )
+    values = {"label": "Heatmap of ranks and steps", "rows_are": "rank", "columns": steps.tolist(), "rows": rows}
+    return Drawn("heat", values), note
 
 
 def _cell(own: float, excess: float, most: float) -> dict[str, Any]:
@@ -128,19 +157,19 @@ def _cell(own: float, excess: float, most: float) -> dict[str, Any]:
     }
 
 
-def group_matrix(job: Job) -> dict[str, Any]:
-    """Return the waits of each rank in each group; with many groups those that wait longest, with many ranks those that
-    are waited for most."""
+def group_matrix(job: Job) -> Iterator[tuple[Drawn, str]]:
+    """Yield the waits of each rank in each group, and what their colours mean, if there are several ranks. With many
+    groups, those that wait longest are drawn, with many ranks those that are waited for most."""
     waits = job.group_waits
     groups = waits.groupby("group", sort=False)["waiting_ns"].sum().nlargest(DRAWN_GROUPS).index
     ranks = waits.groupby("rank")["imposed_ns"].sum().nlargest(MOST_STEPS).index.sort_values()
     most = max(float(waits["waiting_ns"].max()) if len(waits) else 0.0, 1.0)
     known = {(row.group, row.rank): row.waiting_ns for row in rows_of(waits)}
-    rows = [
-        {"group": printable(group), "cells": [_waiting(known.get((group, rank)), most) for rank in ranks]}
-        for group in groups
-    ]
-    return {"ranks": ranks.tolist(), "rows": rows, "most": time(most)}
+    rows = [(printable(group), [_waiting(known.get((group, rank)), most) for rank in ranks]) for group in groups]
+    note = f"The longer a rank waits in a group's calls, the fuller the colour (full: {time(most)} per step)."
+    values = {"label": "Waits by group and rank", "rows_are": "group", "columns": ranks.tolist(), "rows": rows}
+    if rows and len(ranks) > 1:
+        yield Drawn("heat", values), note
 
 
 def _waiting(wait: float | None, most: float) -> dict[str, Any]:

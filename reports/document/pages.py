@@ -1,4 +1,4 @@
-"""Parts of a self-contained page: assets, compressed data, and a content-security policy."""
+"""Writes a document, or what has a template of its own, as a page that needs no other file and no network."""
 
 import base64
 import gzip
@@ -10,10 +10,10 @@ from typing import Any
 
 import jinja2
 
-from tracekit.reports.words import numbers
-from tracekit.reports.words.names import in_sentence, printable
-from tracekit.reports.words.untrusted import printable_lines
-from tracekit.reports.words.wording import why
+from tracekit.reports.document.blocks import Document, Section
+from tracekit.reports.words import in_sentence, numbers, printable, printable_lines, shortened, why
+
+_LONGEST_NAME = 72
 
 
 @cache
@@ -74,6 +74,26 @@ def page(
     )  # fmt: skip
 
 
+def document_page(document: Document, mark: str = "") -> str:
+    """Return the page of a document. Texts are escaped."""
+    sections = [each for each in document.blocks if isinstance(each, Section)]
+    opening = [each for each in document.blocks if not isinstance(each, Section)]
+    return page(
+        "document",
+        printable(document.title),
+        kind=document.kind,
+        mark=mark,
+        styles=document.styles,
+        opening=opening,
+        sections=sections,
+    )
+
+
+def _shown_as(block: Any) -> str:
+    """Return the name of the macro that shows a block or a cell."""
+    return type(block).__name__.lower()
+
+
 def content_security_policy(*scripts: str) -> str:
     """Return a policy that allows exactly these scripts and no network. Plotly needs inline styles."""
     hashes = " ".join(_source_hash(script) for script in scripts)
@@ -120,6 +140,8 @@ def environment() -> jinja2.Environment:
         "in_sentence": in_sentence,
         "why": why,
         "along": _position_along,
+        "shown_as": _shown_as,
+        "shortened": lambda name: shortened(printable(name), _LONGEST_NAME),
         "unbroken": lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%"),
     }
     environment.filters.update(filters)

@@ -1,4 +1,4 @@
-"""The history of a baseline: text, and one page with a plot."""
+"""The history of a baseline as a document with a plot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,10 @@ from typing import Any
 
 from tracekit.analyzers.check import HistoryPoint, change_points
 from tracekit.analyzers.core import UnknownNameError
+from tracekit.analyzers.results import say
 from tracekit.reports.check.sentences import counted
-from tracekit.reports.words import duration, page, printable
+from tracekit.reports.document import Cell, Document, Drawn, Row, Section, Table, Text
+from tracekit.reports.words import duration, printable, sentence
 
 WIDTH, HEIGHT, _MARGIN = 900, 260, 24
 _LATENCY = "latency"
@@ -57,58 +59,40 @@ def series(points: Sequence[HistoryPoint], what: str = _LATENCY) -> Series:
     return Series(what, tuple(kept), tuple(values), tuple((value, value) for value in values), changes)
 
 
-def to_text(name: str, drawn: Series) -> str:
-    """Return the changes of level, and the last points."""
-    lines = [f"{printable(name)}: {drawn.what}, {len(drawn.values)} points"]
+def history_document(name: str, drawn: Series) -> Document:
+    """Return the plot, the changes of level, and the points, the latest one first."""
     levels = drawn.levels() if drawn.values else []
-    for (_, _, before), (first, _, after) in pairwise(levels):
-        point = drawn.points[first]
-        ratio = f" ({after / before:.3f}×)" if before else ""
-        at = f"{point.when[:16].replace('T', ' ')}  {point.commit or '-'}"
-        lines.append(printable(f"  changed at {at}: {drawn.text(before)} → {drawn.text(after)}{ratio}"))
-    for point, value in list(zip(drawn.points, drawn.values, strict=True))[-20:]:
-        when = point.when[:16].replace("T", " ")
-        lines.append(printable(f"  {when}  {point.commit or '-':13}  {drawn.text(value):>10}  {point.what}"))
-    return "\n".join(lines) + "\n"
+    changes = [_change(drawn, before, after) for before, after in pairwise(levels)]
+    rows = [_row(drawn, at) for at in range(len(drawn.values))][::-1][:_ROWS]
+    found = f"{len(changes) or 'no'} change{'s' * (len(changes) != 1)} of level"
+    note = sentence(say("history-changes"))
+    blocks = [
+        Text(f"{printable(name)}: {drawn.what} of a step, {len(rows):,} points, {found}", "headline"),
+        Drawn("history", {"what": drawn.what, **_plot(drawn, levels)}),
+        *([Section("Changes of level", [Table(_CHANGE, changes)], note)] if changes else []),
+        Section("Points", [Table(("when (UTC)", "commit", f">{drawn.what}", ">interval", "what"), rows, first=20)]),
+    ]
+    return Document(printable(name), blocks, "history", ("history",))
 
 
-def render(name: str, drawn: Series, mark: str = "") -> str:
-    """Return the HTML page. Names are escaped."""
-    levels = drawn.levels() if drawn.values else []
-    return page(
-        "history",
-        printable(name),
-        mark=mark,
-        styles=("history",),
-        what=drawn.what,
-        changes=[_change(drawn, before, after) for before, after in pairwise(levels)],
-        plot=_plot(drawn, levels),
-        rows=[_row(drawn, at) for at in range(len(drawn.values))][::-1][:_ROWS],
-    )
+_CHANGE = ("at", "commit", ">before", ">after", ">ratio")
 
 
-def _change(drawn: Series, before: tuple[int, int, float], after: tuple[int, int, float]) -> dict[str, Any]:
+def _change(drawn: Series, before: tuple[int, int, float], after: tuple[int, int, float]) -> Row:
     point = drawn.points[after[0]]
-    return {
-        "when": point.when[:16].replace("T", " "),
-        "commit": printable(point.commit),
-        "before": drawn.text(before[2]),
-        "after": drawn.text(after[2]),
-        "ratio": f"{after[2] / before[2]:.3f}×" if before[2] else "",
-        "worse": after[2] > before[2],
-    }
+    ratio = Cell(f"{after[2] / before[2]:.3f}×" if before[2] else "", "bad" if after[2] > before[2] else "good")
+    return (_when(point), point.commit, drawn.text(before[2]), drawn.text(after[2]), ratio)
 
 
-def _row(drawn: Series, at: int) -> dict[str, Any]:
+def _row(drawn: Series, at: int) -> Row:
     point, (low, high) = drawn.points[at], drawn.ends[at]
-    return {
-        "when": point.when[:16].replace("T", " "),
-        "commit": printable(point.commit),
-        "value": drawn.text(drawn.values[at]),
-        "ends": f"{drawn.text(low)} to {drawn.text(high)}" if low != high else "",
-        "what": printable(point.what),
-        "new": at in drawn.changes,
-    }
+    ends = f"{drawn.text(low)} to {drawn.text(high)}" if low != high else ""
+    new = ", a new level" if at in drawn.changes else ""
+    return (_when(point), point.commit, drawn.text(drawn.values[at]), ends, point.what + new)
+
+
+def _when(point: HistoryPoint) -> str:
+    return point.when[:16].replace("T", " ")
 
 
 def _plot(drawn: Series, levels: list[tuple[int, int, float]]) -> dict[str, Any]:
@@ -144,6 +128,4 @@ def _plot(drawn: Series, levels: list[tuple[int, int, float]]) -> dict[str, Any]
 
 def _title(drawn: Series, at: int) -> str:
     point = drawn.points[at]
-    return printable(
-        f"{point.when[:16].replace('T', ' ')} {point.commit}: {drawn.text(drawn.values[at])}, {point.what}"
-    )
+    return printable(f"{_when(point)} {point.commit}: {drawn.text(drawn.values[at])}, {point.what}")
