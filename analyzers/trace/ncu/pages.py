@@ -14,9 +14,9 @@ import msgspec
 import pandas as pd
 
 from tracekit.analyzers.core import facts
+from tracekit.analyzers.trace.ncu import HEADER
 
 _NAME, _NUMBER, _OF_DETAILS = "Kernel Name", "ID", "Metric Name"
-_HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTILINE)
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -38,10 +38,6 @@ class Lines(msgspec.Struct, frozen=True):
         return bad - cut, cut
 
 
-def has_header(head: bytes) -> bool:
-    return _HEADER.search(head) is not None
-
-
 def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
     """Split a report into rows.
 
@@ -49,7 +45,7 @@ def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
     those that are `wanted` are kept, and only rows as long as the header, because the columns of others are unknown.
     Rows of the details page may have any length. Raises ValueError without a header.
     """
-    start = _HEADER.search(data)
+    start = HEADER.search(data)
     if start is None:
         raise ValueError("no header")
     text = data[start.start() :].decode("utf-8-sig", "replace")
