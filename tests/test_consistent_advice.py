@@ -15,12 +15,12 @@ from tracekit.analyzers.predict import MOST_QUOTED
 from tracekit.analyzers.results import START_UP_ONLY, Analysis
 from tracekit.reports.answer import analysis_document, headline, html, summary
 from tracekit.reports.answer.cards import cards
-from tracekit.reports.answer.export import schema, to_json
+from tracekit.reports.answer.export import to_json
 from tracekit.reports.answer.headlines import LONGEST
 from tracekit.reports.answer.plans import bars
-from tracekit.reports.answer.subjects import named
+from tracekit.reports.answer.spoken import named
 from tracekit.reports.document import render
-from tracekit.reports.words import duration, in_sentence, percent, speedup
+from tracekit.reports.words import duration, in_sentence, percent, schema, speedup
 
 ROOT = Path(__file__).parents[1]
 TRACES = sorted((ROOT / "examples" / "traces").rglob("*.json.gz"))
@@ -57,7 +57,7 @@ def _shortened(exported: object) -> object:
 
 
 def test_the_first_advice_is_the_same_everywhere(analysis: Analysis, exported: dict) -> None:
-    jsonschema.validate(_shortened(exported), schema())
+    jsonschema.validate(_shortened(exported), schema("analysis"))
     if not analysis.recommendations:
         assert not analysis.plan
         assert exported["headline"]["first"] is None

@@ -1,8 +1,6 @@
 """The JSON (analysis.schema.json), the CSV tables and the stacks of an analysis, for other programs."""
 
-import json
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -86,11 +84,6 @@ def to_csv(analysis: Analysis, table: str = "kernels") -> str:
     Times are in microseconds; unknown values are empty.
     """
     return csv_table(public_frame(analysis, table))
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of `to_dict`."""
-    return json.loads((files("tracekit.reports") / "analysis.schema.json").read_text("utf-8"))
 
 
 def _verified(analysis: Analysis) -> list[dict[str, Any]]:

@@ -12,17 +12,17 @@ from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import COUNTS, PLACES, Analysis, Projection
 from tracekit.analyzers.trace.trace import PROBLEMS
-from tracekit.reports.answer.export import schema, to_csv, to_dict, to_json
-from tracekit.reports.words import TABLES, public_frame
+from tracekit.reports.answer.export import to_csv, to_dict, to_json
+from tracekit.reports.words import TABLES, public_frame, schema
 
 
 def test_the_json_keeps_its_schema(analysis: Analysis, modelled: Analysis, imported: Analysis) -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(schema("analysis"))
     projected = replace(
         analysis, projection=Projection(hardware.find("t4"), Interval(1, 2, 3), Interval(1, 1.5, 2), "Scaled.")
     )
     for each in (analysis, modelled, imported, projected, hostile(analysis)):
-        jsonschema.validate(json.loads(to_json(each)), schema(), cls=jsonschema.Draft202012Validator)
+        jsonschema.validate(json.loads(to_json(each)), schema("analysis"), cls=jsonschema.Draft202012Validator)
 
 
 def test_an_empty_analysis_keeps_it_too(analysis: Analysis) -> None:
@@ -30,17 +30,17 @@ def test_an_empty_analysis_keeps_it_too(analysis: Analysis) -> None:
     empty = {name: getattr(analysis, name).iloc[:0] for name in tables}
     bare = replace(analysis, **empty, problems=PROBLEMS.empty(), recommendations=(), considered=())
     bare = replace(bare, source=replace(bare.source, gpu=None, device_name="", precision=""))
-    jsonschema.validate(json.loads(to_json(bare)), schema())
+    jsonschema.validate(json.loads(to_json(bare)), schema("analysis"))
 
 
 def test_the_schema_refuses_what_it_does_not_name(analysis: Analysis) -> None:
     wrong = to_dict(analysis) | {"surprise": 1}
     with pytest.raises(jsonschema.ValidationError, match="surprise"):
-        jsonschema.validate(wrong, schema())
+        jsonschema.validate(wrong, schema("analysis"))
     wrong = to_dict(analysis)
     wrong["kernels"][0]["busy_us"] = "12"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(wrong, schema())
+        jsonschema.validate(wrong, schema("analysis"))
 
 
 def test_every_field_is_described_with_its_unit() -> None:
@@ -49,7 +49,7 @@ def test_every_field_is_described_with_its_unit() -> None:
         inner = [*node.get("properties", {}).items(), *([("[]", node["items"])] if "items" in node else [])]
         return here + [each for name, part in inner for each in fields(part, f"{path}/{name}")]
 
-    described = fields(schema())
+    described = fields(schema("analysis"))
     assert len(described) > 120
     assert [path for path, part in described if not part.get("description")] == []
     timed = [(path, part["description"]) for path, part in described if path.endswith("_us")]
@@ -92,7 +92,7 @@ def test_counters_of_each_step_and_their_places(analysis: Analysis) -> None:
     assert (first["id"], first["a_step"]) == ("counter:launches", [5.0, 6.0])
     assert first["places"] == [{"layer": None, "function": "forward", "location": "model.py:7", "count": 5.5}]
     assert (second["counter"], second["meaning"], second["places"]) == ("kernels:gemm", None, [])
-    jsonschema.validate(told, schema())
+    jsonschema.validate(told, schema("analysis"))
 
 
 def test_unknown_is_null(analysis: Analysis) -> None:
