@@ -14,6 +14,7 @@ from tracekit.reports.words import (
     ABSENT,
     changed,
     duration,
+    fields,
     measured,
     number,
     percent,
@@ -31,19 +32,14 @@ _LEGEND = (
 
 def result(verified: Verified) -> dict[str, Any]:
     """Return one verified optimization as analysis.schema.json describes it. Times are in µs, sizes in bytes."""
+    gains = {name: getattr(verified, name) for name in ("predicted", "measured", "repredicted")}
     return {
-        "id": verified.id,
-        "title": verified.title,
-        "predicted": interval(verified.predicted) if verified.predicted else None,
-        "measured": interval(verified.measured) if verified.measured else None,
-        "repredicted": interval(verified.repredicted) if verified.repredicted else None,
-        "inside": verified.inside,
-        "error": verified.error or None,
-        "work_factor": verified.work_factor,
+        **fields(verified, "id title"),
+        **{name: interval(gain) if gain else None for name, gain in gains.items()},
+        **fields(verified, "inside error? work_factor"),
         "before_us": number(verified.before.median_us, 3) if verified.before else None,
         "after_us": number(verified.after.median_us, 3) if verified.after else None,
-        "predicted_peak_bytes": verified.predicted_peak_bytes,
-        "peak_memory_bytes": verified.peak_memory_bytes or None,
+        **fields(verified, "predicted_peak_bytes peak_memory_bytes?"),
         "difference": asdict(verified.difference) if verified.difference else None,
         "quality": quality(verified.quality) if verified.quality else None,
         "caveats": list(verified.caveats),

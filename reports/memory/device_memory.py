@@ -13,6 +13,7 @@ from tracekit.reports.answer import interval
 from tracekit.reports.document import Block, Document, Drawn, Name, Row, Section, Table, Text
 from tracekit.reports.words import (
     duration,
+    fields,
     json_text,
     percent,
     printable,
@@ -162,12 +163,7 @@ def _remedies(run: MemoryOfRun) -> list[tuple[str, str, str, str]]:
 
 
 def _plain(remedy: Remedy) -> dict[str, Any]:
-    return {
-        "apply": remedy.name,
-        "title": remedy.title,
-        "peak_bytes": remedy.peak_bytes,
-        "speedup": interval(remedy.speedup),
-    }
+    return {"apply": remedy.name, **fields(remedy, "title peak_bytes"), "speedup": interval(remedy.speedup)}
 
 
 def _size(size: int) -> str:

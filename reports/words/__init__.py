@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         csv_cell,
         csv_table,
         escaped_json,
+        fields,
         from_csv_cell,
         json_text,
         mean_step,

@@ -143,6 +143,23 @@ def number(value: float, decimals: int) -> float | None:
     return round(float(value), decimals) if math.isfinite(value) else None
 
 
+def fields(value: Any, names: str) -> dict[str, Any]:
+    """Return attributes of `value` for JSON by their names, which are separated by spaces.
+
+    Behind a name, ":4" rounds to four decimals, and "?" makes None of what is empty. `_ns` become `_us`.
+    """
+    return dict(_field(value, *name.partition(":")[::2]) for name in names.split())
+
+
+def _field(value: Any, name: str, decimals: str) -> tuple[str, Any]:
+    found = getattr(value, name.removesuffix("?"))
+    if name.endswith("_ns"):
+        return _name_in_microseconds(name), number(found / 1e3, 3)
+    if decimals:
+        return name, number(found, int(decimals))
+    return name.removesuffix("?"), found or None if name.endswith("?") else found
+
+
 def _name_in_microseconds(name: str) -> str:
     return f"{name.removesuffix('_ns')}_us" if name.endswith("_ns") else name
 
