@@ -17,12 +17,12 @@ from tracekit.analyzers.results import START_UP_ONLY, Analysis
 from tracekit.reports.answer import analysis_document, headline, html
 from tracekit.reports.answer import summary as summary_of
 from tracekit.reports.answer.cards import cards
-from tracekit.reports.answer.export import schema, to_json
+from tracekit.reports.answer.export import to_json
 from tracekit.reports.answer.headlines import LONGEST
 from tracekit.reports.answer.plans import bars
-from tracekit.reports.answer.subjects import named
+from tracekit.reports.answer.spoken import named
 from tracekit.reports.document import render
-from tracekit.reports.words import duration, in_sentence, percent, speedup
+from tracekit.reports.words import duration, in_sentence, percent, schema, speedup
 
 ROOT = Path(__file__).parents[1]
 TRACES = sorted((ROOT / "examples" / "traces").rglob("*.json.gz"))
@@ -39,7 +39,7 @@ ROWS = 20
 REPEATS = 1.09
 """Two measurements of the same differ by less than this factor."""
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+VALIDATOR = jsonschema.Draft202012Validator(schema("analysis"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,8 @@ import pytest
 import tracekit
 from benchmarks.slow_scripts import command as table
 from tracekit.reports.answer import headline
-from tracekit.reports.answer.export import schema, to_json
+from tracekit.reports.answer.export import to_json
+from tracekit.reports.words import schema
 
 TRACES = table.HERE / "traces"
 ROWS = {row["script"]: row for row in table.later()}
@@ -58,4 +59,4 @@ def test_on_a_gpu_that_is_too_small_what_makes_it_fit_comes_first():
     first = "gradient-checkpointing"
     assert (there.recommendations[0].id, there.plan[0].name, there.memory_fit.fitting[0].name) == (first, first, first)
     assert there.plan[0].memory_bytes < 16e9
-    jsonschema.validate(json.loads(to_json(there)), schema())
+    jsonschema.validate(json.loads(to_json(there)), schema("analysis"))

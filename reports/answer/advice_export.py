@@ -18,7 +18,7 @@ from tracekit.analyzers.results import (
     Statements,
 )
 from tracekit.reports.answer.plans import unprofiled
-from tracekit.reports.words import number, wording
+from tracekit.reports.words import fields, number, wording
 
 _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "speedup": lambda advice: interval(advice.speedup) if advice.speedup else None,
@@ -57,24 +57,16 @@ def memory_fit(fit: MemoryFit | None) -> dict[str, Any] | None:
     """Return the remedies that make the run fit; None if it fits, or its peak is unknown."""
     if fit is None:
         return None
-    remedies = [
-        {
-            "apply": remedy.name,
-            "title": remedy.title,
-            "peak_bytes": remedy.peak_bytes,
-            "free_bytes": remedy.free_bytes,
-            "fits": remedy.fits,
-            "speedup": interval(remedy.speedup),
-        }
-        for remedy in fit.remedies
-    ]
     return {
-        "gpu": fit.gpu,
-        "needed_bytes": fit.needed_bytes,
-        "at_least": fit.at_least,
-        "available_bytes": fit.available_bytes,
-        "largest_batch": fit.largest_batch,
-        "remedies": remedies,
+        **fields(fit, "gpu needed_bytes at_least available_bytes largest_batch"),
+        "remedies": [
+            {
+                "apply": remedy.name,
+                **fields(remedy, "title peak_bytes free_bytes fits"),
+                "speedup": interval(remedy.speedup),
+            }
+            for remedy in fit.remedies
+        ],
     }
 
 
@@ -101,10 +93,8 @@ def _fact(statement: str, evidence: Evidence) -> dict[str, Any]:
 
 def baseline(start: PredictedBaseline) -> dict[str, Any]:
     return {
-        "latency_us": number(start.latency_us, 3),
-        "timed": start.timed,
-        "idle_share": number(start.idle_share, 6),
-        "host_speed": {"ratio": number(start.host_speed.ratio, 4), "source": start.host_speed.source},
+        **fields(start, "latency_us:3 timed idle_share:6"),
+        "host_speed": fields(start.host_speed, "ratio:4 source"),
         "profiler_share": None if start.profiler_share is None else number(start.profiler_share, 6),
         "memory_bytes": start.memory.peak if start.memory else None,
         "memory": memory(start.memory),
@@ -114,14 +104,7 @@ def baseline(start: PredictedBaseline) -> dict[str, Any]:
 
 
 def _check(check: Check | None) -> dict[str, Any] | None:
-    if check is None:
-        return None
-    return {
-        "stated_us": number(check.stated_us, 3),
-        "simulated_us": number(check.simulated_us, 3),
-        "error": number(check.error, 6),
-        "passed": check.passed,
-    }
+    return fields(check, "stated_us:3 simulated_us:3 error:6 passed") if check else None
 
 
 def memory(held: Memory | None) -> dict[str, Any] | None:
@@ -130,4 +113,4 @@ def memory(held: Memory | None) -> dict[str, Any] | None:
 
 
 def interval(interval: Interval) -> dict[str, Any]:
-    return {name: number(getattr(interval, name), 4) for name in ("low", "expected", "high")}
+    return fields(interval, "low:4 expected:4 high:4")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 import pandas as pd
@@ -77,11 +76,6 @@ def to_json(analysis: Analysis, run: str, *, repeatable: bool = True) -> str:
     data = to_dict(analysis, run, repeatable=repeatable)
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return escaped_json(text) + "\n"
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of `to_dict`."""
-    return json.loads((files("tracekit.reports") / "brief.schema.json").read_text("utf-8"))
 
 
 def _step(analysis: Analysis) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """The JSON (analysis.schema.json), the CSV tables and the stacks of an analysis, for other programs."""
 
-import json
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -25,6 +23,7 @@ from tracekit.reports.answer.plans import planned
 from tracekit.reports.figures import leaves_of
 from tracekit.reports.words import (
     csv_table,
+    fields,
     inside,
     json_text,
     number,
@@ -47,8 +46,8 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
         "source": _source(analysis.source),
         "latency": _latency(analysis.latency),
         "timeline": {**_timeline(analysis.timeline), "steps": records(analysis, "steps")},
-        "bound": {name: number(getattr(analysis.bound, name), 6) for name in (*BOUNDS, "unknown")},
-        "coverage": {name: number(getattr(analysis.coverage, name), 6) for name in ("op", "layer", "cost")},
+        "bound": fields(analysis.bound, " ".join(f"{name}:6" for name in (*BOUNDS, "unknown"))),
+        "coverage": fields(analysis.coverage, "op:6 layer:6 cost:6"),
         **{
             table: records(analysis, table)
             for table in ("layers", "layer_types", "layer_parts", "layer_ops", "phases", "ops", "kernels", "ranges")
@@ -88,11 +87,6 @@ def to_csv(analysis: Analysis, table: str = "kernels") -> str:
     return csv_table(public_frame(analysis, table))
 
 
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of `to_dict`."""
-    return json.loads((files("tracekit.reports") / "analysis.schema.json").read_text("utf-8"))
-
-
 def _verified(analysis: Analysis) -> list[dict[str, Any]]:
     results = analysis.verified.results if analysis.verified else ()
     return [measured.result(each) for each in results]
@@ -115,14 +109,10 @@ def _counts(analysis: Analysis) -> list[dict[str, Any]]:
 
 def _source(source: Source) -> dict[str, Any]:
     return {
-        "kind": source.kind,
-        "format": source.format,
-        "device": source.device,
-        "device_name": source.device_name or None,
+        **fields(source, "kind format device device_name?"),
         "gpu": source.gpu.id if source.gpu else None,
         "roofs": _roofs(source.gpu) if source.gpu else None,
-        "precision": source.precision or None,
-        "layers_from": source.layers_from,
+        **fields(source, "precision? layers_from"),
         "capture": msgspec.to_builtins(source.capture) if source.capture else None,
         "counters": _counters(source.counters) if source.counters else None,
     }
@@ -158,13 +148,7 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
 
 
 def _device_time(device: DeviceTime) -> dict[str, Any]:
-    return {
-        "span_us": device.span_ns / 1000,
-        "compute_us": device.compute_ns / 1000,
-        "copy_us": device.copy_ns / 1000,
-        "communication_us": device.communication_ns / 1000,
-        "exposed_communication_us": device.exposed_communication_ns / 1000,
-    }
+    return fields(device, "span_ns compute_ns copy_ns communication_ns exposed_communication_ns")
 
 
 def _projection(projection: Projection) -> dict[str, Any]:

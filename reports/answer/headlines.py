@@ -16,10 +16,9 @@ from tracekit.analyzers.results import (
     MemoryFit,
     PlanStep,
 )
-from tracekit.reports.answer.measured import measured_gains, of_advice
+from tracekit.reports.answer.measured import from_to, measured_gains, of_advice
 from tracekit.reports.answer.plans import planned
-from tracekit.reports.answer.spoken_shares import spoken_shares
-from tracekit.reports.answer.subjects import subjects, unrecorded_gpu
+from tracekit.reports.answer.spoken import spoken_shares, subjects, unrecorded_gpu
 from tracekit.reports.words import (
     device,
     duration,
@@ -145,7 +144,7 @@ def _once_it_fits(analysis: Analysis) -> str:
     took, takes = steps[0].latency_us.expected, steps[-1].latency_us
     titles = ", then ".join(in_sentence(step.title) for step in steps[1:])
     spread = f"{duration(takes.low)} to {duration(takes.high)}"
-    return f"Then {titles}: {_both(took, takes.expected)} ({spread})."
+    return f"Then {titles}: {from_to(took, takes.expected, duration)} ({spread})."
 
 
 def _planned(analysis: Analysis, steps: list[PlanStep], gain: Interval, named: int, settles: bool) -> str:
@@ -155,20 +154,13 @@ def _planned(analysis: Analysis, steps: list[PlanStep], gain: Interval, named: i
     start = analysis.predicted_from
     gained = speedup(gain)
     if start:
-        gained = f"{_both(start.unprofiled_us, start.unprofiled_us / gain.expected)} ({gained})"
+        gained = f"{from_to(start.unprofiled_us, start.unprofiled_us / gain.expected, duration)} ({gained})"
     name = steps[0].name.partition(":")[0]
     with_first = " by the first step alone" * (len(steps) > 1)
     was = _measured(analysis, name)
     text = f"{', then '.join(titles)}{more}: {gained}{was}{with_first if was else ''}."
     wide = gain.high > MOST_QUOTED * gain.low and settles
     return text + (f" Narrow it: {settled_by(analysis, steps[-1])}" if wide else "")
-
-
-def _both(before_us: float, after_us: float) -> str:
-    """Return, for example, "12.0 → 3.40 ms", with the unit once if it is the same."""
-    before, after = duration(before_us), duration(after_us)
-    number, _, unit = before.partition(" ")
-    return f"{number} → {after}" if after.endswith(f" {unit}") else f"{before} → {after}"
 
 
 def _perhaps(analysis: Analysis) -> str:

@@ -1,25 +1,31 @@
 """The HTML report of an analysis: one page that needs no other file and no network."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tracekit.analyzers.core import Interval
-from tracekit.analyzers.results import CAUSES, Analysis
+from tracekit.analyzers.results import CAUSES, Analysis, PlanStep
 from tracekit.reports.answer import cards, facts, plans
 from tracekit.reports.answer.headlines import headline
-from tracekit.reports.answer.measured import measured_gains, of_steps
+from tracekit.reports.answer.measured import MeasuredGain, measured_blocks, measured_gains, of_steps
 from tracekit.reports.answer.page_tables import table_views
-from tracekit.reports.document import packed_json, packed_plotly, page, plotly_source
+from tracekit.reports.document import Cell, Row, Table, packed_json, packed_plotly, page, plotly_source
 from tracekit.reports.figures import BOUND_NAMES, GLYPHS, KINDS, Figure, bound_title, icicle, placed, roofline, timeline
 from tracekit.reports.words import (
+    ABSENT,
     ROW_LIMIT,
     TableView,
     device,
+    duration,
     mean_step,
+    measured,
     model,
     numbers,
     over_steps,
     printable,
+    quantity,
+    speedup,
+    why,
 )
 
 Entries = list[tuple[str, str]]
@@ -119,7 +125,7 @@ def render(analysis: Analysis, mark: str = "") -> str:
 
 def _page(analysis: Analysis, drawn: Charts, packed: dict[str, str], tables: dict[str, TableView], mark: str) -> str:
     planned, others = cards.cards(analysis)
-    drawn_bars = plans.bars(analysis)
+    drawn_bars, gains = plans.bars(analysis), measured_gains(analysis)
     return page(
         "report",
         _title(analysis),
@@ -136,11 +142,12 @@ def _page(analysis: Analysis, drawn: Charts, packed: dict[str, str], tables: dic
         key_figures=facts.key_figures(analysis),
         planned=planned,
         others=others,
-        ladder=plans.planned(analysis),
+        steps_of_plan=len(analysis.plan),
+        ladder=_ladder(plans.planned(analysis), gains),
+        rejected=_rejected(analysis),
         bars=drawn_bars,
         longest=plans.longest_us(drawn_bars),
-        ladder_measured=_ladder_measured(analysis),
-        gains=measured_gains(analysis),
+        verified=measured_blocks(analysis.verified) if analysis.verified else [],
         scale=_scale(analysis),
         tables=tables,
         provenance=facts.provenance(analysis),
@@ -172,11 +179,32 @@ def _packed(drawn: Charts) -> dict[str, str]:
     return {"figures": packed_json(drawn.specs), "plotly": packed_plotly() if plots else ""}
 
 
-def _ladder_measured(analysis: Analysis) -> dict[int, Interval]:
-    """Return the measured cumulative speed-ups of the plan's first steps, by the index of the last of these steps."""
-    gains, names = measured_gains(analysis), [step.name for step in analysis.plan]
-    gain_at = {at: of_steps(gains, names[: at + 1]) for at in range(len(names))}
-    return {at: gain.measured for at, gain in gain_at.items() if gain and gain.measured}
+def _ladder(steps: Sequence[PlanStep], gains: Mapping[str, MeasuredGain]) -> Table:
+    """Return the steps of the plan, with what was measured of each and all before it."""
+    names = [step.name for step in steps]
+    known = [of_steps(gains, names[: at + 1]) for at in range(len(names))]
+    rows: list[Row] = [
+        (
+            Cell(f"{number}. {step.title}{' (throughput)' * step.throughput}", href=f"#advice-{step.id}"),
+            speedup(step.speedup),
+            Cell(speedup(step.cumulative) if step.cumulative else ABSENT, "strong"),
+            *([measured(gain.measured) if gain and gain.measured else ABSENT] if any(known) else []),
+            f"{duration(step.latency_us.low)} to {duration(step.latency_us.high)}",
+            ABSENT if step.memory_bytes is None else quantity(step.memory_bytes, "B"),
+        )
+        for number, (step, gain) in enumerate(zip(steps, known, strict=True), 1)
+    ]
+    was = [">measured"] if any(known) else []
+    return Table(("in this order", ">adds", ">together", *was, ">a step then takes", ">memory then"), rows)
+
+
+def _rejected(analysis: Analysis) -> Table:
+    rows = [
+        (each.title, speedup(each.speedup) if each.speedup else ABSENT, why(each))
+        for each in analysis.considered
+        if not each.recommended
+    ]
+    return Table(("optimization", ">predicted", "why not"), rows)
 
 
 def _scale(analysis: Analysis) -> float:

@@ -9,11 +9,12 @@ import msgspec
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import Analysis, Difference, Quality, Verification, Verified
 from tracekit.reports.answer.advice_export import interval
-from tracekit.reports.document import Document, Listing, Table, Text
+from tracekit.reports.document import Block, Document, Listing, Table, Text
 from tracekit.reports.words import (
     ABSENT,
     changed,
     duration,
+    fields,
     measured,
     number,
     percent,
@@ -31,19 +32,14 @@ _LEGEND = (
 
 def result(verified: Verified) -> dict[str, Any]:
     """Return one verified optimization as analysis.schema.json describes it. Times are in µs, sizes in bytes."""
+    gains = {name: getattr(verified, name) for name in ("predicted", "measured", "repredicted")}
     return {
-        "id": verified.id,
-        "title": verified.title,
-        "predicted": interval(verified.predicted) if verified.predicted else None,
-        "measured": interval(verified.measured) if verified.measured else None,
-        "repredicted": interval(verified.repredicted) if verified.repredicted else None,
-        "inside": verified.inside,
-        "error": verified.error or None,
-        "work_factor": verified.work_factor,
+        **fields(verified, "id title"),
+        **{name: interval(gain) if gain else None for name, gain in gains.items()},
+        **fields(verified, "inside error? work_factor"),
         "before_us": number(verified.before.median_us, 3) if verified.before else None,
         "after_us": number(verified.after.median_us, 3) if verified.after else None,
-        "predicted_peak_bytes": verified.predicted_peak_bytes,
-        "peak_memory_bytes": verified.peak_memory_bytes or None,
+        **fields(verified, "predicted_peak_bytes peak_memory_bytes?"),
         "difference": asdict(verified.difference) if verified.difference else None,
         "quality": quality(verified.quality) if verified.quality else None,
         "caveats": list(verified.caveats),
@@ -54,26 +50,20 @@ def quality(judged: Quality) -> dict[str, Any]:
     return {**asdict(judged), "change": interval(judged.change) if judged.change else None}
 
 
-def sentence(verified: Verified) -> str:
-    """Return, for example, "predicted 7.1–9.4×, measured 8.2×"."""
-    if verified.measured is None:
-        return f"not measured: {verified.error}"
-    predicted = f"predicted {speedup(verified.predicted)}, " if verified.predicted else ""
-    return f"{predicted}measured {measured(verified.measured)}"
-
-
 def measured_document(verification: Verification) -> Document:
     """Return a table with one row for each measured optimization, followed by failures and caveats."""
+    return Document("Measured optimizations", [Text(_heading(verification)), *measured_blocks(verification)])
+
+
+def measured_blocks(verification: Verification) -> list[Block]:
     done = [each for each in verification.results if each.measured]
     judged = [(each.id, each.quality) for each in done if each.quality]
-    blocks = [
-        Text(_heading(verification)),
+    return [
         *([_table(done, verification)] if done else []),
         *([_judged(judged)] if judged else []),
         *([Text(_LEGEND, "soft")] if done else []),
         Listing(_remarks(verification)),
     ]
-    return Document("Measured optimizations", blocks)
 
 
 def _heading(verification: Verification) -> str:
@@ -116,13 +106,13 @@ def _with_spaces(name: str) -> str:
 
 
 def _cells(verified: Verified, verification: Verification) -> tuple[str, ...]:
-    assert verified.measured and verified.before and verified.after
-    gain, work = verified.measured, verification.items * verified.work_factor * 1e6
+    gain, before, after = verified.measured, verified.before, verified.after
+    work = verification.items * verified.work_factor * 1e6
     return (
         speedup(verified.predicted) if verified.predicted else ABSENT,
-        f"{measured(gain)} ({speedup(gain).removesuffix('×')})",
-        from_to(verified.before.median_us, verified.after.median_us, duration),
-        significant(work / verified.after.median_us),
+        f"{measured(gain)} ({speedup(gain).removesuffix('×')})" if gain else ABSENT,
+        from_to(before.median_us, after.median_us, duration) if before and after else ABSENT,
+        significant(work / after.median_us) if after else ABSENT,
         _memory_cell(verified, verification),
         *_difference_cells(verified.difference),
     )
@@ -185,13 +175,9 @@ def _together(remarks: Iterable[tuple[str, str]]) -> list[str]:
 
 
 class MeasuredGain(msgspec.Struct, frozen=True):
-    title: str
-    """The title, followed by the id if that has an argument."""
-    predicted: Interval | None
     measured: Interval | None
     inside: Literal["yes", "less", "more", ""]
     """Whether the measured speed-up lies in the predicted interval; "" if one of them is missing."""
-    step: str
     memory: str
     difference: str
     error: str
@@ -216,13 +202,9 @@ def of_steps(gains: Mapping[str, MeasuredGain], names: Sequence[str]) -> Measure
 
 
 def _gain(result: Verified, of: Verification) -> MeasuredGain:
-    before, after = result.before, result.after
     return MeasuredGain(
-        title=printable(f"{result.title} ({result.id})" if ":" in result.id else result.title),
-        predicted=result.predicted,
         measured=result.measured,
         inside=_place_in_interval(result),
-        step=f"{duration(before.median_us)} → {duration(after.median_us)}" if before and after else "",
         memory=_memory(of.peak_memory_bytes, result.peak_memory_bytes),
         difference="; ".join(filter(None, (_difference(result.difference), _quality(result.quality)))),
         error=printable(why_not(result)),

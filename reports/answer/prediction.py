@@ -1,8 +1,6 @@
 """A prediction as a document and as JSON: the answer, its sources, and alternatives."""
 
-import json
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 from tracekit.analyzers.core import Interval
@@ -222,11 +220,6 @@ def _there(gain: GainThere | None) -> dict[str, Any] | None:
 def to_json(prediction: Prediction) -> str:
     """Return `to_dict` as JSON text."""
     return json_text(to_dict(prediction))
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of `to_dict`."""
-    return json.loads((files("tracekit.reports") / "prediction.schema.json").read_text("utf-8"))
 
 
 def _op_class(each: OpClassTime, prediction: Prediction) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from xml.etree import ElementTree as Xml
 
-from tracekit.analyzers.check import BudgetLine, Check, CounterChange, Culprit, Outcome, TimeChange
+from tracekit.analyzers.check import BudgetLine, Check, Culprit, Outcome, TimeChange
 from tracekit.reports.check.sentences import budget_change, counter_change, culprit_text, time_change, verdict_sentence
-from tracekit.reports.words import json_text, number, printable
+from tracekit.reports.words import fields, json_text, number, printable
 
 SCHEMA_VERSION = "1.0"
 
@@ -17,16 +17,10 @@ def to_dict(check: Check) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "outcome": check.outcome,
         "verdict": verdict_sentence(check),
-        "run": check.run,
-        "baseline": check.baseline or None,
-        "kind": check.kind,
-        "basis": check.basis,
-        "counters_only": check.counters_only,
-        "level": check.level,
-        "margin": check.margin,
-        "culprits": [_culprit(each) for each in check.culprits],
+        **fields(check, "run baseline? kind basis counters_only level margin"),
+        "culprits": [fields(each, "what? change? layer? op? cause? location? function?") for each in check.culprits],
         "times": [_time(change) for change in check.times],
-        "counters": [_counter(change) for change in check.counters],
+        "counters": [fields(each, "name before:3 after:3 outcome decides varies") for each in check.counters],
         "budgets": [_budget(line) for line in check.budgets],
         "notes": list(check.notes),
     }
@@ -37,32 +31,9 @@ def to_json(check: Check) -> str:
     return json_text(to_dict(check))
 
 
-def _culprit(culprit: Culprit) -> dict[str, Any]:
-    names = ("what", "change", "layer", "op", "cause", "location", "function")
-    return {name: getattr(culprit, name) or None for name in names}
-
-
 def _time(change: TimeChange) -> dict[str, Any]:
-    ratio = change.ratio
-    return {
-        "kind": change.kind,
-        "name": change.name or None,
-        "before_us": number(change.before_ns / 1e3, 3),
-        "after_us": number(change.after_ns / 1e3, 3),
-        "ratio": {name: number(getattr(ratio, name), 5) for name in ("low", "value", "high")},
-        "outcome": change.outcome,
-    }
-
-
-def _counter(change: CounterChange) -> dict[str, Any]:
-    return {
-        "name": change.name,
-        "before": number(change.before, 3),
-        "after": number(change.after, 3),
-        "outcome": change.outcome,
-        "decides": change.decides,
-        "varies": change.varies,
-    }
+    ratio = fields(change.ratio, "low:5 value:5 high:5")
+    return {**fields(change, "kind name? before_ns after_ns"), "ratio": ratio, "outcome": change.outcome}
 
 
 def _budget(line: BudgetLine) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import pandas as pd
 
 from tracekit.analyzers.compare import Comparison, Side
 from tracekit.analyzers.results import OUTSIDE_MODEL
-from tracekit.reports.compare.names import FAMILIES, faster
-from tracekit.reports.words import device, duration, model, printable, quantity, rows_of
+from tracekit.reports.compare.names import FAMILIES
+from tracekit.reports.words import device, duration, model, printable, quantity, rows_of, times
 
 _EQUAL = 0.01
 _NOTABLE = 0.15
@@ -58,10 +58,10 @@ def _verdict(comparison: Comparison, equal: bool) -> str:
     a, b = _named("A", comparison.a, comparison), _named("B", comparison.b, comparison)
     if equal:
         within = ", within the spread of their steps" if comparison.within_spread else ""
-        return f"{b} is as fast as {a} ({faster(comparison.speedup)}{within})"
+        return f"{b} is as fast as {a} ({times(comparison.speedup, comparison.speedup)}{within})"
     if comparison.speedup > 1:
-        return f"{b} is {faster(comparison.speedup)} as fast as {a}"
-    return f"{b} takes {faster(1 / comparison.speedup)} as long as {a}"
+        return f"{b} is {times(comparison.speedup, comparison.speedup)} as fast as {a}"
+    return f"{b} takes {times(1 / comparison.speedup, 1 / comparison.speedup)} as long as {a}"
 
 
 def _named(letter: str, side: Side, comparison: Comparison) -> str:

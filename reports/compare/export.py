@@ -6,7 +6,7 @@ import pandas as pd
 
 from tracekit.analyzers.compare import Comparison, Side
 from tracekit.reports.compare.explanation import explained
-from tracekit.reports.words import csv_table, json_text, number, plain_rows, public
+from tracekit.reports.words import csv_table, fields, json_text, number, plain_rows, public
 
 SCHEMA_VERSION = "1.0"
 TABLES = ("difference", "layers", "ops", "kernels")
@@ -42,23 +42,16 @@ def to_csv(comparison: Comparison, table: str = "difference") -> str:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    source = side.source
+    source, spread = side.source, side.spread_ns
     return {
         "name": side.name,
-        "kind": source.kind,
-        "device": source.device,
-        "device_name": source.device_name or None,
+        **fields(source, "kind device device_name?"),
         "gpu": source.gpu.id if source.gpu else None,
-        "precision": source.precision or None,
-        "steps": side.steps,
-        "latency_us": number(side.latency_ns / 1e3, 3),
-        "latency_from": side.latency_from,
-        "latency_p10_us": number(side.spread_ns[0] / 1e3, 3) if side.spread_ns else None,
-        "latency_p90_us": number(side.spread_ns[1] / 1e3, 3) if side.spread_ns else None,
-        "busy_us": number(side.busy_ns / 1e3, 3),
-        "kernels": number(side.kernels, 3),
-        "flops": number(side.flops, 0),
-        "graph_share": number(side.graph_share, 6),
+        **fields(source, "precision?"),
+        **fields(side, "steps latency_ns latency_from"),
+        "latency_p10_us": number(spread[0] / 1e3, 3) if spread else None,
+        "latency_p90_us": number(spread[1] / 1e3, 3) if spread else None,
+        **fields(side, "busy_ns kernels:3 flops:0 graph_share:6"),
     }
 
 

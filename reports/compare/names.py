@@ -82,11 +82,6 @@ def _duration(nanoseconds: float) -> str:
     return f"−{text}" if nanoseconds < 0 else text
 
 
-def faster(ratio: float) -> str:
-    """Return a ratio as "1.20×", "3.4×" or "12×"."""
-    return f"{ratio:.{2 if ratio < 2 else 1 if ratio < 10 else 0}f}×"
-
-
 _ARROW = " → "
 
 

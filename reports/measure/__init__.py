@@ -7,7 +7,6 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.reports.measure import sweep
     from tracekit.reports.measure.bench import bench_document, figure
-    from tracekit.reports.measure.sweep import basis, sentences
-    from tracekit.reports.measure.sweep_page import sweep_document
+    from tracekit.reports.measure.sweep import basis, sentences, sweep_document
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -1,7 +1,8 @@
 """Device memory of a run or a snapshot as JSON and a document: a stacked area, and what is allocated at the peak."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from html import escape
 from typing import Any
 
 import pandas as pd
@@ -10,14 +11,79 @@ from tracekit.analyzers.memory import KINDS, DeviceMemory, MemoryOfRun
 from tracekit.analyzers.results import Remedy
 from tracekit.reports.answer import interval
 from tracekit.reports.document import Block, Document, Drawn, Name, Row, Section, Table, Text
-from tracekit.reports.memory.chart import NARROW, WIDE, chart
 from tracekit.reports.words import (
+    duration,
+    fields,
     json_text,
     percent,
     printable,
     quantity,
     speedup,
 )
+
+_WIDE, _NARROW = 1100, 380
+"""Widths of the drawing. On a narrow screen, a wide one would be too small to read."""
+_HEIGHT, _LEFT, _TOP, _BOTTOM = 320, 66, 14, 26
+
+
+def _chart(table: pd.DataFrame, classes: Mapping[str, str], capacity_bytes: int, width: int) -> str:
+    """Return a stacked area as SVG. `table` has `time_ns` and a column of bytes for each kind, `classes` the kinds' CSS
+    classes."""
+    times = table["time_ns"].to_numpy(dtype=float)
+    stacked = table[list(classes)].to_numpy(dtype=float).cumsum(axis=1)
+    most, last = max(1.0, float(stacked.max())), max(1.0, float(times.max()))
+    shows_capacity = 0 < capacity_bytes <= 2.5 * most
+    scale = (_HEIGHT - _TOP - _BOTTOM) / (max(most, capacity_bytes) if shows_capacity else most)
+    x = _LEFT + (width - _LEFT - 8) * times / last
+    parts, below = list[str](), stacked[:, 0] * 0
+    for column, (name, area) in enumerate(classes.items()):
+        above = stacked[:, column]
+        top = _steps(x, above, scale)
+        bottom = list(reversed(_steps(x, below, scale)))
+        outline = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*top, *bottom])
+        parts.append(f'<polygon class="{area}" points="{outline}"><title>{escape(printable(name))}</title></polygon>')
+        below = above
+    total = stacked[:, -1]
+    peak = int(total.argmax())
+    parts.append(
+        _mark(float(x[peak]), _HEIGHT - _BOTTOM - float(total[peak]) * scale, width, quantity(int(total[peak]), "B"))
+    )
+    if shows_capacity:
+        y = _HEIGHT - _BOTTOM - capacity_bytes * scale
+        label = f"memory of the GPU, {quantity(capacity_bytes, 'B')}"
+        parts.append(
+            f'<path class="one" d="M{_LEFT} {y:.1f}H{width}"/><text x="{_LEFT + 6}" y="{y + 10:.1f}">{label}</text>'
+        )
+    parts.append(_axes(most, last, scale, width))
+    return f'<svg viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="Memory over time">{"".join(parts)}</svg>'
+
+
+def _steps(x: Any, values: Any, scale: float) -> list[tuple[float, float]]:
+    """Return the points of a step curve: memory is constant until the next event."""
+    base, points = _HEIGHT - _BOTTOM, list[tuple[float, float]]()
+    for row, (at, value) in enumerate(zip(x, values, strict=True)):
+        if row:
+            points.append((float(at), points[-1][1]))
+        points.append((float(at), base - float(value) * scale))
+    return points
+
+
+def _mark(x: float, y: float, width: int, text: str) -> str:
+    anchor, shift = ("label", -8) if x > width / 2 else ("", 8)
+    return (
+        f'<circle class="peak" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
+        f'<text class="{anchor} told" x="{x + shift:.1f}" y="{max(y - 3, 10):.1f}">peak {escape(text)}</text>'
+    )
+
+
+def _axes(most: float, last: float, scale: float, width: int) -> str:
+    base = _HEIGHT - _BOTTOM
+    levels = [(most * part, base - most * part * scale) for part in (0.0, 0.5, 1.0)]
+    marks = [f'<text class="label" x="{_LEFT - 6}" y="{y:.1f}">{quantity(int(size), "B")}</text>' for size, y in levels]
+    times = [(last * part, min(_LEFT + (width - _LEFT - 8) * part, width - 30)) for part in (0.0, 0.5, 1.0)]
+    marks += [f'<text class="tick" x="{x:.1f}" y="{_HEIGHT - 10}">{duration(at / 1e3)}</text>' for at, x in times]
+    return f'<path class="axis" d="M{_LEFT} {_TOP}V{base}H{width - 8}"/>{"".join(marks)}'
+
 
 _COLOURS = 9
 
@@ -27,9 +93,8 @@ def _drawn(over_time: pd.DataFrame, capacity_bytes: int = 0) -> Drawn:
     kinds = [name for name in over_time.columns if name != "time_ns"]
     areas = {name: f"area-{number % _COLOURS}" for number, name in enumerate(kinds)}
     classes = {name: area for name, area in areas.items() if over_time[name].any()} or areas
-    charts = {
-        kind: chart(over_time, classes, capacity_bytes, width) for kind, width in (("wide", WIDE), ("narrow", NARROW))
-    }
+    widths = {"wide": _WIDE, "narrow": _NARROW}
+    charts = {kind: _chart(over_time, classes, capacity_bytes, width) for kind, width in widths.items()}
     return Drawn("areas", {"legend": dict(reversed(classes.items())), "charts": charts})
 
 
@@ -98,12 +163,7 @@ def _remedies(run: MemoryOfRun) -> list[tuple[str, str, str, str]]:
 
 
 def _plain(remedy: Remedy) -> dict[str, Any]:
-    return {
-        "apply": remedy.name,
-        "title": remedy.title,
-        "peak_bytes": remedy.peak_bytes,
-        "speedup": interval(remedy.speedup),
-    }
+    return {"apply": remedy.name, **fields(remedy, "title peak_bytes"), "speedup": interval(remedy.speedup)}
 
 
 def _size(size: int) -> str:

@@ -12,6 +12,7 @@ from tracekit.reports.document import Document, Table, Text
 from tracekit.reports.ranks import words
 from tracekit.reports.words import (
     csv_table,
+    fields,
     json_text,
     number,
     plain_rows,
@@ -22,19 +23,15 @@ SCHEMA_VERSION = "1.0"
 TABLES = ("ranks", "by_step", "collectives", "groups", "problems")
 MOST_COLLECTIVES = 5_000
 """Most collectives in JSON, those that ranks waited for longest; the Parquet file has all."""
-_JOB = ("world_size", "hosts", "steps")
-_TIMES = ("step_ns", "communication_ns", "waiting_ns", "transfer_ns", "clock_error_ns")
 
 
 def to_dict(job: Job) -> dict[str, Any]:
     """Return the job as plain Python values."""
     return {
         "schema_version": SCHEMA_VERSION,
-        **{name: getattr(job, name) for name in _JOB},
-        "device_name": job.device_name or None,
-        **{f"{name.removesuffix('_ns')}_us": number(getattr(job, name) / 1e3, 3) for name in _TIMES},
-        "roof_fraction": number(job.roof_fraction, 4),
-        "simulated_share": number(job.simulated_share, 4),
+        **fields(job, "world_size hosts steps device_name?"),
+        **fields(job, "step_ns communication_ns waiting_ns transfer_ns clock_error_ns"),
+        **fields(job, "roof_fraction:4 simulated_share:4"),
         "summary": [
             words.opening(job),
             *words.headlines(job),
@@ -82,23 +79,17 @@ def to_parquet(job: Job) -> bytes | None:
 
 
 def _straggler(straggler: Straggler) -> dict[str, Any]:
-    reason, share = straggler.reason, straggler.cost_share
-    ratios = {name: number(getattr(reason, f"{name}_ratio"), 4) for name in ("time", "calls", "flops")}
+    reason = straggler.reason
     return {
         "rank": straggler.rank,
         "host": straggler.host if straggler.host >= 0 else None,
-        "cost_share": {name: number(getattr(share, name), 4) for name in ("low", "expected", "high")},
-        "cause": reason.cause,
-        "layer": reason.layer or None,
+        "cost_share": fields(straggler.cost_share, "low:4 expected:4 high:4"),
+        **fields(reason, "cause layer?"),
         "evidence": {
             "sentence": words.named(straggler),
-            "excess_us": number(reason.excess_ns / 1e3, 3),
+            **fields(reason, "excess_ns"),
             "share_of_excess": number(reason.share, 4),
-            "phase": reason.phase or None,
-            "op": reason.op or None,
-            "family": reason.family or None,
-            "detail": reason.detail or None,
-            **{f"{name}_ratio": value for name, value in ratios.items()},
+            **fields(reason, "phase? op? family? detail? time_ratio:4 calls_ratio:4 flops_ratio:4"),
         },
     }
 

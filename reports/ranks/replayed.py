@@ -13,6 +13,7 @@ from tracekit.reports.ranks.words import time
 from tracekit.reports.words import (
     ABSENT,
     csv_table,
+    fields,
     json_text,
     number,
     percent,
@@ -173,8 +174,7 @@ def to_dict(job: ReplayedJob) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "operations": job.operations,
         "steps": len(job.by_step),
-        **{f"{name}_us": number(getattr(job, f"{name}_ns") / 1e3, 3) for name in ("recorded", "replayed", "ideal")},
-        "slowdown": number(job.slowdown, 6),
+        **fields(job, "recorded_ns replayed_ns ideal_ns slowdown:6"),
         "summary": [opening(job), *headlines(job), *explained(job)],
         "stragglers": [_remedy(job, each) for each in job.remedies],
         "batch_correlation": number(job.batches, 4),
@@ -184,7 +184,7 @@ def to_dict(job: ReplayedJob) -> dict[str, Any]:
 
 def _remedy(job: ReplayedJob, remedy: Remedy) -> dict[str, Any]:
     workers = job.workers.iloc[list(remedy.workers)][["rank", "stage", "dp_rank"]]
-    shares = {"recovered": number(remedy.recovered, 6), "speedup": number(remedy.speedup, 6)}
+    shares = fields(remedy, "recovered:6 speedup:6")
     explains = job.slowdown >= _LEAST_SLOWDOWN and remedy.recovered >= _MOST_OF_IT
     return {"of": remedy.of, "named": explains, **shares, "workers": plain_rows(workers)}
 

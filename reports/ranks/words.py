@@ -202,11 +202,6 @@ def advice(job: Job) -> list[WhatIf]:
     return able[:_MOST_ADVICE]
 
 
-def next_line(job: Job) -> str:
-    chosen = advice(job)
-    return f"Next: {'; '.join(map(gain, chosen))}" if chosen else ""
-
-
 def rate(value: float) -> str:
     """Format a bandwidth: 12.3 GB/s."""
     return quantity(value, "B/s")

@@ -8,6 +8,24 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.reports.words import numbers, wording
+    from tracekit.reports.words.data import (
+        count,
+        csv_cell,
+        csv_table,
+        escaped_json,
+        fields,
+        from_csv_cell,
+        json_text,
+        mean_step,
+        number,
+        over_steps,
+        plain_rows,
+        printable_lines,
+        public,
+        public_frame,
+        records,
+        schema,
+    )
     from tracekit.reports.words.files import (
         check_not_input,
         check_page,
@@ -48,24 +66,6 @@ if TYPE_CHECKING:
         times,
         token_times,
         tokens_per_s,
-    )
-    from tracekit.reports.words.public_tables import (
-        count,
-        mean_step,
-        number,
-        over_steps,
-        plain_rows,
-        public,
-        public_frame,
-        records,
-    )
-    from tracekit.reports.words.untrusted import (
-        csv_cell,
-        csv_table,
-        escaped_json,
-        from_csv_cell,
-        json_text,
-        printable_lines,
     )
     from tracekit.reports.words.views import (
         ROW_LIMIT,

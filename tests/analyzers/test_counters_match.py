@@ -12,7 +12,8 @@ from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import load, match
 from tracekit.analyzers.trace.ncu.metrics import base, full
 from tracekit.answer import analyze as analyze_files
-from tracekit.reports.answer.export import schema, to_dict
+from tracekit.reports.answer.export import to_dict
+from tracekit.reports.words import schema
 
 TRACES = COUNTERS.parent / "traces"
 PREFILL = (TRACES / "h200_gpt2_prefill.json.gz", COUNTERS / "h200_gpt2_prefill.ncu.csv.gz")
@@ -177,7 +178,7 @@ def test_what_was_not_measured_stays_counted():
 
 def test_json_keeps_its_schema(prefill):
     for analysis in (prefill, analyze_files(PREFILL[1]), analyze_files(PREFILL[0])):
-        jsonschema.validate(json.loads(json.dumps(to_dict(analysis))), schema())
+        jsonschema.validate(json.loads(json.dumps(to_dict(analysis))), schema("analysis"))
     exported = to_dict(prefill)
     assert exported["source"]["counters"] == {
         "launches": 235, "unmatched": 0, "matched": 235, "kernels": 235, "provenance": "measured",

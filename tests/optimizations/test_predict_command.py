@@ -16,8 +16,8 @@ from tracekit.advise.search import pays
 from tracekit.analyzers.core import InputError, Interval
 from tracekit.answer import predicting
 from tracekit.cli import main
-from tracekit.reports.answer.prediction import schema, to_dict
-from tracekit.reports.words import printable
+from tracekit.reports.answer.prediction import to_dict
+from tracekit.reports.words import printable, schema
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
 DECODE = TRACES / "h200_gpt2_decode.json.gz"
@@ -49,7 +49,7 @@ def as_json(*words):
     result = invoke(*words, "--format", "json")
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
-    jsonschema.validate(answer, schema(), cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(answer, schema("prediction"), cls=jsonschema.Draft202012Validator)
     return answer
 
 
@@ -199,10 +199,10 @@ def test_the_text_says_it_all(tmp_path):
 
 
 def test_the_schema_describes_every_field():
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(schema("prediction"))
     wrong = to_dict(tracekit.predict(DECODE, "compile")) | {"surprise": 1}
     with pytest.raises(jsonschema.ValidationError, match="surprise"):
-        jsonschema.validate(wrong, schema())
+        jsonschema.validate(wrong, schema("prediction"))
 
 
 def test_what_links_of_another_gpu_leave_of_collectives_is_said(shared):

@@ -12,14 +12,14 @@ from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import COUNTS, PLACES, Analysis, Projection
 from tracekit.analyzers.trace.trace import PROBLEMS
-from tracekit.reports.answer.export import schema, to_csv, to_dict, to_json
-from tracekit.reports.words import TABLES, public_frame
+from tracekit.reports.answer.export import to_csv, to_dict, to_json
+from tracekit.reports.words import TABLES, public_frame, schema
 
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+VALIDATOR = jsonschema.Draft202012Validator(schema("analysis"))
 
 
 def test_the_json_keeps_its_schema(analysis: Analysis, modelled: Analysis, imported: Analysis) -> None:
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(schema("analysis"))
     projected = replace(
         analysis, projection=Projection(hardware.find("t4"), Interval(1, 2, 3), Interval(1, 1.5, 2), "Scaled.")
     )
@@ -51,7 +51,7 @@ def test_every_field_is_described_with_its_unit() -> None:
         inner = [*node.get("properties", {}).items(), *([("[]", node["items"])] if "items" in node else [])]
         return here + [each for name, part in inner for each in fields(part, f"{path}/{name}")]
 
-    described = fields(schema())
+    described = fields(schema("analysis"))
     assert len(described) > 120
     assert [path for path, part in described if not part.get("description")] == []
     timed = [(path, part["description"]) for path, part in described if path.endswith("_us")]

@@ -1,12 +1,65 @@
-"""Result tables for export: of a mean step, in microseconds, with the column names of the JSON schema."""
+"""What programs read: tables of a mean step, with the names of the JSON schemas, escaped as JSON and CSV need it."""
 
+import json
 import math
+import re
 from dataclasses import replace
-from typing import Any
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from tracekit.analyzers.results import Analysis
+from tracekit.reports.words.names import UNPRINTABLE, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_FORMULA = re.compile(r"\s*[=+\-@\uff0b\uff0d\uff1d\uff20]")
+_GUARD = "'"
+_RAW_IN_JSON = re.compile(UNPRINTABLE.pattern.replace("\x00-\x1f", ""))
+"""JSON encoders escape the characters below 0x20 themselves."""
+
+
+def printable_lines(text: str) -> str:
+    """Return `text` made printable; line breaks and tabs are kept."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
+def csv_cell(text: str) -> str:
+    """Return `text` for a CSV cell; an apostrophe in front keeps a spreadsheet from evaluating a formula."""
+    safe = printable(text)
+    return _GUARD + safe if _FORMULA.match(safe) else safe
+
+
+def from_csv_cell(text: str) -> str:
+    """Return the text that `csv_cell` escaped; replaced characters are not restored."""
+    return text.removeprefix(_GUARD) if _FORMULA.match(text, len(_GUARD)) else text
+
+
+def csv_table(frame: "pd.DataFrame") -> str:
+    """Return a table as CSV with a header row; unknown values are empty."""
+    texts = frame.select_dtypes(exclude=["number", "bool"])
+    cells = {name: [_cell(value) for value in texts[name]] for name in texts.columns}
+    return frame.assign(**cells).to_csv(index=False, lineterminator="\n")
+
+
+def _cell(value: Any) -> Any:
+    return csv_cell(value) if isinstance(value, str) else value
+
+
+def json_text(value: Any) -> str:
+    """Return `value` as indented JSON that has only printable characters."""
+    return escaped_json(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def escaped_json(text: str) -> str:
+    r"""Return JSON with every unprintable character written as \uXXXX, so that no name is changed."""
+    return _RAW_IN_JSON.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
+
 
 _TABLES = (
     "layers",
@@ -90,6 +143,23 @@ def number(value: float, decimals: int) -> float | None:
     return round(float(value), decimals) if math.isfinite(value) else None
 
 
+def fields(value: Any, names: str) -> dict[str, Any]:
+    """Return attributes of `value` for JSON by their names, which are separated by spaces.
+
+    Behind a name, ":4" rounds to four decimals, and "?" makes None of what is empty. `_ns` become `_us`.
+    """
+    return dict(_field(value, *name.partition(":")[::2]) for name in names.split())
+
+
+def _field(value: Any, name: str, decimals: str) -> tuple[str, Any]:
+    found = getattr(value, name.removesuffix("?"))
+    if name.endswith("_ns"):
+        return _name_in_microseconds(name), number(found / 1e3, 3)
+    if decimals:
+        return name, number(found, int(decimals))
+    return name.removesuffix("?"), found or None if name.endswith("?") else found
+
+
 def _name_in_microseconds(name: str) -> str:
     return f"{name.removesuffix('_ns')}_us" if name.endswith("_ns") else name
 
@@ -102,3 +172,8 @@ def _plain(column: str, value: Any) -> Any:
     if column in _EMPTY_IS_UNKNOWN:
         return value or None
     return None if column in ("parent", "module") and value < 0 else value
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of "analysis", "brief" or "prediction"."""
+    return json.loads((files("tracekit.reports") / f"{name}.schema.json").read_text("utf-8"))
