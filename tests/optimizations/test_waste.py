@@ -405,3 +405,30 @@ def test_the_ops_on_logits_are_found_around_others():
     left = find("unused-logits").transform(base, "expected").kernel_ns
     assert (left[[0, 1, 3]] < 0.1 * base.ops.kernel_ns[[0, 1, 3]]).all()
     assert left[2] == base.ops.kernel_ns[2]
+
+
+def given(*shapes):
+    kinds = ["long int" if len(shape) == 1 else "float" for shape in shapes]
+    return {"inputs": (str(list(map(list, shapes))), str(kinds).replace("'", '"'))}
+
+
+@pytest.mark.parametrize(("ns", "found"), [(2_000_000.0, True), (30_000.0, False)])
+def test_sums_by_index_put_sort_outside_of_autograd_too(ns, found):
+    put = op("aten::_index_put_impl_", ns=ns, call="aten::index_put_") | given((1024, 2048), (4_000_000,))
+    assert (find("sorted-gradients").obstacle(run(linear(), put)) is None) == found
+
+
+@pytest.mark.parametrize(("read", "found"), [(100, True), (1_000_000, False)])
+def test_a_sort_is_whole_if_few_of_its_rows_are_read(read, found):
+    sorts = op("aten::sort", ns=4_000_000.0, call="aten::argsort") | given((64, 1_000_000))
+    picks = op("aten::gather", ns=9_000.0) | {"inputs": (f"[[64, 1000000], [64, {read}]]", '["float", "long int"]')}
+    assert (find("costly-algorithm").obstacle(run(linear(), sorts, picks)) is None) == found
+
+
+def test_what_an_index_of_unknown_size_picks_may_change():
+    picks = op("aten::index", ns=9_000.0, phase="forward") | given((64, 12_000))
+    flips = op("aten::flip", Cost(0, 4 * 192_000, 4 * 192_000, "copy", "fp32"), phase="forward") | given((16, 12_000))
+    long = op("aten::conv1d", ns=5_000_000.0, phase="forward") | given((1, 16, 9), (16, 12_000))
+    back = op("aten::mm", ns=9_000.0, call=ENGINE + "MmBackward0", phase="backward")
+    assert find("computed-again").obstacle(trained(picks, flips, long, FEATURES, back))
+    assert find("computed-again").obstacle(trained(flips, long, FEATURES, back)) is None

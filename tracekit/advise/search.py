@@ -18,6 +18,8 @@ _LARGE, _UNLIKELY = 1.1, 0.8
 """Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
 _OF_THE_MOST = 0.5
 """Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
+_AWAITED = 0.5
+"""Part of that fraction from which the fix of a mistake comes first for which another step waits."""
 _NEARLY = 0.95
 """Fraction of a plan's gain, in the logarithm, with which a lighter step replaces another that contains it."""
 LONGEST = 4
@@ -124,10 +126,8 @@ class Search:
         most = max(alone.values(), default=0.0)
         awaited = {name for step in steps for name in step.after}
         first = [step for step in steps if step.needless and alone[step] >= math.log(_LARGE)]
-        awaited.update(step.id for step in first)
-        fixes = [
-            step for step in steps if step.fixes_mistake and (step.id in awaited or alone[step] >= _OF_THE_MOST * most)
-        ]
+        least = {step: _OF_THE_MOST * (_AWAITED if step.id in awaited else 1.0) * most for step in steps}
+        fixes = [step for step in steps if step.fixes_mistake and (step in first or alone[step] >= least[step])]
         fixes.sort(key=lambda step: (step not in first, -usefulness(self.gain((step,)), 1.0)))
         kept = start
         for step in fixes:

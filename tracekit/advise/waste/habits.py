@@ -14,7 +14,7 @@ from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.cost import Cost, Product
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase, pick, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
 _CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_local_scalar_dense")
@@ -123,14 +123,18 @@ _TAPS = 64
 """Fewest taps of a filter for which its transform, or two separable passes, are cheaper."""
 _FILTERS = re.compile(r"conv")
 _DECOMPOSES = re.compile(r"^aten::_?linalg_svd")
+_SORTS = ("aten::sort", "aten::argsort")
+_MANY, _PART = 1 << 12, 8
+"""Fewest numbers in a row, and rows for each one that is read, from which a whole sort is not needed."""
 
 
 def costly_algorithms(base: Baseline) -> Finding | None:
-    """Find depthwise filters of many taps, and whole singular value decompositions."""
+    """Find depthwise filters of many taps, whole singular value decompositions, and sorts of which little is read."""
     ops = base.ops
     filters = np.flatnonzero(which(ops.name, lambda name: bool(_FILTERS.search(name)))).tolist()
     rows = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
     rows[[place for place in filters if _most_taps(base, place) >= _TAPS]] = True
+    rows |= _sorted_for_few(base)
     change = lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"])
     return Finding(rows, change, int(rows.sum())) if rows.any() else None
 
@@ -139,3 +143,14 @@ def _most_taps(base: Baseline, place: int) -> int:
     """Return the taps of a depthwise filter, whose tensor has one input channel; 0 without one."""
     shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
     return max((math.prod(shape[2:]) for shape in shapes[1:] if len(shape) > 2 and shape[1] == 1 < shape[0]), default=0)
+
+
+def _sorted_for_few(base: Baseline) -> Rows:
+    """Select sorts of long rows, of whose results all later ops read a small part; indices for whole rows do not."""
+    rows = np.zeros(len(base.ops), dtype=bool)
+    for place in np.flatnonzero(which(base.ops.call, _SORTS.__contains__)).tolist():
+        shape = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
+        later = [math.prod(each) for kind, each in tensors_in(base, place + 1, len(base.ops)) if kind == "long int"]
+        if shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape):
+            rows[place] = True
+    return rows

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
+from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -95,9 +96,24 @@ def sorted_gradients(base: Baseline) -> Finding | None:
     gathers = float(ops.kernel_ns[(ops.name == "aten::index") & in_phase(ops, "forward")].sum())
     took = float(ops.kernel_ns[rows].sum())
     if not base.trains or not took or not gathers or gathers * _ADDS_ROWS.best > took:
-        return None
+        return _sorted_sums(base)
     kept = _ADDS_ROWS.mapped(lambda times: min(1.0, times * gathers / took))
     return Finding(rows, lessened(rows, kept), int(rows.sum()))
+
+
+def _sorted_sums(base: Baseline) -> Finding | None:
+    """Find `index_put_(accumulate=True)`, which sorts, outside of autograd. Without accumulating, it takes as long as
+    its bytes."""
+    ops = base.ops
+    rows = which(ops.call, lambda call: call == "aten::index_put_") & (ops.category == "kernel")
+    puts = rows & which(ops.name, lambda name: name.startswith("aten::_index_put_impl_"))
+    given = [tensors_in(base, place, place + 1)[1:] for place in np.flatnonzero(puts).tolist()]
+    bytes_ns = sum(size_of(*each) for tensors in given for each in tensors) / base.gpu.bandwidth * 1e9
+    took = float(ops.kernel_ns[rows].sum())
+    if not bytes_ns or took < _CONTENDED * bytes_ns:
+        return None
+    kept = _KNOWN["spread_out"].mapped(lambda times: min(1.0, times * bytes_ns / took))
+    return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()))
 
 
 _CONTENDED = 10

@@ -11,6 +11,10 @@ _VARIES = re.compile(
     r"rand|dropout|bernoulli|normal_|uniform_|empty|multinomial|fill_|zero|ones|full|arange|copy_|::to$"
 )
 
+_OF_LISTS = re.compile(r"::(?:index|index_put_?|cat|stack)$")
+"""Ops on lists of tensors, of which a trace records nothing: what the next ops are given may be theirs."""
+_SOON = 4
+
 
 def same_in_each_step(base: Baseline) -> Rows:
     """Select ops of a training step through which no gradient flows, and whose inputs nothing in a step writes but ops
@@ -24,8 +28,11 @@ def same_in_each_step(base: Baseline) -> Rows:
     written = [
         {int(cost.write_bytes)} if cost is not None else sizes for cost, sizes in zip(ops.cost, given, strict=True)
     ]
+    for place in np.flatnonzero(which(ops.call, lambda call: bool(_OF_LISTS.search(call)))).tolist():
+        written[place] = set().union(*given[place : place + _SOON])
     free = ~which(ops.call, lambda call: call.replace("aten::", "").replace("_", "") + "backward" in nodes)
     free &= which(ops.call, lambda call: call.startswith("aten::") and not (call.endswith("_") or _VARIES.search(call)))
+    free &= ~which(ops.call, lambda call: bool(_OF_LISTS.search(call)))
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
     while True:
         others = set().union(*(written[place] for place in np.flatnonzero(~free).tolist()))
