@@ -180,7 +180,7 @@ def test_a_step_that_the_simulation_does_not_explain_is_reported_and_keeps_the_r
 def test_the_page_says_what_the_summary_says(name: str) -> None:
     analysis = tracekit.analyze(ROOT / "examples" / "traces" / f"h200_{name}.json.gz")
     page, idle = html.render(analysis), percent(1 - analysis.busy_share)
-    assert f"idle {idle}" in summary(analysis)
+    assert f"idle {idle}" in summary_of(analysis)
     assert f"GPU idle</dt><dd><b>{idle.replace(' ', NO_BREAK_SPACE)}</b>" in page
     assert ('class="first"' in page) == bool(analysis.recommendations)
     assert all(f'id="advice-{first.id}" class="first"' in page for first in analysis.recommendations[:1])
