@@ -13,7 +13,8 @@ _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
 _GROUPS = {
     **dict.fromkeys(("eleventh", "twelfth"), "eleventh and twelfth, again"),
-    **dict.fromkeys(("thirteenth", "fourteenth"), "the last two, again"),
+    **dict.fromkeys(("thirteenth", "fourteenth"), "thirteenth and fourteenth, again"),
+    **dict.fromkeys(("fifteenth", "sixteenth"), "the last two, again"),
 }
 """Names of groups of later sets that were diagnosed by later code."""
 _TOLD = ", latency told"
