@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import settings
 
@@ -19,6 +20,9 @@ gc.set_threshold(100_000, 50, 50)
 # The same examples in every run of continuous integration, new ones in every other.
 settings.register_profile("tracekit", deadline=None, max_examples=25, derandomize="CI" in os.environ)
 settings.load_profile("tracekit")
+
+# As where pyarrow is not installed, in a quarter less time. test_consistent_advice.py has the strings of pyarrow.
+pd.set_option("mode.string_storage", "python")
 
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, which torch may do
@@ -42,6 +46,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+def pytest_collection_finish() -> None:
+    """Leave all that was imported out of later searches for garbage: whoever measures starts one."""
+    gc.freeze()
+
+
 SHARED = Path(__file__).parents[2] / "shared"
 
 
@@ -58,15 +67,30 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Measure in this process, which has imported PyTorch already, instead of a separate one."""
+    """Measure in this process, which has imported PyTorch already, and for a fraction of a second."""
     from same_process import SameProcess
 
-    from tracekit.measure import benching, jobs, sweeping, verifying
+    from tracekit.measure import benching, interleaved, jobs, sweeping, verifying
 
+    plan = interleaved._plan
+    monkeypatch.setattr(interleaved, "_plan", lambda *given: plan(*given[:2], min(given[2], 0.3), given[3]))
     for module in (benching, verifying, sweeping):
         monkeypatch.setattr(module, "Worker", SameProcess)
     yield
     jobs._CACHE.runs.clear()
+
+
+@pytest.fixture(scope="module")
+def no_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give processes that measure a transformers without models, in this folder: loading the real one takes seconds."""
+    pytest.importorskip("transformers")  # this process keeps the real one
+    folder = tmp_path_factory.mktemp("libraries")
+    (folder / "transformers").mkdir()
+    for name in ("__init__.py", "modeling_utils.py"):
+        (folder / "transformers" / name).touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
 
 
 @pytest.fixture(scope="session")

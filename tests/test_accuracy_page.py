@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from benchmarks import table
 from benchmarks.accuracy import page
 from benchmarks.measurements.own import read, written
@@ -24,13 +26,17 @@ def test_a_signature_and_back() -> None:
     assert back[3][:2] == strides[:2]
 
 
-def test_the_page_is_what_its_generator_writes():
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(), "run python -m benchmarks accuracy.page"
+@pytest.fixture(scope="module")
+def text():
+    return page.text()
 
 
-def test_what_readers_are_told_of_all_rounds():
+def test_the_page_is_what_its_generator_writes(text):
+    assert page.PAGE.read_text(encoding="utf-8") == text, "run python -m benchmarks accuracy.page"
+
+
+def test_what_readers_are_told_of_all_rounds(text):
     """All rounds, not the best one; hits beside widths; and what chance would give."""
-    text = page.text()
     assert "| **all** |  | 240 | 13 % | 6 % | 97 % | 73 % | 1.31 | 0.78 |" in text
     assert "Three rows, 2 of which were measured, of round 03 are not in its row" in " ".join(text.split())
     assert "In the last round it is 15 of 17, and 11 by chance" in " ".join(text.split())

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from same_process import printed
 
 ROOT = Path(__file__).parents[1]
 BLIND = ROOT / "benchmarks" / "blind"
@@ -36,7 +37,7 @@ def script(*calls):
 
 
 def drawn(path, *arguments):
-    script(["draw", *arguments, "-o", path])
+    printed("benchmarks.blind.draw", *arguments, "-o", path)
     return json.loads(path.read_text())
 
 
@@ -141,10 +142,9 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     run = {**GPT2, "name": "r01", "model": "bert", "workload": "prefill", "optimizations": names}
     (tmp_path / "plan.json").write_text(json.dumps({"seed": 0, "held_out": False, "runs": [run]}))
     _traced(tmp_path / "h200")
-    script(["predict", tmp_path / "plan.json", tmp_path / "h200", tmp_path / "h200" / "predictions.csv"])
-    said = {
-        row["optimization"]: row for row in rows(tmp_path / "h200" / "predictions.csv") if row["evidence"] == "capture"
-    }
+    out = tmp_path / "h200" / "predictions.csv"
+    printed("benchmarks.blind.predict", tmp_path / "plan.json", tmp_path / "h200", out)
+    said = {row["optimization"]: row for row in rows(out) if row["evidence"] == "capture"}
     graphs = float(said["cuda-graphs"]["expected"])
     assert float(said["cuda-graphs"]["low"]) <= graphs <= float(said["cuda-graphs"]["high"])
     assert said["fused-optimizer"]["refused"] and said["cuda-graphs"]["baseline_us"] == "5000"
@@ -152,7 +152,7 @@ def test_a_gpus_trace_is_predicted_and_scored(tmp_path):
     gains = {"cuda-graphs": {"speedup": {"median": graphs / 1.25}, "before_ms": took, "after_ms": took}}
     gains["half-precision:bf16"] = {"error": "no memory"}
     (tmp_path / "h200" / "measured.json").write_text(json.dumps({"runs": {"r01": gains}}))
-    text = script(["score", tmp_path])
+    text = printed("benchmarks.blind.score", tmp_path)
     assert "3 rows: 1 compared, 0 refused although they could be measured, 2 not measured" in text
     assert "| cuda-graphs | 1 | 25 % | 25 % | 100 % |" in text and "no memory" in text
 

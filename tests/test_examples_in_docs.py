@@ -2,11 +2,13 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tracekit.capture import models
 from tracekit.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +42,21 @@ def commands(page: Path) -> list[str]:
     return [re.sub(r"^python3 -m venv .* && \.venv/bin/(?=tracekit)", "", line) for line in lines]
 
 
+@pytest.fixture
+def _two_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give bundled models two layers: a command does the same with each. test_modelled_latency.py has whole models."""
+
+    def shallow(spec: models.ModelSpec) -> models.ModelSpec:
+        config = spec.hyper_parameters or {}
+        deep = config.keys() & {"n_layer", "num_hidden_layers"} if "layer_types" not in config else ()
+        return replace(spec, hyper_parameters=config | dict.fromkeys(deep, 2))
+
+    few = tuple(map(shallow, models.bundled()))
+    monkeypatch.setattr(models, "bundled", lambda: few)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_two_layers")
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.stem)
 def test_commands_run_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")

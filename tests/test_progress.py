@@ -85,6 +85,7 @@ def count_to_three() -> None:
         pass
 
 
+@pytest.mark.usefixtures("no_models")
 def test_work_in_another_process_is_seen_here() -> None:
     with Worker() as worker:
         seen = seen_of(lambda: worker.call(count_to_three))

@@ -12,8 +12,9 @@ from tracekit.analyzers.core import InputError, Interval
 from tracekit.analyzers.results import DeviceReading, Difference, Verification, Verified
 from tracekit.cli import main
 from tracekit.run import VERIFY, run_json
-from tracekit.run.files import WrittenKernels, read_kernel_times, read_verification, to_json
 from tracekit.run.folder import TIMED
+from tracekit.run.kernels_json import WrittenKernels, read_kernel_times
+from tracekit.run.verify_json import read_verification, to_json
 
 SAMPLE = Path(__file__).parents[1] / "examples" / "traces" / "h200_gpt2_prefill.json.gz"
 NEAR = Interval(1.0, 1.2, 1.5)

@@ -68,7 +68,7 @@ def recorded(*arguments: str) -> Path:
     return Path("runs/mine")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("here", "no_models")
 def test_a_script_is_measured_again_and_what_is_inside_it_is_refused(monkeypatch):
     for limit in ("FEWEST_PAIRS", "MOST_PAIRS"):
         monkeypatch.setattr(verify_script, limit, 1)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         intervals,
         numbers,
         outcomes,
+        sections,
         t_quantile,
         trigamma,
         trigamma_inverse,

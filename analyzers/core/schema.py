@@ -5,7 +5,7 @@ which the documentation of columns is generated and checked.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,9 @@ def _as_column(values: Any, dtype: str) -> Any:
 def tables(file: str) -> dict[str, Table]:
     """Return the tables of `tables.toml` beside a source file (its `__file__`), by name.
 
-    A section is a table: its meaning, and its columns in order, each as [name, dtype, unit, meaning]. A string stands
-    for columns that several tables share: those of the section [shared], or of core's. Raises ValueError as `Table`.
+    A section is a table: its meaning, and its columns in order, a line each: name | dtype | unit | meaning. A name
+    alone stands for columns that several tables share: those of the section [shared], or of core's. Raises ValueError
+    as `Table`.
     """
     sections = _sections(Path(file))
     shared = _shared(sections.pop("shared", {}), _shared_by_all())
@@ -111,6 +112,7 @@ def _shared(rows: Mapping[str, Any], known: Mapping[str, tuple[Column, ...]]) ->
     return shared
 
 
-def _columns(columns: Sequence[Any], shared: Mapping[str, tuple[Column, ...]]) -> Iterator[Column]:
-    for each in columns:
-        yield from shared[each] if isinstance(each, str) else (Column(*each),)
+def _columns(lines: str, shared: Mapping[str, tuple[Column, ...]]) -> Iterator[Column]:
+    for line in filter(None, lines.splitlines()):
+        name, *rest = line.split(" | ", 3)
+        yield from (Column(name, *rest),) if rest else shared[name]

@@ -1,6 +1,7 @@
 """Values with uncertainty, constants in TOML, and Student's t distribution with the functions of a moderated t."""
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -179,6 +180,16 @@ def _section(file: str, beside: str = "constants.toml") -> dict[str, Any]:
     path = Path(file)
     section: dict[str, Any] = _table(path.with_name(beside))[path.stem]
     return section
+
+
+_HEADER = re.compile(r"^\[([a-z0-9.-]+)\]$", re.MULTILINE)
+
+
+@cache
+def sections(file: Path) -> dict[str, str]:
+    """Return the text of each section of a TOML file by its name. Parsing one is faster than all."""
+    parts = _HEADER.split(file.read_text(encoding="utf-8"))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 @cache

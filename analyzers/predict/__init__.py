@@ -76,10 +76,10 @@ if TYPE_CHECKING:
         where,
         which,
     )
-    from tracekit.analyzers.predict.transforms.fused_bytes import costed_by_time
     from tracekit.analyzers.predict.transforms.fusion import (
         STATISTICS,
         chains,
+        costed_by_time,
         fused,
         positions,
         rows_of,

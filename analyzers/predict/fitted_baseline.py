@@ -180,15 +180,15 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     """
     raw = _fitting(raw, 1 - share.expected)
     floor = raw.simulate(raw.ops, 0.0)
-    if floor > raw.stated_ns:
-        raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * raw.stated_ns / floor))
-    most = _largest_host_factor(raw)
+    most = _largest_host_factor(raw, max(1.0, (1 + _AS_LONG) * floor / raw.stated_ns))
     reached = min(
         1.0, raw.latency_ns / raw.stated_ns
     )  # the device may set the pace of a step that is told to be longer
     least = _largest_host_factor(raw, (1 - _AS_LONG) * reached)
     open_to_less = least < _TOLD * most
-    usual = (1 - share.expected) * min(1.0, _machine_factor(raw) / (1 - share.expected)) ** 0.5
+    usual = 1 - share.expected
+    if raw.source.capture:
+        usual *= min(1.0, _machine_factor(raw) / usual) ** 0.5
     expected = min(max(usual, least), most) if open_to_less else most
     low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
     open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
@@ -197,15 +197,31 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
 
 
 def _fitting(raw: Baseline, usual: float) -> Baseline:
-    """Limit the work outside the model to what fits the step: part of the recorded time is the profiler's. What nothing
-    explains in the trace is limited to what fits beside the `usual` host time."""
+    """Return the baseline whose device and whose work outside the model take as long as the latency tells.
+
+    A step that waits for its kernels, at the `usual` factor on host times, tells how long these take. In any other one,
+    the host's work outside the model takes as much longer or shorter than recorded as launches do than usual: part of
+    the recorded time is the profiler's, and other processes slow both. What nothing explains in the trace is limited to
+    what fits beside that.
+    """
     needed = raw.simulate(raw.ops, usual) - raw.rest_ns
     raw = replace(raw, rest_ns=float(np.clip(raw.stated_ns - needed, 0.0, raw.rest_ns)))
-    bare = replace(raw, outside=Outside())
-    least, floor = bare.simulate(bare.ops, 0.0), raw.simulate(raw.ops, 0.0)
-    if floor <= max(raw.stated_ns, least):
-        return raw
-    return replace(raw, outside=raw.outside.scaled(max(0.0, raw.stated_ns - least) / (floor - least)))
+    device = replace(raw, outside=Outside()).simulate(raw.ops, 0.0)
+    if device > raw.stated_ns or needed <= (1 + _AS_LONG) * (device - raw.rest_ns):
+        kernels = raw.stated_ns / max(device if device > raw.stated_ns else needed, 1.0)
+        raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * kernels))
+    return replace(raw, outside=raw.outside.scaled(_told(raw, usual))) if raw.outside.total() else raw
+
+
+def _told(raw: Baseline, usual: float) -> float:
+    """Return the factor on the work outside the model, and on the usual time of launches, that reproduces the latency.
+    Uses bisection."""
+    low, high = 0.0, max(2.0, 2 * raw.stated_ns / raw.outside.total())
+    for _ in range(30):
+        middle = (low + high) / 2
+        longer = replace(raw, outside=raw.outside.scaled(middle)).simulate(raw.ops, usual * middle) > raw.stated_ns
+        low, high = (low, middle) if longer else (middle, high)
+    return low
 
 
 def _machine_factor(raw: Baseline) -> float:

@@ -14,6 +14,7 @@ import pandas as pd
 from tracekit.analyzers.core import Bools, Floats, Ints, tables
 
 Objects = npt.NDArray[np.object_]
+Coded = tuple[npt.NDArray[np.intp], Objects]
 
 _TABLES = tables(__file__)
 OP_LIST = _TABLES["op_list"]
@@ -91,6 +92,36 @@ def changed(column: npt.NDArray[Any], rows: Bools, values: Any) -> npt.NDArray[A
     return column
 
 
+_CODED: dict[int, tuple[Objects, Coded]] = {}
+"""The latest columns by address: the lists of a search share most of them."""
+_MOST_CODED = 64
+
+
+def coded(column: Objects) -> Coded:
+    """Return each row's index into the distinct objects of a column, and these objects in order of first appearance.
+
+    The column can no longer be written to.
+    """
+    known = _CODED.get(id(column))
+    if known is None:
+        column.flags.writeable = False
+        known = _CODED[id(column)] = column, _coded(column)
+        if len(_CODED) > _MOST_CODED:
+            del _CODED[next(iter(_CODED))]
+    return known[1]
+
+
+def _coded(column: Objects) -> Coded:
+    """Compare objects by identity, not by equality, which needs no call into Python: an array of objects holds their
+    addresses."""
+    objects = np.ascontiguousarray(column, dtype=object)
+    codes, addresses = pd.factorize(np.ndarray(len(objects), np.intp, objects))
+    one = np.empty(len(addresses), dtype=object)
+    one[codes] = objects
+    return codes, one
+
+
 def present(column: Objects) -> Bools:
     """Return which objects of a column are not None."""
-    return np.fromiter((each is not None for each in column), dtype=bool, count=len(column))
+    codes, objects = coded(column)
+    return np.array([each is not None for each in objects], dtype=bool)[codes]

@@ -36,10 +36,11 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, exposed_shares, gathered, inputs, masks, outermost, takes
+from tracekit.analyzers.predict.recorded import Recorded, gathered, inputs, masks, outermost, takes
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
     blocking_copies,
+    exposed_shares,
     idle_before,
     launched_ns,
     queued_ns,
@@ -124,20 +125,20 @@ def _grouped(
     ops = op_list(**words, **numbers, cost=costs, message=messages(trace.host, head.name, head.op.to_numpy()))
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
-        until_wait=pd.Series(np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns))),
-        copied=pd.Series(_copied_bytes(trace, work, first)),
-        multiplies_in=pd.Series(_multiplies_in(work, first)),
-        unaligned=pd.Series(np.logical_or.reduceat(is_unaligned(work.name), first)),
-        tile_side=pd.Series(np.maximum.reduceat(narrower_tile_side(work.name), first)),
-        layout_share=pd.Series(_shares(work, first, changes_layout(work.name))),
-        doubles=pd.Series(_shares(work, first, in_doubles(work.name))),
-        bluestein=pd.Series(_shares(work, first, is_bluestein(work.name))),
-        inputs=pd.Series(inputs(trace.host, owner[first]), dtype=object),
-        takes=pd.Series(takes(trace.host, calls_of, launched[last], start)),
-        mask=pd.Series(masks(trace.host, calls_of), dtype=object),
-        elementwise=pd.Series(_shares(work, first, is_elementwise(work.name))),
-        exposed=pd.Series(exposed_shares(work, first)),
-        queued=pd.Series(np.add.reduceat(queued_ns(work), first)),
+        until_wait=np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns)),
+        copied=_copied_bytes(trace, work, first),
+        multiplies_in=_multiplies_in(work, first),
+        unaligned=np.logical_or.reduceat(is_unaligned(work.name), first),
+        tile_side=np.maximum.reduceat(narrower_tile_side(work.name), first),
+        layout_share=_shares(work, first, changes_layout(work.name)),
+        doubles=_shares(work, first, in_doubles(work.name)),
+        bluestein=_shares(work, first, is_bluestein(work.name)),
+        inputs=inputs(trace.host, owner[first]),
+        takes=takes(trace.host, calls_of, launched[last], start),
+        mask=masks(trace.host, calls_of),
+        elementwise=_shares(work, first, is_elementwise(work.name)),
+        exposed=exposed_shares(work, first),
+        queued=np.add.reduceat(queued_ns(work), first),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
 
@@ -167,7 +168,7 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
         "differentiable": take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
         "gathered": gathered(trace.host, head.op.to_numpy()),
     }
-    return Recorded(**{name: pd.Series(values) for name, values in facts.items()})
+    return Recorded(**facts)
 
 
 def _copied_bytes(trace: Trace, work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -2,73 +2,75 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import Covered, covered_until, is_communication, matching, take
-from tracekit.analyzers.core import Ints
-from tracekit.analyzers.predict.op_columns import OpList
+from tracekit.analyzers.attribute import covered_until, matching, take
+from tracekit.analyzers.core import Bools, Floats, Ints
+from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.trace import recorded_dims
 
 
-def _nothing(dtype: type = object) -> pd.Series:
-    return pd.Series(dtype=dtype)
+def _none(dtype: type) -> Callable[[], Any]:
+    return lambda: np.zeros(0, dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Recorded facts about each op, by the index of the op list before optimizations."""
+    """Recorded facts about each op, by its number in the op list before optimizations."""
 
-    copies: pd.Series = field(default_factory=_nothing)
+    copies: Objects = field(default_factory=_none(object))
     """Name of the op's copy; "": the op is not a copy."""
-    copied: pd.Series = field(default_factory=lambda: _nothing(float))
+    copied: Floats = field(default_factory=_none(float))
     """Bytes that the op's copies move, as the driver recorded them; 0: not recorded."""
-    planned_ns: pd.Series = field(default_factory=lambda: _nothing(float))
+    planned_ns: Floats = field(default_factory=_none(float))
     """Part of the op's host time, in nanoseconds, that plans its kernel for new shapes."""
-    recording_ns: pd.Series = field(default_factory=lambda: _nothing(float))
+    recording_ns: Floats = field(default_factory=_none(float))
     """Part of the op's host time, in nanoseconds, that records CUDA graphs."""
-    compiling: pd.Series = field(default_factory=lambda: _nothing(bool))
+    compiling: Bools = field(default_factory=_none(bool))
     """Whether the op was launched during compilation, such as for autotuning."""
-    blocks: pd.Series = field(default_factory=lambda: _nothing(int))
+    blocks: Ints = field(default_factory=_none(int))
     """Number of blocks in the grid of the op's first kernel; -1: not recorded."""
-    multiplies_in: pd.Series = field(default_factory=_nothing)
+    multiplies_in: Objects = field(default_factory=_none(object))
     """"fp32" or "tf32" if the name of one of the op's kernels states that it multiplies in it; "": none does."""
-    unaligned: pd.Series = field(default_factory=lambda: _nothing(bool))
+    unaligned: Bools = field(default_factory=_none(bool))
     """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
-    tile_side: pd.Series = field(default_factory=lambda: _nothing(int))
+    tile_side: Ints = field(default_factory=_none(int))
     """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
-    layout_share: pd.Series = field(default_factory=lambda: _nothing(float))
+    layout_share: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
-    doubles: pd.Series = field(default_factory=lambda: _nothing(float))
+    doubles: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that compute with 64-bit numbers, by their names."""
-    elementwise: pd.Series = field(default_factory=lambda: _nothing(float))
+    elementwise: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in elementwise kernels, by their names."""
-    exposed: pd.Series = field(default_factory=lambda: _nothing(float))
+    exposed: Floats = field(default_factory=_none(float))
     """Fraction of the op's device time in copies and collectives during which nothing is computed."""
-    queued: pd.Series = field(default_factory=lambda: _nothing(float))
+    queued: Floats = field(default_factory=_none(float))
     """Time in nanoseconds for which the device was idle although the op's work was launched long before."""
-    again: pd.Series = field(default_factory=lambda: _nothing(bool))
+    again: Bools = field(default_factory=_none(bool))
     """Whether the op is one of the forward pass that the backward pass runs again."""
-    differentiable: pd.Series = field(default_factory=lambda: _nothing(bool))
+    differentiable: Bools = field(default_factory=_none(bool))
     """Whether autograd recorded the op for a backward pass."""
-    place: pd.Series = field(default_factory=_nothing)
+    place: Objects = field(default_factory=_none(object))
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
-    gathered: pd.Series = field(default_factory=_nothing)
+    gathered: Objects = field(default_factory=_none(object))
     """Number of rows of the tensor from which the op gathers rows, and elements of a row; None: it gathers none."""
-    inputs: pd.Series = field(default_factory=_nothing)
+    inputs: Objects = field(default_factory=_none(object))
     """Shapes and types of the op's inputs, each as JSON; None: not recorded. Equal ones are one object."""
-    takes: pd.Series = field(default_factory=lambda: _nothing(bool))
+    takes: Bools = field(default_factory=_none(bool))
     """Whether the program took a part of a tensor, or added a batch of one, between the op before and the op."""
-    mask: pd.Series = field(default_factory=_nothing)
+    mask: Objects = field(default_factory=_none(object))
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
-    bluestein: pd.Series = field(default_factory=lambda: _nothing(float))
+    bluestein: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in FFTs of lengths with a large prime factor, by their names."""
-    until_wait: pd.Series = field(default_factory=lambda: _nothing(float))
+    until_wait: Floats = field(default_factory=_none(float))
     """Fraction of the host time between the op's launch and the next that precedes the wait for the device."""
-    launched_ns: pd.Series = field(default_factory=lambda: _nothing(int))
+    launched_ns: Ints = field(default_factory=_none(int))
     """Time in the trace at which the host had launched the op."""
 
     def copies_like(self, ops: OpList, pattern: str) -> npt.NDArray[np.bool_]:
@@ -160,9 +162,9 @@ class Recorded:
         return replace(self, planned_ns=self.planned_ns * factor, recording_ns=self.recording_ns * factor)
 
 
-def _facts(ops: OpList, fact: pd.Series, absent: object) -> npt.NDArray:
-    """Return a fact of each op; `absent` for ops that the trace did not record."""
-    return take(fact.to_numpy(), fact.index.get_indexer(pd.Index(ops.index)), absent)
+def _facts(ops: OpList, fact: npt.NDArray, absent: object) -> npt.NDArray:
+    """Return a fact of each op; `absent` for ops that the trace did not record, whose numbers are larger."""
+    return take(fact, np.where(ops.index < len(fact), ops.index, -1), absent)
 
 
 _FP32 = '["","6",'
@@ -267,14 +269,3 @@ def takes(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.ND
     begins, before = np.sort(host.start_ns[host.name.isin(_PARTS)]), np.append(start, launched[:-1])
     called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
     return np.searchsorted(begins, called) > np.searchsorted(begins, before)
-
-
-def exposed_shares(work: pd.DataFrame, first: Ints) -> npt.NDArray[np.float64]:
-    """Return the fraction of each op's device time in copies and collectives during which nothing is computed."""
-    moves = is_communication(work.name) | (work.category != "kernel").to_numpy()
-    start = work.start_ns.to_numpy().astype(np.int64)
-    end = start + work.duration_ns.to_numpy()
-    beside = Covered(start[~moves], end[~moves]).within(start, end) if not moves.all() else np.zeros(len(work))
-    busy = work.busy_ns.to_numpy(dtype=float)
-    alone = np.where(moves, np.minimum(end - start - beside, busy), 0.0)
-    return np.add.reduceat(alone, first) / np.maximum(np.add.reduceat(busy, first), 1.0)

@@ -17,7 +17,7 @@ from tracekit.analyzers.predict.host import REFERENCE, beyond_launching
 from tracekit.analyzers.predict.math_fallback import MathFallback
 from tracekit.analyzers.predict.memory import held
 from tracekit.analyzers.predict.op_columns import OpList
-from tracekit.analyzers.predict.outside import PAUSES, Outside
+from tracekit.analyzers.predict.outside import PAUSES, SHARE, Outside
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import NOTHING_KNOWN, GraphUse, Running, trains
 from tracekit.analyzers.predict.simulation import Bools, Floats, Reproduction, latency_ns, waiting_later
@@ -145,6 +145,13 @@ class Baseline:
         return self.stated_ns if self.profiler_share is None else min(self.stated_ns, self.latency_ns)
 
     @property
+    def unevenly(self) -> float:
+        """Smallest factor on the host time of some ops if a profiler took as large a share of it as of any run's."""
+        if self.profiler_share is None:
+            return 1.0 if self.source.kind == "modelled" else (1 - SHARE.high) / (1 - SHARE.expected)
+        return self.host_range.low
+
+    @property
     def idle_share(self) -> float:
         """Fraction of the latency in which the device is idle, 0 to 1."""
         return 1 - self.occupied_ns / self.unprofiled_ns if self.unprofiled_ns else 0.0
@@ -167,9 +174,14 @@ class Baseline:
     @cached_property
     def other_host_ns(self) -> float:
         """Host time of a step that does not depend on how ops are launched."""
+        return float(self.other_host.sum())
+
+    @cached_property
+    def other_host(self) -> Floats:
+        """The same for each op, in nanoseconds."""
         host = self.ops.host_ns - self.planning
         host[:1] -= self.entry_ns
-        return float(beyond_launching(host, self.ops.launches).sum())
+        return beyond_launching(host, self.ops.launches)
 
     def hosts(self, factors: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
         """Return hosts with these factors on launch time and on unexplained time. Unexplained time belongs to the

@@ -182,7 +182,7 @@ def gradients(trace: Trace, analysis: Analysis, base: Baseline) -> tuple[Gradien
     rows = np.flatnonzero((host["name"] == ACCUMULATED).to_numpy() & inside)
     rows = rows[np.argsort(times[rows], kind="stable")]
     ready = times[rows] + host["duration_ns"].to_numpy()[rows]
-    after = np.searchsorted(np.maximum.accumulate(base.recorded.launched_ns.to_numpy(np.int64)), ready, "right")
+    after = np.searchsorted(np.maximum.accumulate(base.recorded.launched_ns), ready, "right")
     sizes = zip(*(_texts(host[name], rows) for name in ("shapes", "dtypes")), strict=True)
     read = [(int(place), _size(*size)) for place, size in zip(after, sizes, strict=True)]
     return tuple(Gradient(place, size[0], size[1]) for place, size in read if size is not None)

@@ -6,7 +6,7 @@
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -56,18 +56,18 @@ class Widths:
     host: float
     gain: Mapping[str, Ends] = field(default_factory=dict)
     """Kind of saved time (SAVED) -> lower and upper error of a gain due to causes that no trace shows, such as how a
-    script is changed, as fractions of its logarithm."""
+    script is changed, as fractions of the way, in the logarithm, to no gain and to the largest possible one."""
 
-    def untold(self, gain: float, saved: Mapping[str, float]) -> Ends:
+    def untold(self, gain: float, sources: Sources) -> Ends:
         """Return the errors in the logarithm of a gain that no trace shows."""
-        of_kinds = [(part, self.gain.get(kind, (0.0, 0.0))) for kind, part in saved.items()]
-        down, up = (math.hypot(*(part * ends[side] for part, ends in of_kinds)) for side in (0, 1))
-        return abs(math.log(gain)) * down, abs(math.log(gain)) * up
+        of_kinds = [(part, self.gain.get(kind, (0.0, 0.0))) for kind, part in sources.saved.items()]
+        down, up = (sum(part * ends[side] for part, ends in of_kinds) for side in (0, 1))
+        return abs(math.log(gain)) * down, max(0.0, math.log(sources.most / gain)) * up if up else 0.0
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     """Return the interval of a speed-up. Independent sources add as squares; physics bounds their sum."""
-    hosts, untold = host_ends(sources.host, widths.host), widths.untold(expected, sources.saved)
+    hosts, untold = host_ends(sources.host, widths.host), widths.untold(expected, sources)
     down, up = (
         math.hypot(widths.repeat, widths.outcome * end, host, rest)
         for end, host, rest in zip(sources.outcome, hosts, untold, strict=True)
@@ -92,8 +92,7 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 def widths(evidence: Evidence) -> Widths:
     """Return the widths of predictions from this evidence. A latency does not tell what a change of the code makes of
     a step: errors of such gains are those of scripts that were not timed."""
-    if evidence == "timed-script":
-        return replace(widths("timed"), gain=widths("script").gain)
+    evidence = "script" if evidence == "timed-script" else evidence
     table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))[evidence]
     gain = {kind: (table[kind][0], table[kind][1]) for kind in SAVED if kind in table}
     return Widths(table["repeat"], table["outcome"], table["host"], gain)

@@ -1,4 +1,4 @@
-"""Finds host calls that wait for the device, and the part of their time spent waiting."""
+"""Finds host calls that wait for the device, the part of their time spent waiting, and work that nothing hides."""
 
 import re
 
@@ -6,8 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import LATE_NS, UNRECORDED_WORK, covered_until, is_host_copy, matching, take
-from tracekit.analyzers.core import numbers
+from tracekit.analyzers.attribute import (
+    LATE_NS,
+    UNRECORDED_WORK,
+    Covered,
+    covered_until,
+    is_communication,
+    is_host_copy,
+    matching,
+    take,
+)
+from tracekit.analyzers.core import Ints, numbers
 from tracekit.analyzers.predict.simulation import SYNC_RETURN_NS
 from tracekit.analyzers.trace import Trace
 
@@ -159,3 +168,14 @@ def queued_gap_ns(work: pd.DataFrame) -> float:
     if 2 * len(nodes) > len(work):
         return float(nodes.gap_ns.clip(upper=_MOST_LATENCY_NS).mean())
     return min(float(queued.gap_ns.median()), QUEUED_GAP_NS)
+
+
+def exposed_shares(work: pd.DataFrame, first: Ints) -> npt.NDArray[np.float64]:
+    """Return the fraction of each op's device time in copies and collectives during which nothing is computed."""
+    moves = is_communication(work.name) | (work.category != "kernel").to_numpy()
+    start = work.start_ns.to_numpy().astype(np.int64)
+    end = start + work.duration_ns.to_numpy()
+    beside = Covered(start[~moves], end[~moves]).within(start, end) if not moves.all() else np.zeros(len(work))
+    busy = work.busy_ns.to_numpy(dtype=float)
+    alone = np.where(moves, np.minimum(end - start - beside, busy), 0.0)
+    return np.add.reduceat(alone, first) / np.maximum(np.add.reduceat(busy, first), 1.0)

@@ -5,16 +5,14 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.analyzers.serving.choices import ladder, runs, settings
     from tracekit.analyzers.serving.declarations import Engine, Format, all_engines
-    from tracekit.analyzers.serving.deployment import Deployment
+    from tracekit.analyzers.serving.deployment import Deployment, ladder, runs, settings
     from tracekit.analyzers.serving.metrics import PARTS, SERVE_PLAN, Measures, measures, over_time, row
     from tracekit.analyzers.serving.model import Model, bundled_models, model_of
     from tracekit.analyzers.serving.passes import Chunk, PassTimes
     from tracekit.analyzers.serving.plan import Question, ServePlan, Setting, counted_users, keeps, planned
     from tracekit.analyzers.serving.pools import simulate
     from tracekit.analyzers.serving.recorded import ComparedPass, Comparison, RecordedPass, recorded_passes
-    from tracekit.analyzers.serving.request_stream import Request, Stream, stream
-    from tracekit.analyzers.serving.served import Run
+    from tracekit.analyzers.serving.request_stream import Request, Run, Stream, stream
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from tracekit.analyzers.serving.declarations import Engine
 from tracekit.analyzers.serving.passes import Chunk, PassTimes
-from tracekit.analyzers.serving.served import Moment, Run, Served
+from tracekit.analyzers.serving.request_stream import Moment, Run, Served
 
 
 @dataclass

@@ -9,8 +9,7 @@ import pandas as pd
 from tracekit.analyzers.core import Column, Interval, Table
 from tracekit.analyzers.serving.declarations import Width
 from tracekit.analyzers.serving.deployment import Deployment
-from tracekit.analyzers.serving.request_stream import Stream
-from tracekit.analyzers.serving.served import Run, Served
+from tracekit.analyzers.serving.request_stream import Run, Served, Stream
 
 SERVE_PLAN = Table(
     "serve_plan",

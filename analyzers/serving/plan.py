@@ -8,16 +8,14 @@ import pandas as pd
 from tracekit.analyzers.attribute import Batch
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.serving.choices import changes_of, divided, ladder, pareto, settings, with_format
 from tracekit.analyzers.serving.declarations import Format, all_engines
-from tracekit.analyzers.serving.deployment import Deployment
+from tracekit.analyzers.serving.deployment import Deployment, changes_of, divided, ladder, pareto, settings, with_format
 from tracekit.analyzers.serving.metrics import SERVE_PLAN, Measures, between, measures, not_served, over_time, row
 from tracekit.analyzers.serving.model import Model
 from tracekit.analyzers.serving.passes import PassTimes
 from tracekit.analyzers.serving.pools import simulate
 from tracekit.analyzers.serving.recorded import Comparison, RecordedPass, compared
-from tracekit.analyzers.serving.request_stream import Stream, stream
-from tracekit.analyzers.serving.served import Run
+from tracekit.analyzers.serving.request_stream import Run, Stream, stream
 
 _DRAFTED = 3
 """Tokens that are drafted for each pass."""

@@ -9,8 +9,7 @@ from collections import deque
 from tracekit.analyzers.serving.deployment import Deployment
 from tracekit.analyzers.serving.engine import INFINITE, Front, Instance
 from tracekit.analyzers.serving.passes import PassTimes
-from tracekit.analyzers.serving.request_stream import Request, Stream
-from tracekit.analyzers.serving.served import Run, Served
+from tracekit.analyzers.serving.request_stream import Request, Run, Served, Stream
 
 
 def simulate(times: PassTimes, stream: Stream) -> Run:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import xxhash
 
 from tracekit.analyzers.core import additions
-from tracekit.analyzers.trace import reading, store
+from tracekit.analyzers.trace import store
 from tracekit.analyzers.trace.source import MAX_BYTES, RUN_TRACE
 from tracekit.analyzers.trace.trace import Trace
 
@@ -37,6 +37,8 @@ Value = TypeVar("Value")
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
     """Read a trace as `readers.load` does, or load it from the cache."""
+    from tracekit.analyzers.trace import reading  # every reader; an answer in the cache needs none
+
     return recall(path, Trace, lambda: reading.load(path, max_bytes=max_bytes), worth=_is_large)
 
 

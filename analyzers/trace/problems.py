@@ -3,12 +3,14 @@
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pandas as pd
 
+from tracekit.analyzers.core import sections
 from tracekit.analyzers.trace.trace import PROBLEMS
 
 _ONE_OR_MANY = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
@@ -22,9 +24,13 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     advice: str
 
 
-_ROWS = tomllib.loads(Path(__file__).with_name("problems.toml").read_text(encoding="utf-8"))
-KINDS = msgspec.convert(_ROWS, dict[str, Kind])
-"""The kinds by their code."""
+KINDS = sections(Path(__file__).with_name("problems.toml"))
+"""The kinds by their code, as text."""
+
+
+@cache
+def _kind(code: str) -> Kind:
+    return msgspec.convert(tomllib.loads(KINDS[code]), Kind)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -36,7 +42,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     def row(self) -> tuple[str, str, int, str, str]:
         """Return a row of `PROBLEMS`: code, severity, count, message and advice."""
-        kind, one = KINDS[self.code], self.count == 1
+        kind, one = _kind(self.code), self.count == 1
         agreed = _ONE_OR_MANY.sub(r"\1" if one else r"\2", kind.message)
         words = {"count": f"{self.count:,}", "s": "" if one else "s", "were": "was" if one else "were"}
         message = agreed.format(**words, detail=self.detail)

@@ -7,7 +7,6 @@ from typing import Protocol
 from tracekit.analyzers.core import InputError, TracekitError, left_out, plugged
 from tracekit.analyzers.trace import execution_trace, ncu, nsys, perfetto, problems, proton
 from tracekit.analyzers.trace.kineto import reader as kineto
-from tracekit.analyzers.trace.ncu import report_file
 from tracekit.analyzers.trace.source import MAX_BYTES, Source, open_source
 from tracekit.analyzers.trace.trace import Trace
 
@@ -24,7 +23,7 @@ class Reader(Protocol):
         """Read the trace. Raises InputError if the source contains no usable events."""
 
 
-READERS: tuple[Reader, ...] = (perfetto, proton, kineto, ncu, report_file, nsys)
+READERS: tuple[Reader, ...] = (perfetto, proton, kineto, ncu, nsys)
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:

@@ -52,6 +52,8 @@ def int4_decode() -> str:
     }
     layers = {row["name"]: row for row in measured["rows"] if row["part"] == "layer" and row["early"]}
     step = next(row for row in measured["rows"] if row["part"] == "decode" and row["early"])
+    parts = [row for row in measured["rows"] if row["part"] == "step"]
+    sdpa = next(row["us"] for row in parts if (row["format"], row["attention"]) == ("fp16", "sdpa"))
     before = sum(layers[name]["fp16_us"] * count for name, count in _JOINED.items())
     after = sum(tried[name][-1] * count for name, count in _JOINED.items())
     cells = [
@@ -70,7 +72,8 @@ def int4_decode() -> str:
         "int4",
     ]
     return _INT4.format(
-        **{name: measured[name] for name in ("gpu", "torch", "date")}, **step, layers=table(head, cells, 7),
+        **{name: measured[name] for name in ("gpu", "torch", "date")}, **{**step, "gain": step["fp16_us"] / step["us"]},
+        sdpa=sdpa, layers=table(head, cells, 7),
         goal="reached" if step["of_bytes"] >= 0.8 else "missed", before=before * _BLOCKS / 1e3,
         after=after * _BLOCKS / 1e3, rest=(step["fp16_us"] - before * _BLOCKS) / 1e3,
         rest_after=(step["us"] - after * _BLOCKS) / 1e3,
@@ -83,10 +86,11 @@ _APART = {"gate, up", "k"}
 """Layers that are joined in the step."""
 _BLOCKS = 28
 _INT4 = """On an {gpu} (torch {torch}, {date}), a decode step of Llama-3.2-3B at batch 1, compiled and in CUDA
-graphs, takes {fp16_us:,.0f} µs in fp16 and {us:,.0f} µs with our int4 layers: **{gain:.2f}×**, which is
-{of_bytes:.2f} of the ratio of bytes ({bytes:.2f}). The goal of 0.8 is {goal}. By the times below, linear layers take
-{before:.2f} ms of the step, and {after:.2f} ms in int4; the rest (norms, rotary, attention, the head in 16 bits) takes
-{rest:.2f} ms, and {rest_after:.2f} ms beside int4. Layers: over weights beyond the L2, the fastest of 3 to 4 launches.
+graphs, both with our attention of one token, takes {fp16_us:,.0f} µs in fp16 (with PyTorch's attention {sdpa:,.0f})
+and {us:,.0f} µs with our int4 layers: **{gain:.2f}×**, which is {of_bytes:.2f} of the ratio of bytes ({bytes:.2f}). The
+goal of 0.8 is {goal}. By the times below, linear layers take {before:.2f} ms of the step, and {after:.2f} ms in int4;
+the rest (norms, rotary, attention, the head in 16 bits) takes {rest:.2f} ms, and {rest_after:.2f} ms beside int4.
+Layers, in an earlier session: over weights beyond the L2, the fastest of 3 to 4 launches.
 
 {layers}"""
 

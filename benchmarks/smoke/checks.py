@@ -118,7 +118,7 @@ def checks(out: Path, gpu: bool) -> list[Check]:
         verified("prefill-bf16", "--apply", "fused:all", needs=("triton",), on_gpu=True),
         verified("prefill-fp32", *(("--top", "1") if gpu else ("--apply", "half-precision"))),
         verified("decode-bf16", "--apply", "cuda-graphs", on_gpu=True),
-        verified("train-fp32", "--apply", "fused-optimizer", on_gpu=True),
+        verified("train-fp32", "--apply", "fused-optimizer,training-graph", on_gpu=True),
         own("verify", "own-verify", judge=numbers.gains),
         Check(
             "bench",

@@ -2,17 +2,18 @@
 
     python examples/studies/int4_decode.py --out FOLDER [--model llama-3.2-3b] [--blocks N] [--seconds 95] [--layers]
 
-Both models are compiled, and project q, k and v, and gate and up, in one GEMM (fp16: unless --separate). Their kernels
-start before those before them have ended (programmatic dependent launch), unless --no-pdl. Numbers are checked first.
-Layers are timed over copies of their weights that together exceed the L2. FOLDER/int4_decode.json holds all rows, and
-is written again after each; no part is begun whose end is not expected within --seconds.
+Both models are compiled, project q, k and v, and gate and up, in one GEMM (fp16: unless --separate), and attend with
+PyTorch's kernel or with that of decode_attention. Kernels start before those before them have ended (programmatic
+dependent launch). Numbers are checked first. Layers are timed over copies of their weights that together exceed the L2.
+FOLDER/int4_decode.json holds all rows, and is written again after each; no layer is begun whose end is not expected
+within --seconds.
 """
 
 import argparse
 import json
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,7 @@ import torch
 
 from tracekit.apply import Subject, prepare
 from tracekit.capture import NoRanges, models
-from tracekit.fuse.kernels import packed_projections
+from tracekit.fuse.kernels import decode_attention, packed_projections
 from tracekit.fuse.kernels import weight_only_product as kernel
 from tracekit.quantization import quantize
 from tracekit.run import Settings
@@ -45,8 +46,11 @@ _TRIES = [
     {"ROWS": 8, "DEEP": 8, "num_warps": 8},
     {"ROWS": 8, "DEEP": 4, "num_warps": 4},
 ]
-_STEP_SECONDS, _LAYER_SECONDS = 32, 6
-"""Time that a compiled step and a layer are expected to take, assumed."""
+_LAYER_SECONDS = 6
+"""Time that a layer is expected to take, assumed."""
+VARIANTS = (("fp16", "ours"), ("int4", "ours"), ("fp16", "sdpa"))
+"""Formats of weights and attentions of the steps that are timed."""
+ROUNDS, COMPILERS = 5, 4
 
 
 def main() -> None:
@@ -54,19 +58,15 @@ def main() -> None:
     asked.add_argument("--out", type=Path, required=True)
     asked.add_argument("--model", default="llama-3.2-3b")
     asked.add_argument("--seconds", type=float, default=95)
-    asked.add_argument("--no-pdl", action="store_true")
     asked.add_argument("--separate", action="store_true", help="do not join the projections of the fp16 model")
     asked.add_argument("--layers", action="store_true", help="time no model")
     asked.add_argument("--blocks", type=int, help="cut the model to its first decoder layers")
     options = asked.parse_args()
     began = time.monotonic()
-    pdl = hasattr(torch._inductor.config.triton, "enable_pdl") and not options.no_pdl
-    if pdl:  # a setting of PyTorch that older releases do not have
-        torch._inductor.config.triton.enable_pdl = True
     result = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "pdl": pdl,
+        "pdl": has_pdl(),
         "separate": options.separate,
         "rows": [],
     }
@@ -81,9 +81,9 @@ def main() -> None:
 
 @torch.inference_mode()
 def rows(model: str, separate: bool, blocks: int | None, ends: float) -> Iterator[dict[str, Any]]:
+    running = started(model, separate, blocks) if model else []
     yield from errors()
-    if model:
-        yield from decodes(model, separate, blocks, ends)
+    yield from decodes(running, {"model": model, "blocks": blocks}) if running else ()
     for name, shape in LAYERS.items():
         if time.monotonic() < ends - _LAYER_SECONDS:
             yield from layer(name, *shape)
@@ -151,33 +151,73 @@ def layer(name: str, outputs: int, inputs: int) -> Iterator[dict[str, Any]]:
     yield {"part": "tried", "name": name, "all": [[*config.values(), round(us, 2)] for us, config in times]}
 
 
-def decodes(name: str, separate: bool, blocks: int | None, ends: float) -> Iterator[dict[str, Any]]:
-    """Yield the time of a decode step in fp16 and in int4, and how far its logits are from those of single ops.
+def started(name: str, separate: bool, blocks: int | None) -> list[Any]:
+    """Return connections to processes of which each compiles a variant."""
+    spawned, running = multiprocessing.get_context("spawn"), []
+    for variant in VARIANTS:
+        ours, theirs = spawned.Pipe()
+        spawned.Process(target=serve, args=(theirs, name, separate, blocks, *variant), daemon=True).start()
+        theirs.close()
+        running.append(ours)
+    return running
 
-    Then, if there is time, of single ops in CUDA graphs.
+
+def decodes(running: list[Any], about: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the time of a decode step in each variant, and how far its logits are from those of single ops.
+
+    They are timed in turns.
     """
-    settings = Settings(model=name, workload="decode", seq_len=256, dtype="fp16", device="cuda")
-    wide = cut(models.build_for(settings).eval(), blocks)
-    narrow = packed_projections.apply(quantize(deepcopy(wide), "int4"))
-    ratio = read_bytes(wide) / read_bytes(narrow)
-    wide = wide if separate else packed_projections.apply(wide)
-    subject = Subject(model=wide, settings=settings, static_cache=True, graphs=True)
-    yield {"part": "model", "model": name, "fp16_bytes": read_bytes(wide), "bytes": round(ratio, 3)}
+    built = []
+    for (to, attention), each in zip(VARIANTS, running, strict=True):
+        built.append(each.recv())
+        yield {"part": "built", "format": to, "attention": attention, **built[-1]}
+    taken: list[list[float]] = [[] for _ in running]
+    for _ in range(ROUNDS):
+        for each, us in zip(running, taken, strict=True):
+            each.send("time")
+            us.append(each.recv())
+    steps = {variant: round(median(us), 1) for variant, us in zip(VARIANTS, taken, strict=True)}
+    for (to, attention), us in steps.items():
+        yield {"part": "step", "format": to, "attention": attention, "us": us}
+    for each in running:
+        each.send("")
+    sizes = {to: each["bytes"] for (to, _), each in zip(VARIANTS, built, strict=True)}
+    ratio = sizes["fp16"] / sizes["int4"]
+    for (to, attention), us in steps.items():
+        if to == "int4":
+            before = steps["fp16", attention]
+            yield {
+                "part": "decode", **about, "attention": attention, "early": True, "fp16_us": before, "us": us,
+                "gain": round(before / us, 3), "bytes": round(ratio, 3), "of_bytes": round(before / us / ratio, 3),
+            }  # fmt: skip
 
-    for compiled, seconds in ((True, _STEP_SECONDS), (False, _LAYER_SECONDS)):
-        if time.monotonic() > ends - 2 * seconds:
-            return
-        steps = {}
-        for to, built in (("fp16", wide), ("int4", narrow)):
-            torch._dynamo.reset()
-            mode = "default" if compiled else ""
-            steps[to], error = checked(replace(subject, model=built, compile_mode=mode))
-            us = round(timed_us(steps[to]), 1)
-            yield {"part": "step", "format": to, "compiled": compiled, "us": us, "error": error}
-        before, after = alternately_us(steps["fp16"], steps["int4"])
-        yield {"part": "decode", "model": name, "blocks": blocks, "compiled": compiled, "early": True,
-               "fp16_us": before, "us": after, "gain": round(before / after, 3), "bytes": round(ratio, 3),
-               "of_bytes": round(before / after / ratio, 3)}  # fmt: skip
+
+@torch.inference_mode()
+def serve(pipe: Any, name: str, separate: bool, blocks: int | None, to: str, attention: str) -> None:
+    """Send the bytes of a variant's weights and the error of its logits, then the time of its step whenever asked."""
+    settings = Settings(model=name, workload="decode", seq_len=256, dtype="fp16", device="cuda")
+    model = cut(models.build_for(settings).eval(), blocks)
+    model = model if to == "fp16" else quantize(model, "int4")
+    model = model if separate and to == "fp16" else packed_projections.apply(model)
+    torch._inductor.config.triton.enable_pdl = has_pdl()
+    torch._inductor.config.compile_threads = COMPILERS
+    subject = Subject(model=model, settings=settings, static_cache=True, graphs=True, compile_mode="default")
+    with subject.numerics():
+        exact = prepare(replace(subject, compile_mode="", graphs=False))(NoRanges()).float()
+        if attention == "ours":
+            decode_attention.apply(model)
+        step = prepare(subject)
+        error = float((step(NoRanges()).float() - exact).norm() / exact.norm())
+        pipe.send(
+            {"bytes": read_bytes(model), "error": error, "alone_us": round(timed_us(lambda: step(NoRanges())), 1)}
+        )
+        while pipe.recv():
+            pipe.send(timed_us(lambda: step(NoRanges())))
+
+
+def has_pdl() -> bool:
+    """Return whether this PyTorch can start its kernels before those before them have ended."""
+    return hasattr(torch._inductor.config.triton, "enable_pdl")
 
 
 def cut(model: Any, blocks: int | None) -> Any:
@@ -192,20 +232,6 @@ def read_bytes(module: Any) -> int:
     embedding, head = module.get_input_embeddings().weight, module.get_output_embeddings().weight
     unread = 0 if embedding is head else embedding.nbytes
     return sum(each.nbytes for each in (*module.parameters(), *module.buffers())) - unread
-
-
-def checked(subject: Subject) -> tuple[Callable[[], Any], float]:
-    """Return the step, and the distance of its logits from those of uncompiled ops, relative to them."""
-    with subject.numerics():
-        exact = prepare(replace(subject, compile_mode="", graphs=False))(NoRanges()).float()
-        step = prepare(subject)
-        return lambda: step(NoRanges()), float((step(NoRanges()).float() - exact).norm() / exact.norm())
-
-
-def alternately_us(*calls: Callable[[], Any], rounds: int = 5) -> list[float]:
-    """Return the time of each. They are timed in turns, because the first of a program was up to 7 % faster."""
-    taken = [[timed_us(call) for call in calls] for _ in range(rounds)]
-    return [round(median(each), 1) for each in zip(*taken, strict=True)]
 
 
 def graph_us(calls: Callable[[], Any]) -> float:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import op_lists
-import pandas as pd
 import pytest
 from handmade import Handmade
 
@@ -42,7 +41,7 @@ def test_communication_that_is_hidden_already_cannot_be_hidden_again():
 
 def test_the_hidden_part_of_a_collective_stays():
     base = op_lists.base()
-    half = pd.Series(np.full(len(base.ops), 0.5))
+    half = np.full(len(base.ops), 0.5)
     known = replace(base, recorded=replace(Recorded(), exposed=half))
     assert known.recorded.exposed_ns(base.ops).sum() == pytest.approx(base.ops.kernel_ns.sum() / 2)
 

@@ -11,7 +11,7 @@ from tracekit.analyzers import analyze
 from tracekit.analyzers.attribute import with_captures
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import load
-from tracekit.answer.analyzing import with_captures_of
+from tracekit.answer.from_trace import with_captures_of
 
 SAMPLES = Path(__file__).parents[2] / "examples/traces/graphs"
 """Recorded on an H100: GPT-2 of two layers, and work on two streams."""

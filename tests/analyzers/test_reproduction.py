@@ -185,7 +185,7 @@ def _timed(factor: float) -> Baseline:
 def test_a_told_latency_above_that_of_the_kernels_says_nothing_about_the_host() -> None:
     exact, longer = _timed(1.0), _timed(1.045)
     assert longer.ops.host_ns.sum() == pytest.approx(exact.ops.host_ns.sum(), rel=0.05)
-    assert longer.host_range.high > 1.1
+    assert longer.host_range.high > 1.05
 
 
 def test_a_check_says_how_far_off_it_is() -> None:

@@ -342,7 +342,7 @@ def test_the_command_answers_in_json_and_files(tmp_path):
 
 
 def test_published_points_are_near_what_is_simulated():
-    points = points_of(batches=False).sample(150, random_state=1).reset_index(drop=True)
+    points = points_of(batches=False).sample(75, random_state=1).reset_index(drop=True)
     first, token, *inside = scores(points, residuals(points))
     assert first < 0.28 and token < 0.16 and min(inside) > 0.75
 

@@ -1,18 +1,18 @@
 """Captures name the line of the program that waits for the device."""
 
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import tracekit
 from tracekit.analyzers.attribute import analyze
 from tracekit.analyzers.trace import load
 from tracekit.capture.wrapped_calls import _READS, _public_path, named_waits
+from tracekit.cli import main
 
 SCRIPT = """
 import torch
@@ -31,10 +31,11 @@ train()
 ITEM = "train.py:10"
 
 
-def test_a_script_names_the_line_that_reads_a_value(tmp_path):
+def test_a_script_names_the_line_that_reads_a_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "tracekit", "run", "--device", "cpu", "-o", "out", "train.py"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    done = CliRunner().invoke(main, ["run", "--device", "cpu", "-o", "out", "train.py"])
+    assert done.exit_code == 0, done.output
     analysis = analyze(load(tmp_path / "out"))
     place = analysis.places[analysis.places.counter == "scalar-reads"].iloc[0]
     assert (place.function, place.location, place["count"]) == ("train.train", ITEM, 1)

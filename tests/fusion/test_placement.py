@@ -17,7 +17,7 @@ from tracekit.analyzers.fuse.groups import backward_of, gradients_of
 from tracekit.analyzers.predict import with_kernels
 from tracekit.analyzers.predict.op_columns import op_list
 from tracekit.reports.answer.cards import cards
-from tracekit.run import GRAPH, files
+from tracekit.run import GRAPH, kernels_json
 from tracekit.run.folder import TIMED
 
 H100 = hardware.find("h100")
@@ -128,8 +128,8 @@ def test_the_report_has_a_card_of_the_written_kernels(run, graph):
     """It names each group with what it is predicted to take and, of one that was timed, what it took."""
     assert "Fused kernels of the run's own plan" not in [card.advice.title for card in _cards(run)]
     row = next(row for row in plan(graph, H100) if row.template == "add_norm")
-    files.add(run, H100, {row.key: TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9)})
-    files.keep_gain(run, H100, Interval(1.2, 1.3, 1.4))
+    kernels_json.add(run, H100, {row.key: TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9)})
+    kernels_json.keep_gain(run, H100, Interval(1.2, 1.3, 1.4))
     card = next(card for card in _cards(run) if card.advice.title == "Fused kernels of the run's own plan")
     assert card.advice.speedup == Interval(1.2, 1.3, 1.4)
     said = ["".join(link.text for link in line) for line in card.evidence]

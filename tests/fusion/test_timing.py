@@ -10,7 +10,7 @@ from tracekit.capture import torch_dtype
 from tracekit.cli import main
 from tracekit.fuse import run_kernels, timing
 from tracekit.fuse.writing import load
-from tracekit.run import files
+from tracekit.run import kernels_json
 from tracekit.run.folder import TIMED
 
 H100 = hardware.find("h100")
@@ -19,9 +19,9 @@ TIMES = TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9, compil
 
 def test_measured_times_stand_in_the_plan(llama, tmp_path):
     row = plan(llama[1], H100)[0]
-    files.add(tmp_path, H100, {row.key: TIMES})
+    kernels_json.add(tmp_path, H100, {row.key: TIMES})
     empty = tracekit.Analysis.__dataclass_fields__["layer_ops"].default_factory()
-    frame = table(llama[1], H100, empty, 0, files.read_kernel_times(tmp_path, H100).kernels)
+    frame = table(llama[1], H100, empty, 0, kernels_json.read_kernel_times(tmp_path, H100).kernels)
     assert frame.measured_ns[0] == 1000.0 * row.groups
     assert frame.compiled_ns[0] == 1100.0 * row.groups
     assert frame.roof_fraction[0] == 0.9
@@ -29,14 +29,14 @@ def test_measured_times_stand_in_the_plan(llama, tmp_path):
 
 
 def test_times_of_a_kernel_are_kept_beside_those_of_others(tmp_path):
-    files.add(tmp_path, H100, {"norm": TIMES})
-    files.add(tmp_path, H100, {"rotary": TIMES})
-    assert set(files.read_kernel_times(tmp_path, H100).kernels) == {"norm", "rotary"}
-    assert files.read_kernel_times(tmp_path, hardware.find("t4")).kernels == {}
+    kernels_json.add(tmp_path, H100, {"norm": TIMES})
+    kernels_json.add(tmp_path, H100, {"rotary": TIMES})
+    assert set(kernels_json.read_kernel_times(tmp_path, H100).kernels) == {"norm", "rotary"}
+    assert kernels_json.read_kernel_times(tmp_path, hardware.find("t4")).kernels == {}
     (tmp_path / TIMED).write_text('{"gpu": "h100-sxm", "kernels": {"norm": [1.0, 2.0]}}')
-    assert files.read_kernel_times(tmp_path, H100).kernels == {}
+    assert kernels_json.read_kernel_times(tmp_path, H100).kernels == {}
     (tmp_path / TIMED).write_text('{"gpu": "h100-sxm", "speedup": [1.3, 1.2, 1.1]}')
-    assert files.read_kernel_times(tmp_path, H100).gain is None
+    assert kernels_json.read_kernel_times(tmp_path, H100).gain is None
 
 
 def test_a_timed_kernel_takes_its_measured_part_of_the_ops(llama):
@@ -70,7 +70,7 @@ def test_a_kernel_is_timed_in_turn_and_its_fastest_launch_kept(run, tmp_path, mo
     assert result.exit_code == 0, result.output
     assert "measured" in result.output
     assert "torch.compile" in result.output
-    (times,) = files.read_kernel_times(run, H100).kernels.values()
+    (times,) = kernels_json.read_kernel_times(run, H100).kernels.values()
     assert times.launch == rows[number - 1].tiles.launches[-1]  # each call was faster than the one before
     (path,) = tmp_path.glob("*.py")
     assert times.launch == load(path, "timed").CONFIG

@@ -12,6 +12,8 @@ from tracekit.analyzers.core import TracekitError
 from tracekit.measure import Worker, checked
 from tracekit.measure.worker import Failure
 
+pytestmark = pytest.mark.usefixtures("no_models")
+
 
 @pytest.fixture(scope="module")
 def worker():

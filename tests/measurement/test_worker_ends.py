@@ -12,7 +12,7 @@ import pytest
 MEASURES = """
 import signal, sys
 from pathlib import Path
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 from tracekit.cli._progress import ending_in_order
 from tracekit.measure.worker import Worker
 from test_worker_ends import works_long
@@ -46,8 +46,8 @@ def waited(condition, seconds: float = 20.0) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_worker_ends_when_its_parent_does(tmp_path, number):
-    code = MEASURES.format(tests=str(Path(__file__).parent))
+def test_a_worker_ends_when_its_parent_does(tmp_path, number, no_models):
+    code = MEASURES.format(folders=[str(no_models), str(Path(__file__).parent)])
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stderr=subprocess.DEVNULL)
     started = tmp_path / "started"
     assert waited(started.is_file)

@@ -7,8 +7,7 @@ import pytest
 from tracekit.analyzers.core import Interval, Outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import distinct, each, pick, where
-from tracekit.analyzers.predict.op_columns import op_list
-from tracekit.analyzers.predict.transforms.by_cost import coded
+from tracekit.analyzers.predict.op_columns import coded, op_list
 
 SUM, PRODUCT = Cost(8, 64, 32, "pointwise", "fp32"), Cost(512, 256, 64, "gemm", "fp16")
 

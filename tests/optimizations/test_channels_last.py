@@ -49,7 +49,7 @@ def _convolution(cost: Cost) -> Cost:
 
 
 def _with_copies(run: Baseline, share: float) -> Baseline:
-    shares = pd.Series([share if name == "aten::addmm" else 0.0 for name in run.ops.name])
+    shares = np.where(run.ops.name == "aten::addmm", share, 0.0)
     return replace(run, recorded=Recorded(layout_share=shares))
 
 

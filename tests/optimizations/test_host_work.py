@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import op_lists
-import pandas as pd
 import pytest
 
 import tracekit
@@ -171,7 +170,7 @@ def test_what_only_computes_whether_to_branch_goes_with_the_branch():
     costs = base.ops.cost.copy()
     costs[[3, 4]] = replace(one, write_bytes=1)
     ops = base.ops.assign(cost=costs, sync=row == 5, call=np.where(row == 5, "aten::is_nonzero", base.ops.call))
-    copies = pd.Series(np.where(row == 5, "Memcpy DtoH (Device -> Pageable)", ""), index=ops.index)
+    copies = np.where(row == 5, "Memcpy DtoH (Device -> Pageable)", "").astype(object)
     asked = replace(base, ops=ops, recorded=replace(base.recorded, copies=copies))
     read = replace(asked, ops=ops.assign(call="aten::item"))
     gone = [
@@ -230,7 +229,7 @@ def test_a_graph_that_is_recorded_for_one_replay_is_not_replayed():
 def test_copies_of_tensors_are_no_waits_to_avoid_and_pinned_ones_of_unknown_size_are_faster():
     base = op_lists.base()
     copy = base.ops.index == 3
-    names = pd.Series(np.where(copy, "Memcpy DtoH (Device -> Pageable)", ""), index=base.ops.index)
+    names = np.where(copy, "Memcpy DtoH (Device -> Pageable)", "").astype(object)
     costs = np.where(copy, None, base.ops.cost)
 
     def copying(ns: float):
@@ -251,12 +250,12 @@ def test_pageable_copies_become_pinned_ones():
     ops = base.ops.assign(
         kernel_ns=np.where(copy, 20e6, base.ops.kernel_ns), category=np.where(copy, "memcpy", "kernel")
     )
-    names = pd.Series(np.where(copy, "Memcpy HtoD (Pageable -> Device)", ""), index=ops.index)
+    names = np.where(copy, "Memcpy HtoD (Pageable -> Device)", "").astype(object)
     base = replace(base, ops=ops, recorded=replace(base.recorded, copies=names))
     assert find("pinned-copies").objection(base) is None
     assert after("pinned-copies", base) < base.latency_ns
     assert find("offload-overlap").objection(base)
-    prefetched = replace(base.recorded, copies=names.where(~copy, "Memcpy HtoD (Pinned -> Device)"))
+    prefetched = replace(base.recorded, copies=np.where(copy, "Memcpy HtoD (Pinned -> Device)", names).astype(object))
     pinned = replace(base, recorded=prefetched)
     assert find("pinned-copies").objection(pinned)
     assert find("offload-overlap").objection(pinned) is None
@@ -321,7 +320,7 @@ def test_what_the_simulated_step_is_short_of_the_mean_goes_with_the_host_work_th
 def test_what_the_host_makes_of_constants_is_not_copied_once_the_gpu_makes_it(name: str, goes: bool):
     base = with_work("preprocessing", name)
     ops = base.ops.assign(kernel_ns=changed(base.ops.kernel_ns, np.arange(len(base.ops)) == 0, 5e6))
-    copied = pd.Series(["Memcpy HtoD (Pageable -> Device)"], index=base.ops.index[:1])
+    copied = np.array(["Memcpy HtoD (Pageable -> Device)"], dtype=object)
     base = replace(base, ops=ops, recorded=replace(base.recorded, copies=copied))
     assert (find("preprocessing").transform(base, "expected").kernel_ns[0] == 0) == goes
     assert find("preprocessing").transform(base, "worst").kernel_ns[0] == 5e6

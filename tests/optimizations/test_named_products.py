@@ -35,7 +35,7 @@ def test_the_name_of_a_kernel_tells_in_what_it_multiplies(name: str, precision: 
 def test_products_of_unknown_cost_shrink_by_their_names() -> None:
     known = base("v100", precision="fp32", workload="train")
     unknown = pd.Series([None] * len(known.ops), dtype=object)
-    named = pd.Series(["fp32" if name == "aten::addmm" else "" for name in known.ops.name])
+    named = np.where(known.ops.name == "aten::addmm", "fp32", "").astype(object)
     run = replace(
         known,
         ops=known.ops.assign(cost=unknown, phase="forward"),
@@ -55,13 +55,13 @@ def test_products_of_unknown_cost_shrink_by_their_names() -> None:
 def test_other_kernels_of_unknown_cost_move_half_the_bytes_at_best() -> None:
     known = base("h100", precision="fp32")
     unknown = pd.Series([None] * len(known.ops), dtype=object)
-    named = pd.Series(["fp32" if name == "aten::addmm" else "" for name in known.ops.name])
+    named = np.where(known.ops.name == "aten::addmm", "fp32", "").astype(object)
     run = replace(known, ops=known.ops.assign(cost=unknown), recorded=replace(known.recorded, multiplies_in=named))
     others = run.ops.name != "aten::addmm"
     low, high = (halved_at_best(run, run.ops, outcome).kernel_ns / run.ops.kernel_ns for outcome in ("worst", "best"))
     assert (low == 1).all()
     assert high.tolist() == np.where(others, 0.5, 1.0).tolist()
-    nameless = replace(run, recorded=replace(run.recorded, multiplies_in=named.mask(~others, "")))
+    nameless = replace(run, recorded=replace(run.recorded, multiplies_in=np.where(others, named, "").astype(object)))
     assert (halved_at_best(nameless, run.ops, "best").kernel_ns == run.ops.kernel_ns).all()
 
 
@@ -70,7 +70,7 @@ def test_unaligned_products_of_unknown_cost_are_told_by_their_names() -> None:
     run = replace(
         known,
         ops=known.ops.assign(cost=pd.Series([None] * len(known.ops), dtype=object)),
-        recorded=replace(known.recorded, unaligned=pd.Series(known.ops.name == "aten::addmm")),
+        recorded=replace(known.recorded, unaligned=known.ops.name == "aten::addmm"),
     )
     assert PadShapes().obstacle(run) is None
     assert PadShapes().reason(run)[0].kind == "pad-shapes-by-name"
@@ -83,7 +83,7 @@ def test_unaligned_products_of_unknown_cost_are_told_by_their_names() -> None:
 
 def test_products_are_narrowed_once() -> None:
     run = base("a100", precision="fp32")
-    named = replace(run.recorded, multiplies_in=pd.Series(["fp32"] * len(run.ops)))
+    named = replace(run.recorded, multiplies_in=np.full(len(run.ops), "fp32", dtype=object))
     run = replace(run, ops=run.ops.assign(cost=pd.Series([None] * len(run.ops), dtype=object)), recorded=named)
     assert TF32().obstacle(run) is None
     assert TF32().obstacle(HalfPrecision().applied(run, "expected"))
@@ -91,7 +91,7 @@ def test_products_are_narrowed_once() -> None:
 
 def test_a_known_cost_is_not_judged_by_the_name() -> None:
     run = base("a100", precision="fp32")
-    run = replace(run, recorded=replace(run.recorded, multiplies_in=pd.Series(["fp32"] * len(run.ops))))
+    run = replace(run, recorded=replace(run.recorded, multiplies_in=np.full(len(run.ops), "fp32", dtype=object)))
     assert not rows_in_precision(run, "fp32").any()
     assert (retimed_by_name(run, run.ops, "bf16", "expected").kernel_ns == run.ops.kernel_ns).all()
     assert TF32().objection(run) is None

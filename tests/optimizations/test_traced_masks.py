@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pytest
 from op_lists import base
 
@@ -138,7 +137,7 @@ def copying(name, versions=None):
     ops = run.ops.assign(name=changed(run.ops.name, run.ops.index == 1, "aten::copy_"), call="aten::to")
     ops = ops.assign(cost=[cost if row == 1 else each for row, each in enumerate(ops.cost)])
     capture = msgspec.structs.replace(run.source.capture, versions=versions or {})
-    recorded = replace(run.recorded, copies=pd.Series({1: name}))
+    recorded = replace(run.recorded, copies=np.array(["", name], dtype=object))
     return replace(run, ops=ops, recorded=recorded, source=replace(run.source, capture=capture))
 
 

@@ -15,7 +15,7 @@ from tracekit.analyzers.predict import Outside
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.simulation import side_by_side
-from tracekit.analyzers.predict.transforms.fused_bytes import fused_cost
+from tracekit.analyzers.predict.transforms.fusion import fused_cost
 
 MEGABYTE = 1 << 20
 
@@ -56,7 +56,7 @@ def test_an_input_of_unknown_size_may_have_been_read_before():
 
 def test_kernels_tried_while_compiling_go_with_it():
     base = op_lists.base()
-    tried = pd.Series(np.arange(len(base.ops)) < 10, index=base.ops.index)
+    tried = np.arange(len(base.ops)) < 10
     compiling = Outside(np.array(["compilation"], dtype=object), np.array([1e9]), np.array([0.0]))
     base = replace(base, outside=compiling, recorded=Recorded(compiling=tried))
     ops = find("recompiling").applied(base, "expected").ops
@@ -88,7 +88,7 @@ def test_graphs_and_static_shapes_need_no_planning():
     base = op_lists.base()
     host = base.ops.host_ns.copy()
     host[5] += 5e7
-    planned = pd.Series(np.where(np.arange(len(host)) == 5, 5e7, 0.0), index=base.ops.index)
+    planned = np.where(np.arange(len(host)) == 5, 5e7, 0.0)
     slow = replace(base, ops=base.ops.assign(host_ns=host))
     known = replace(slow, recorded=Recorded(planned_ns=planned))
     assert slow.other_host_ns > 4e7 and known.other_host_ns == base.other_host_ns
@@ -109,7 +109,7 @@ def test_one_query_to_many_keys_is_decoding():
 
 def test_kernels_of_a_graph_grow_by_waves_of_blocks():
     base = op_lists.base()
-    few = pd.Series(12, index=base.ops.index)
+    few = np.full(len(base.ops), 12)
     graphed = replace(base, ops=base.ops.assign(cost=None, sync=False), batch_by_shapes=1)
     fits = replace(graphed, recorded=Recorded(blocks=few))
     batching = find("batching:8")
@@ -122,7 +122,7 @@ def test_kernels_of_a_graph_grow_by_waves_of_blocks():
 
 def test_products_of_few_rows_in_a_graph_read_their_weights_once_for_more():
     base = op_lists.base()
-    blocks = pd.Series(1_200, index=base.ops.index)
+    blocks = np.full(len(base.ops), 1_200)
     graphed = replace(base, ops=base.ops.assign(cost=None, sync=False), batch_by_shapes=1)
     after = {
         side: [
@@ -130,7 +130,7 @@ def test_products_of_few_rows_in_a_graph_read_their_weights_once_for_more():
             for outcome in ("worst", "expected")
         ]
         for side in (8, 128)
-        for recorded in [Recorded(blocks=blocks, tile_side=pd.Series(side, index=base.ops.index))]
+        for recorded in [Recorded(blocks=blocks, tile_side=np.full(len(base.ops), side))]
     }
     assert after[8][1] == pytest.approx(base.ops.kernel_ns.sum())
     assert after[8][1] < after[8][0] < 0.5 * after[128][0]
@@ -140,7 +140,7 @@ def test_products_of_few_rows_in_a_graph_read_their_weights_once_for_more():
 def test_a_larger_batch_gains_no_more_than_its_sequences():
     base = op_lists.base()
     graphed = replace(base, ops=base.ops.assign(cost=None), batch_by_shapes=1, profiler_share=Interval(0.4, 0.5, 0.6))
-    few = replace(graphed, recorded=Recorded(blocks=pd.Series(500, index=base.ops.index)))
+    few = replace(graphed, recorded=Recorded(blocks=np.full(len(base.ops), 500)))
     gain = predicted_speedup(find("batching:8"), few)
     assert gain.low < gain.expected < gain.high < 8.5
 

@@ -28,6 +28,7 @@ from tracekit.advise.optimizations.packed import OWN
 from tracekit.advise.optimizations.sdpa import SDPA
 from tracekit.advise.optimizations.speculative_decoding import SpeculativeDecoding
 from tracekit.advise.optimizations.static_cache import StaticCache
+from tracekit.advise.optimizations.training_graph import TrainingGraph
 from tracekit.advise.optimizations.weight_only import Int4WeightOnly
 from tracekit.advise.waste.catalogue import WASTE
 from tracekit.analyzers.core import InputError, UnknownNameError, left_out, plugged
@@ -96,6 +97,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     Compile(),
     MaxAutotune(),
     CUDAGraphs(),
+    TrainingGraph(),
     SpeculativeDecoding(),
     PagedKV(),
     *plugins(),

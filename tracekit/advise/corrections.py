@@ -8,11 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from tracekit.advise.search import pays
 from tracekit.analyzers.core import Interval, TracekitError
 from tracekit.analyzers.results import Analysis, Considered, Recommendation
-from tracekit.calibrate import machine_key
-from tracekit.run import configuration_folder
+from tracekit.run import configuration_folder, machine_key
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,12 +125,18 @@ def corrected(analysis: Analysis) -> Analysis:
     if not known:
         return analysis
     recommended = [_recommendation(each, known) for each in analysis.recommendations]
-    kept = [each for each in recommended if pays(each.speedup)]
+    kept = [each for each in recommended if _pays(each.speedup)]
     return replace(
         analysis,
         recommendations=tuple(kept),
         considered=tuple(_considered(each, known) for each in analysis.considered),
     )
+
+
+def _pays(gain: Interval) -> bool:
+    from tracekit.advise.search import pays  # loads every optimization, and most machines have no history
+
+    return pays(gain)
 
 
 def _recommendation(each: Recommendation, known: dict[str, Correction]) -> Recommendation:
@@ -147,5 +151,5 @@ def _considered(each: Considered, known: dict[str, Correction]) -> Considered:
         return each
     change = known[each.id]
     speedup = change.apply(each.speedup)
-    still = each.recommended and pays(speedup)
+    still = each.recommended and _pays(speedup)
     return replace(each, speedup=speedup, recommended=still, notes=each.notes if still else (*each.notes, str(change)))

@@ -75,8 +75,6 @@ class Optimization(ABC):
     changes of the workload."""
     needless: bool = False
     """Whether the whole work that it removes is of no use. Then it comes before everything that makes work faster."""
-    whole_at_best: bool = False
-    """Whether its best outcome leaves nothing of what it is about, so that no gain is larger."""
     needs_gpu: bool = True
     """Whether its prediction needs the rates of the GPU that ran the step."""
     needs_torch: bool = True

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from tracekit.advise.limits import remaining_ns
 from tracekit.advise.optimization import Optimization, run_after
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import (
@@ -59,8 +60,6 @@ class Scenarios(msgspec.Struct, frozen=True):
     evidence: Evidence
     by_hand: bool = False
     """Whether a person changes the code."""
-    whole: bool = False
-    """Whether the best outcome leaves nothing of what the optimization is about."""
 
     @property
     def expected(self) -> Baseline:
@@ -95,8 +94,7 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
-    flags = optimization.fixes_mistake, optimization.whole_at_best
-    return simulated(after, base, optimization.work(base), host_logs, *flags)
+    return simulated(after, base, optimization.work(base), host_logs, optimization.fixes_mistake)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
@@ -110,7 +108,6 @@ def simulated(
     work: float,
     host_logs: Sequence[float] = (),
     by_hand: bool = False,
-    whole: bool = False,
 ) -> Scenarios:
     """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence allows."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
@@ -119,7 +116,7 @@ def simulated(
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
-    return Scenarios(after, latencies, work, hosts, known, by_hand, whole)
+    return Scenarios(after, latencies, work, hosts, known, by_hand)
 
 
 def evidence(base: Baseline, by_hand: bool = False) -> Evidence:
@@ -152,13 +149,16 @@ def _interval(before: Scenarios, after: Scenarios, known: Widths) -> Interval:
 
 
 def _most(before: Scenarios, after: Scenarios) -> float:
-    """Return the largest possible speed-up: the step on its slowest simulated host, divided by the time for which the
-    device is busy in the best outcome, which no host shortens. A step that was timed took that long, and one that was
-    profiled took less."""
-    busy = min(map(_busy_ns, after.after.values()))
-    timed = math.inf if before.evidence == "modelled" else before.expected.stated_ns
-    slowest = min(max(before.latency_ns.values()), max(timed, before.latency_ns["expected", EXPECTED]))
-    return after.work / before.work * slowest / busy if busy else math.inf
+    """Return the largest possible speed-up: on one host, the step before, divided by what remains of it. A step that
+    was timed took that long, and one that was profiled took less."""
+    hosts = {0.0: EXPECTED, **before.hosts}
+    usual = before.latency_ns["expected", EXPECTED]
+    longest = math.inf if before.evidence == "modelled" else max(before.expected.stated_ns, usual)
+    left = remaining_ns(after.after.values(), before.expected, before.hosts)
+    ratios = [
+        min(before.latency_ns["expected", hosts[log]], longest) / ns if ns else math.inf for log, ns in left.items()
+    ]
+    return after.work / before.work * max(ratios)
 
 
 def sources(before: Scenarios, after: Scenarios) -> Sources:
@@ -167,7 +167,6 @@ def sources(before: Scenarios, after: Scenarios) -> Sources:
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
     changes, most = [*outcomes, *hosts.values()], _most(before, after)
-    most = min(most, math.exp(expected + max(changes))) if after.whole else most
     most = min(most, work) if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else most
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
     return Sources(ends, hosts, _saved(before, after), expected + min(changes) > -_NOTHING, most)

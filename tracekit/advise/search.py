@@ -136,11 +136,14 @@ class Search:
         return self._ranked(kept, [each for each in steps if each not in fixes])
 
     def _ranked(self, kept: Steps, steps: Sequence[Optimization]) -> Steps:
-        """Add the steps that gain enough after those before them, each time the most useful one."""
+        """Add the steps that gain enough after those before them, each time the most useful one. Where none does alone,
+        such as shorter kernels and shorter launches of a step that waits for both, all of them are added that gain
+        enough together."""
         gains = {step: self.gain((*kept, step), kept) for step in steps if self._allowed((*kept, step))}
         ready = [step for step in gains if worthwhile(step, gains[step])]
         if not ready:
-            return kept
+            together = (*kept, *steps)
+            return together if steps and self._allowed(together) and pays(self.gain(together, kept)) else kept
         best = max(ready, key=lambda step: usefulness(gains[step], step.effort))
         return self._ranked((*kept, best), [step for step in steps if step is not best])
 
@@ -220,8 +223,7 @@ class Search:
         if key not in self._scenarios:
             after = {outcome: self._run_after(ordered, outcome) for outcome in outcomes}
             by_hand = any(step.fixes_mistake for step in ordered)
-            whole = all(step.whole_at_best for step in ordered)
-            self._scenarios[key] = simulated(after, self.base, self._work(ordered), (), by_hand, whole)
+            self._scenarios[key] = simulated(after, self.base, self._work(ordered), (), by_hand)
         return self._scenarios[key]
 
     def _work(self, ordered: Steps) -> float:

@@ -42,7 +42,7 @@ from tracekit.analyzers.predict import Baseline, Scaling, gradients, note_on_col
 from tracekit.analyzers.predict import scaling as predicted
 from tracekit.analyzers.results import Analysis, Evidence, GainThere, Prediction, Recommendation, Statement, say
 from tracekit.analyzers.trace import cache, single
-from tracekit.run import files, graph_of
+from tracekit.run import graph_of, kernels_json
 
 _SHOWN = 6
 """Groups of the plan that a card names."""
@@ -54,7 +54,7 @@ def plan_by_data_flow(analysis: Analysis, path: str | Path) -> Analysis:
     if graph is None or gpu is None:
         return analysis
     steps = int((analysis.timeline.steps.kernels > 0).sum()) if len(analysis.timeline.steps) else 0
-    written = files.read_kernel_times(graph.parent, gpu)
+    written = kernels_json.read_kernel_times(graph.parent, gpu)
     plan = table(graphs.read(graph), gpu, analysis.layer_ops, steps, written.kernels)
     return with_card(replace(analysis, fusion_plan=plan), written.gain)
 
@@ -104,7 +104,7 @@ def with_graph(base: Baseline, path: str | Path) -> Baseline:
     graph = graph_of(path)
     if graph is None:
         return base
-    timed = files.read_kernel_times(graph.parent, base.gpu).kernels
+    timed = kernels_json.read_kernel_times(graph.parent, base.gpu).kernels
     return replace(base, graph=functools.cache(partial(graphs.read, graph)), timed_kernels=timed)
 
 

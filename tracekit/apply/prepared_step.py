@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.core import TracekitError
-from tracekit.apply.subject import Subject
+from tracekit.apply.subject import SEED, Subject
 from tracekit.capture import (
     Emitter,
     NoRanges,
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-SEED = 0
-"""Random seed of inputs, so that they are the same for every subject with the same settings."""
-
-
 def prepare(subject: Subject, optimizer: Any = None) -> Step:
     """Return the step of the subject, with inputs and KV cache allocated. Run it within `subject.numerics()`.
 
@@ -39,13 +35,16 @@ def prepare(subject: Subject, optimizer: Any = None) -> Step:
         make = {"decode": decode, "generate": generate}[settings.workload]
         return make(model, settings, Replay if subject.graphs else unrecorded)
     step = _own_step(subject, model) if subject.inputs is not None else _workload(subject, model, optimizer)
-    return _replayed(step) if subject.graphs else step
+    if not subject.graphs:
+        return step
+    return _as_before(model, lambda: _replayed(step)) if subject.training else _replayed(step)
 
 
 def optimizer_of(subject: Subject, model: "nn.Module") -> Any:
     """Return a new optimizer of the kind that the subject trains with."""
-    if subject.fused_optimizer:
-        return require("torch").optim.AdamW(model.parameters(), fused=True)
+    if subject.fused_optimizer or subject.graphs:
+        how = {"fused": True} if subject.fused_optimizer else {"foreach": True}
+        return require("torch").optim.AdamW(model.parameters(), capturable=subject.graphs, **how)
     return workloads.adamw(model, subject.settings)
 
 
@@ -72,6 +71,16 @@ def _compiled(subject: Subject) -> Any:
     if not subject.compile_mode:
         return subject.model
     return require("torch").compile(subject.model, mode=subject.compile_mode)
+
+
+def _as_before(model: "nn.Module", capture: Callable[[], Step]) -> Step:
+    """Return the captured step, with the parameters as they were before the steps that warm up."""
+    torch, weights = require("torch"), list(model.parameters())
+    saved = [each.detach().clone() for each in weights]
+    step = capture()
+    with torch.no_grad():
+        torch._foreach_copy_(weights, saved)
+    return step
 
 
 def _replayed(step: Step) -> Step:

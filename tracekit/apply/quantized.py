@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.analyzers.predict import HEADS
-from tracekit.apply.prepared_step import SEED
-from tracekit.apply.subject import Subject
+from tracekit.apply.subject import SEED, Subject
 from tracekit.capture import prompt_inputs
 from tracekit.quantization import Group, quantize
 from tracekit.run import require

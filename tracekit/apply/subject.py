@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+SEED = 0
+"""Random seed of inputs, so that they are the same for every subject with the same settings."""
+
 CompileMode = Literal["", "default", "max-autotune"]
 
 

@@ -15,7 +15,7 @@ from tracekit.apply.subject import Subject
 from tracekit.capture import OwnModel
 from tracekit.fuse import graph_of_module, graph_of_settings, obstacle, run_kernels
 from tracekit.reports.words import write_atomically
-from tracekit.run import GRAPH, environment, files, first_line, require
+from tracekit.run import GRAPH, environment, first_line, kernels_json, require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,7 +83,7 @@ def with_written_kernels(subject: Subject, numbers: Sequence[int]) -> Subject:
         )
     folder = Path(mkdtemp(prefix="tracekit-kernels-"))  # Triton reads the source again when it compiles
     changed = subject.with_twin()
-    timed = files.read_kernel_times(subject.settings.folder, gpu).kernels if subject.inputs is None else {}
+    timed = kernels_json.read_kernel_times(subject.settings.folder, gpu).kernels if subject.inputs is None else {}
     paths = [run_kernels.write_source(number, row, gpu, folder, timed) for number, row in wanted]
     left_out = run_kernels.put_in(changed.model, paths)
     return replace(changed, caveats=(*changed.caveats, *(f"Left out: {each}" for each in left_out)))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.calibrate.files import Calibration, calibrated_gpu, machine_key, store
+    from tracekit.calibrate.files import Calibration, calibrated_gpu, store
     from tracekit.calibrate.gpu_list import listed
     from tracekit.calibrate.measuring import measure
 else:

@@ -1,7 +1,5 @@
 """Calibrations: measurements of a machine that `tracekit calibrate` stores for later predictions."""
 
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, LAUNCH_CALL, Cost, Preci
 from tracekit.analyzers.predict import HostCosts, assumed, calibrated
 from tracekit.calibrate.device_probes import COPY_BYTES, SIDE
 from tracekit.reports.words import write_atomically
-from tracekit.run import configuration_folder, cpu_state
+from tracekit.run import configuration_folder, hardware_key, machine_key
 
 __all__ = ["Calibration", "load", "store"]
 
@@ -55,12 +53,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """The part of a file's name that identifies the machine by its hardware, never by its host name."""
-        return slug(self.processor, self.processors, self.gpu or self.device_name)
-
-
-def slug(processor: str, processors: int, gpu: str) -> str:
-    text = f"{processor} x{processors} {gpu or 'cpu'}".lower()
-    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+        return hardware_key(self.processor, self.processors, self.gpu or self.device_name)
 
 
 def encode(calibration: Calibration) -> bytes:
@@ -86,11 +79,6 @@ def decode(data: bytes, path: object) -> Calibration:
 
 def folder() -> Path:
     return configuration_folder() / "calibration"
-
-
-def machine_key(gpu: str) -> str:
-    """Return the part of a file's name that identifies this machine and `gpu` (an id of gpus.toml; "" for none)."""
-    return slug(cpu_state().name, os.cpu_count() or 1, gpu)
 
 
 def path_of(gpu: str) -> Path:

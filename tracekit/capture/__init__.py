@@ -68,13 +68,14 @@ if TYPE_CHECKING:
         FLASH,
         TORCH_NAMES,
         WORDS,
+        Autocast,
         Backend,
         backend_of,
         beginning,
         numerics,
         torch_dtype,
     )
-    from tracekit.capture.workloads import WORKLOADS, Autocast, Step
+    from tracekit.capture.workloads import WORKLOADS, Step
     from tracekit.run import Device
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -3,11 +3,14 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
 from tracekit.run import Attention, Dtype, require
+
+Autocast = Literal["", "fp16", "bf16"]
+"""The type of autocast around a forward pass; "" for none."""
 
 Backend = str
 """The name of a member of torch.nn.attention.SDPBackend; "" for the backend that torch prefers."""

@@ -8,13 +8,13 @@ device.
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tracekit.analyzers.core import InputError
 from tracekit.capture.emitted_ranges import Emitter, phase
 from tracekit.capture.inputs import continuation, fill_cache, label_inputs, last_logits_only, prompt_inputs, unshared
 from tracekit.capture.model_kinds import WITHOUT_TOKENS, Kind, kind_of, longest_sequence
-from tracekit.capture.precision import torch_dtype
+from tracekit.capture.precision import Autocast, torch_dtype
 from tracekit.run import Settings, WorkloadName, require
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 Step = Callable[[Emitter], Any]
-Autocast = Literal["", "fp16", "bf16"]
-"""The type of autocast around a forward pass; "" for none."""
 
 DEFAULT_SEQ_LEN = 512
 _STATE_SEQ_LEN = 32

@@ -149,12 +149,12 @@ def _step(run: Path, chosen: "GPU", gpu: str | None, gpu_file: str | None) -> st
     """Return the predicted gain of the step with all kernels, which is kept for the report's card."""
     from tracekit.answer import predict
     from tracekit.reports.words import speedup
-    from tracekit.run import files
+    from tracekit.run import kernels_json
 
     try:
         gain = predict(run, "fused:all", gpu, gpu_file=gpu_file).speedup
     except InputError as error:
         return f"\nThe step with all of them is not predicted: {error.what} {error.why}"
-    files.keep_gain(run, chosen, gain)
+    kernels_json.keep_gain(run, chosen, gain)
     measure = f"Measure it with: tracekit verify {shell_word(str(run))} --apply fused:all"
     return f"\nA step with all of them is predicted to be {speedup(gain)} as fast. {measure}"

@@ -18,7 +18,7 @@ from tracekit.fuse import pointwise, proof
 from tracekit.fuse.catalogue import DTYPES, obstacle
 from tracekit.fuse.writing import Written, load, placeholders, text
 from tracekit.reports.words import check_writable, percent, write_atomically
-from tracekit.run import GRAPH, TRACE, Say, files, require, silent
+from tracekit.run import GRAPH, TRACE, Say, kernels_json, require, silent
 from tracekit.version import __version__
 
 
@@ -68,7 +68,7 @@ def write(folder: Path, gpu: GPU, numbers: Sequence[int], target: Path, say: Say
     """Check and write the kernels of these rows of a run's plan; without numbers, of all rows that have a kernel."""
     rows, trains = rows_of(folder, gpu)
     results = write_rows(rows, gpu, numbers, target, trains=trains, say=say)
-    files.add(folder, gpu, {each.planned.key: each.timed for each in results if each.timed})
+    kernels_json.add(folder, gpu, {each.planned.key: each.timed for each in results if each.timed})
     return results
 
 

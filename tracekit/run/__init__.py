@@ -5,20 +5,21 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.run import environment, files, folder, run_json, seal
+    from tracekit.run import environment, folder, kernels_json, run_json, seal
     from tracekit.run.environment import (
         Place,
         Say,
         configuration_folder,
         cpu_state,
         first_line,
+        hardware_key,
+        machine_key,
         model_errors,
         place,
         require,
         silent,
         write_place,
     )
-    from tracekit.run.files import joined, to_json, verification_of
     from tracekit.run.folder import (
         ANALYSIS,
         FILES,
@@ -60,5 +61,6 @@ if TYPE_CHECKING:
         Weights,
         WorkloadName,
     )
+    from tracekit.run.verify_json import joined, to_json, verification_of
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -172,6 +172,17 @@ def cpu_state() -> DeviceState:
     return DeviceState(names[0] if names else platform.machine())
 
 
+def hardware_key(processor: str, processors: int, gpu: str) -> str:
+    """Return the part of a file's name that identifies a machine by its hardware, never by its host name."""
+    text = f"{processor} x{processors} {gpu or 'cpu'}".lower()
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+
+
+def machine_key(gpu: str) -> str:
+    """Return that of this machine with `gpu` (an id of gpus.toml; "" for none)."""
+    return hardware_key(cpu_state().name, os.cpu_count() or 1, gpu)
+
+
 def _text_of(path: Path) -> str:
     return path.read_text() if path.is_file() else ""
 

@@ -8,30 +8,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers.core import UnknownNameError, facts
+from tracekit.analyzers.core import UnknownNameError, facts, sections
 from tracekit.analyzers.cost.hardware.data_sheet import completed, gpu_of_row
 from tracekit.analyzers.cost.hardware.gpu import GPU, nearest
 
 SHEETS = Path(__file__).parent / "gpus.toml"
 CALIBRATION = Path(__file__).parent / "calibration.toml"
-_SECTION = re.compile(r"^\[([a-z0-9.-]+)\]$", re.MULTILINE)
 ALIASES: dict[str, str] = facts(__file__)["aliases"]
 """The most common variant of each family; an A100 without a memory size is the 80 GB one."""
 
 
 def all_gpus() -> tuple[GPU, ...]:
     """Return every known GPU, in the order of gpus.toml."""
-    return tuple(map(_gpu, _sections(SHEETS)))
+    return tuple(map(_gpu, sections(SHEETS)))
 
 
 def known(gpu_id: str) -> GPU | None:
     """Return the GPU of an id of gpus.toml; None for any other id."""
-    return _gpu(gpu_id) if gpu_id in _sections(SHEETS) else None
+    return _gpu(gpu_id) if gpu_id in sections(SHEETS) else None
 
 
 def measured() -> list[GPU]:
     """Return the GPUs with a section in calibration.toml, without estimates."""
-    return [_sheet_row(gpu_id) for gpu_id in _sections(SHEETS) if gpu_id in _sections(CALIBRATION)]
+    return [_sheet_row(gpu_id) for gpu_id in sections(SHEETS) if gpu_id in sections(CALIBRATION)]
 
 
 @cache
@@ -42,7 +41,7 @@ def _gpu(gpu_id: str) -> GPU:
 
 @cache
 def _sheet_row(gpu_id: str) -> GPU:
-    calibration = _row(CALIBRATION, gpu_id) if gpu_id in _sections(CALIBRATION) else {}
+    calibration = _row(CALIBRATION, gpu_id) if gpu_id in sections(CALIBRATION) else {}
     return gpu_of_row(gpu_id, _row(SHEETS, gpu_id), calibration)
 
 
@@ -65,7 +64,7 @@ def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
 
     chosen = of_id(wanted) or slice_of_id(wanted, of_id) or _named(name, extra) or resolve(name)
     if chosen is None:
-        ids = [*own, *_sections(SHEETS), *ALIASES]
+        ids = [*own, *sections(SHEETS), *ALIASES]
         raise UnknownNameError(
             f"GPU '{name}' is not known.",
             hint=f"{nearest(wanted, ids)} Describe any other GPU in a file for --gpu-file.",
@@ -87,7 +86,7 @@ def resolve(
     one if that is clearly larger than in gpus.toml.
     """
     name, profile = without_slice(device_name)
-    called = [_gpu(gpu_id) for gpu_id in _sections(SHEETS) if has_model(name, gpu_id)]
+    called = [_gpu(gpu_id) for gpu_id in sections(SHEETS) if has_model(name, gpu_id)]
     matches = [gpu for gpu in called if names_match(name, gpu.id, gpu.driver_names)]
     if profile or is_slice(matches, sms, memory_bytes):
         return slice_of(matches, profile, sms, memory_bytes)
@@ -124,15 +123,8 @@ def _distance(gpu: GPU, sms: int, memory_bytes: int) -> tuple[float, float]:
     return abs(sms - gpu.sms) if sms else 0, abs(memory_bytes - gpu.memory_bytes) if memory_bytes else 0
 
 
-@cache
-def _sections(file: Path) -> dict[str, str]:
-    """Return the text of each section by its id. Most runs need one section, and parsing all TOML takes 20 ms."""
-    parts = _SECTION.split(file.read_text(encoding="utf-8"))
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
 def _row(file: Path, gpu_id: str) -> dict[str, Any]:
-    return tomllib.loads(_sections(file)[gpu_id])
+    return tomllib.loads(sections(file)[gpu_id])
 
 
 _NOISE = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "tensor", "core", "gpu", "corporation", "oam"})

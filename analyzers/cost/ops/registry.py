@@ -14,7 +14,6 @@ or of attention), for (foreach); and `cpp_fused_...` on a CPU. Ops are the aten 
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from itertools import product
@@ -64,10 +63,14 @@ def _add(name: str, known: Formula) -> None:
     FORMULAS[name] = known
 
 
+_OWN_ROW = re.compile(r'^"(.+)" = "(.+)"$', re.MULTILINE)
+"""A row of tracekit's own table, which needs no parser of TOML."""
+
+
 def add_table(path: Path) -> None:
     """Register the ops of a table of tracekit's own, whose names may have alternatives in braces: `gemm{,_ck}`."""
     formulas = cache(lambda row: bound_to(*parsed(row)))
-    for names, row in tomllib.loads(path.read_text()).items():
+    for names, row in _OWN_ROW.findall(path.read_text(encoding="utf-8")):
         for name in _alternatives(names):
             _add(name, formulas(row))
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from tracekit.analyzers.core import Outcomes, numbers, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Precision, estimate_ns
-from tracekit.analyzers.predict.op_columns import Objects, OpList
+from tracekit.analyzers.predict.op_columns import Objects, OpList, coded
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.results import PREDICTED_WORK
 
@@ -21,19 +21,6 @@ Rows = npt.NDArray[np.bool_]
 """Whether each row of an op list is selected."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-
-
-def coded(column: Objects) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.object_]]:
-    """Return each row's index into the distinct objects of a column, and these objects in order of first appearance.
-
-    Objects are compared by identity, not by equality, which needs no call into Python: an array of objects holds their
-    addresses.
-    """
-    objects = np.ascontiguousarray(column, dtype=object)
-    codes, addresses = pd.factorize(np.ndarray(len(objects), np.intp, objects))
-    one = np.empty(len(addresses), dtype=object)
-    one[codes] = objects
-    return codes, one
 
 
 def alike(*columns: Objects) -> tuple[npt.NDArray[np.intp], list[tuple[Any, ...]]]:

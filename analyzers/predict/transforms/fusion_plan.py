@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Product, SMLimits, estimate_ns, sm_limits
 from tracekit.analyzers.predict.step_baseline import Baseline
-from tracekit.analyzers.predict.transforms.fused_bytes import fused_cost
+from tracekit.analyzers.predict.transforms.fusion import fused_cost
 from tracekit.analyzers.predict.transforms.fusion_groups import CHAIN, Group, Rows, find_groups
 from tracekit.analyzers.results import FUSION_PLAN
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Family, Precision, estimate_ns
-from tracekit.analyzers.predict.op_columns import OpList, joined
+from tracekit.analyzers.predict.op_columns import OpList, coded, joined
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.predict.transforms.attention import written_out
-from tracekit.analyzers.predict.transforms.by_cost import coded, each, plain_launch_ns, put, where
+from tracekit.analyzers.predict.transforms.by_cost import each, plain_launch_ns, put, where
 from tracekit.analyzers.predict.transforms.products import linear_product
 
 _KNOWN = outcomes(__file__)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Precision, Product
-from tracekit.analyzers.predict.op_columns import OpList
+from tracekit.analyzers.predict.op_columns import OpList, changed
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.predict.transforms.by_cost import Outcome, Rows, each, pick, remembered, where, which
 from tracekit.analyzers.results import Memory
@@ -121,7 +121,7 @@ def halved_at_best(base: Baseline, ops: OpList, outcome: Outcome) -> OpList:
 def now_in(base: Baseline, precision: Precision) -> Baseline:
     """Return the run in which all GEMMs that are identified by names multiply in this precision."""
     before = base.recorded.multiplies_in
-    return replace(base, recorded=replace(base.recorded, multiplies_in=before.mask(before != "", precision)))
+    return replace(base, recorded=replace(base.recorded, multiplies_in=changed(before, before != "", precision)))
 
 
 def unaligned(base: Baseline) -> Rows:

@@ -7,16 +7,16 @@ import csv
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import nan
 
 import msgspec
 import pandas as pd
 
 from tracekit.analyzers.core import facts
+from tracekit.analyzers.trace.ncu import HEADER
 
 _NAME, _NUMBER, _OF_DETAILS = "Kernel Name", "ID", "Metric Name"
-_HEADER = re.compile(rb'^(?:\xef\xbb\xbf)?"?ID"?,[^\r\n]*Kernel Name', re.MULTILINE)
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -38,10 +38,6 @@ class Lines(msgspec.Struct, frozen=True):
         return bad - cut, cut
 
 
-def has_header(head: bytes) -> bool:
-    return _HEADER.search(head) is not None
-
-
 def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
     """Split a report into rows.
 
@@ -49,7 +45,7 @@ def split(data: bytes, wanted: Callable[[str], bool]) -> Lines:
     those that are `wanted` are kept, and only rows as long as the header, because the columns of others are unknown.
     Rows of the details page may have any length. Raises ValueError without a header.
     """
-    start = _HEADER.search(data)
+    start = HEADER.search(data)
     if start is None:
         raise ValueError("no header")
     text = data[start.start() :].decode("utf-8-sig", "replace")
@@ -140,8 +136,6 @@ def _raw_metrics(
     )
 
 
-_LABELS = {(section, label, unit): metric for section, label, unit, metric in facts(__file__)["labels"]}
-_SECTIONS = sorted({section for section, _, _ in _LABELS}, key=len, reverse=True)
 _LAUNCH = ("Process ID", "ID")
 _METRIC = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
 
@@ -168,8 +162,15 @@ def _cell(row: list[str], at: dict[str, int]) -> tuple[str, float, str]:
     """Return the tool's name of the metric, the factor to base units, and the value."""
     section, name, unit, value = (row[at[column]] if column in at else "" for column in _METRIC)
     factor, base = scale(unit)
-    known = next((known for known in _SECTIONS if section.startswith(known)), "")
-    return (name if "__" in name else _LABELS.get((known, name, base), "")), factor, value
+    return (name if "__" in name else _metric_of(section, name, base)), factor, value
+
+
+@lru_cache
+def _metric_of(section: str, label: str, unit: str) -> str:
+    """Return the metric of a label, in the section with the longest name that begins the row's; "" if it is unknown."""
+    rows = facts(__file__)["labels"]
+    known = max((row[0] for row in rows if section.startswith(row[0])), key=len, default="")
+    return next((metric for *labelled, metric in rows if labelled == [known, label, unit]), "")
 
 
 def _details_metrics(

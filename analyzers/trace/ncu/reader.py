@@ -12,7 +12,7 @@ import pandas as pd
 
 from tracekit.analyzers.core import Floats, InputError, tables
 from tracekit.analyzers.trace import problems
-from tracekit.analyzers.trace.ncu import FORMAT, metrics, pages
+from tracekit.analyzers.trace.ncu import metrics, pages
 from tracekit.analyzers.trace.ncu import pages as csv_lines
 from tracekit.analyzers.trace.ncu.metrics import column
 from tracekit.analyzers.trace.ncu.pages import (
@@ -49,7 +49,7 @@ def trace_of(launches: Launches, damage: str = "") -> Trace:
     """Return a trace that consists of these launches, with their counters."""
     measured, impossible = counters(launches)
     return Trace(
-        metadata=Metadata(format=FORMAT, devices=tuple(_devices(launches, measured))),
+        metadata=Metadata(format="ncu", devices=tuple(_devices(launches, measured))),
         host=HOST.empty(),
         device=_device(measured),
         problems=problems.table(

@@ -18,21 +18,6 @@ from tracekit.analyzers.trace.ncu.pages import Launches, scale
 from tracekit.analyzers.trace.source import Source
 from tracekit.analyzers.trace.trace import Trace
 
-FORMAT = "ncu-rep"
-
-_MAGIC = b"NVR\x00"
-
-
-def sniff(head: bytes) -> bool:
-    return head.startswith(_MAGIC)
-
-
-def read(source: Source) -> Trace:
-    """Read a report. Raises MissingPackageError without the module, and InputError if the report contains no launch."""
-
-    return read_report(source)
-
-
 _IDENTITY = {
     shape.DEVICE_ID: "launch__device_id",
     shape.STREAM: "launch__stream_id",
@@ -42,7 +27,7 @@ _SIZES = {shape.GRID: "launch__grid_dim_{}", shape.BLOCK: "launch__block_dim_{}"
 _CAPABILITY = ("device__attribute_compute_capability_major", "device__attribute_compute_capability_minor")
 
 
-def read_report(source: Source) -> Trace:
+def read(source: Source) -> Trace:
     """Read a report. Raises MissingPackageError without the module, and InputError if the report contains no launch."""
     module = _module()
     with _as_file(source) as path:

@@ -117,8 +117,8 @@ def waits_for_nothing(base: Baseline) -> int:
 def _amid(base: Baseline) -> Rows:
     """Return the waits that are followed by kernels of the trace in the step, or by the last of many values that are
     read one by one. Added kernels do not count."""
-    recorded = base.recorded.launched_ns.index
-    traced = np.isin(base.ops.index, recorded) if len(recorded) else np.ones(len(base.ops), dtype=bool)
+    recorded = len(base.recorded.launched_ns)
+    traced = base.ops.index < recorded if recorded else np.ones(len(base.ops), dtype=bool)
     kernels = np.flatnonzero((base.ops.category == "kernel") & traced)
     last, places = kernels.max(initial=0), np.arange(len(base.ops))
     reads = np.flatnonzero(base.ops.sync & values(base.ops) & (places > last))

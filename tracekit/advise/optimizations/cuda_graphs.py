@@ -86,6 +86,12 @@ BESIDE = _KNOWN["beside"]
 """Overlap of kernels in several streams that no longer wait for launches, in the logarithm."""
 
 
+_GROWS = (
+    "Shapes of attention change from step to step, and a graph replays one shape: attention first has to read a static "
+    "cache as a whole, with a mask, in place of its part in use."
+)
+
+
 class Graphed(Optimization):
     """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
 
@@ -110,12 +116,12 @@ class CUDAGraphs(Graphed):
 
     *Hurts* only with masks that are built while tracing (see compile).
 
-    *Refused* where the run replays graphs already; for training, which needs `make_graphed_callables` by hand; where
-    the step waits for copies between host and device (`.item()`, sliding windows), which a graph cannot record (the
-    test whether all values of a mask are true is allowed, because transformers skips it during capture); where the host
-    waits for the device in the middle of a step (`torch.cuda.synchronize()`); where shapes depend on values
-    (`nonzero`); and where unfused attention copies its mask from the host. In compiled code, numbers of the host are
-    constants, and from PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
+    *Refused* where the run replays graphs already; for training, which `training-graph` is for; where the step waits
+    for copies between host and device (`.item()`, sliding windows), which a graph cannot record (the test whether all
+    values of a mask are true is allowed, because transformers skips it during capture); where the host waits for the
+    device in the middle of a step (`torch.cuda.synchronize()`); where shapes depend on values (`nonzero`); and where
+    unfused attention copies its mask from the host. In compiled code, numbers of the host are constants, and from
+    PyTorch 2.9 on the graph is divided at copies to the device, each part with a separate replay.
     """
 
     id = "cuda-graphs"
@@ -131,45 +137,29 @@ class CUDAGraphs(Graphed):
             return f"The kernels of a step are already replayed by {launches} graph launch{'es' * (launches != 1)}."
         if base.graph_use.falls_back:
             return "The run already requests CUDA graphs, and does not replay them: see graph-not-replaying."
-        if base.trains:
-            return "A whole training step needs make_graphed_callables and a capturable optimizer, by hand."
-        waits = int((_waited_for(base) & ~_rows_between_parts(base)).sum())
-        if waits:
-            return (
-                f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
-                "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
-            )
-        shapes = int(rows_by_values(base.ops).sum())
-        if shapes:
-            return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
-        new = int((base.planning > 0).sum())
-        if new and not in_phase(base.ops, "decode").any():
-            return (
-                f"{new} ops of a step plan a kernel for a new shape, and a graph replays one shape: see planned-again."
-            )
-        stops = waits_for_nothing(base)
-        if stops:
-            often = "Once" if stops == 1 else f"{stops} times"
-            return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
-        if masks.fills_mask_from_host(base):
-            return (
-                "While a step is recorded, the model makes its attention mask from a number on the host, which a "
-                "graph cannot record: use sdpa, or compile it first."
-            )
-        return None
+        return self.not_of_this_workload(base) or _unrecordable(base)
+
+    def not_of_this_workload(self, base: Baseline) -> str:
+        """Return why this kind of graph is not for the workload of the run; empty if it is."""
+        return "A training step is recorded with its optimizer: see training-graph." if base.trains else ""
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        divided = base.ops.index[_rows_between_parts(base)]
+        divided, kept = (base.ops.index[rows] for rows in (_rows_between_parts(base), _copies_around(base)))
         base = replace(base, ops=_recorded(base, outcome))
         between = np.isin(base.ops.index, divided)
-        host = np.where(between, base.ops.host_ns, 0.0)
+        beside = between | np.isin(base.ops.index, kept)
+        host = np.where(beside, base.ops.host_ns, 0.0)
         replays = pick(REPLAY_NS, outcome) * (forward_passes(base) + between.sum())
-        host[0] += self.guarded_ns(base, outcome) + replays + base.other_host_ns
-        return base.ops.assign(host_ns=host, sync=between)
+        host[0] += self.guarded_ns(base, outcome) + replays + self.other_ns(base, outcome)
+        return base.ops.assign(host_ns=host, sync=beside & base.ops.sync)
 
     def guarded_ns(self, base: Baseline, outcome: Outcome) -> float:
         """Return the host time of the guards before the replay, in nanoseconds."""
         return pick(KEPT_GUARDS, outcome) * guards_ns(base, outcome) if is_compiled(base) else 0.0
+
+    def other_ns(self, base: Baseline, outcome: Outcome) -> float:
+        """Return the host time between launches, such as Python outside of the model, that remains, in nanoseconds."""
+        return base.other_host_ns
 
     def reason(self, base: Baseline) -> Statements:
         return (say("cuda-graphs", idle(base)),)
@@ -183,7 +173,7 @@ class CUDAGraphs(Graphed):
         )
 
     def notes(self, base: Baseline) -> tuple[str, ...]:
-        return advice(self, base)
+        return (*advice(self, base), *((_GROWS,) if (base.planning > 0).any() else ()))
 
     def change_script(self, changes: ScriptChanges) -> ScriptChanges:
         if not changes.on_cuda:
@@ -192,8 +182,34 @@ class CUDAGraphs(Graphed):
 
     def apply(self, subject: Subject) -> Subject:
         if not subject.on_cuda or subject.training:
-            raise refused(self, "Graphs need a CUDA device, and a training step can only be recorded by hand.")
+            raise refused(self, "Graphs need a CUDA device, and a training step is recorded by training-graph.")
         return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)
+
+
+def _unrecordable(base: Baseline) -> str | None:
+    """Return what in a step a graph cannot record; None if it can record all of it."""
+    waits = int((_waited_for(base) & ~_rows_between_parts(base)).sum())
+    if waits:
+        return (
+            f"{waits} times per step the host waits for a copy between its memory and the device's, which a graph "
+            "cannot record: read no values back (.item()), create tensors on the device, or pin their memory."
+        )
+    shapes = int(rows_by_values(base.ops).sum())
+    if shapes:
+        return f"{shapes} times per step shapes depend on values, which a graph cannot record: see avoid-syncs."
+    new = int((base.planning > 0).sum())
+    if new and not in_phase(base.ops, "decode").any():
+        return f"{new} ops of a step plan a kernel for a new shape, and a graph replays one shape: see planned-again."
+    stops = waits_for_nothing(base)
+    if stops:
+        often = "Once" if stops == 1 else f"{stops} times"
+        return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
+    if masks.fills_mask_from_host(base):
+        return (
+            "While a step is recorded, the model makes its attention mask from a number on the host, which a "
+            "graph cannot record: use sdpa, or compile it first."
+        )
+    return None
 
 
 def _recorded(base: Baseline, outcome: Outcome) -> OpList:
@@ -209,13 +225,24 @@ def _waited_for(base: Baseline) -> Rows:
     while generating.
     """
     capture, ops = base.source.capture, base.ops
-    category, row = ops.category, np.arange(len(ops))
-    kernels = np.flatnonzero(category == "kernel")
-    if not len(kernels) or (capture and capture.workload == "generate"):
+    if capture and capture.workload == "generate":
         return np.zeros(len(ops), dtype=bool)
-    amid = (row >= kernels[0]) & (row < kernels[-1])
-    waits: Rows = amid & (category == "memcpy") & ops.sync
+    waits: Rows = ~_around(ops) & (ops.category == "memcpy") & ops.sync
     return waits & ~masks.asked(ops) if waits.any() else waits
+
+
+def _around(ops: OpList) -> Rows:
+    """Select the ops before the first and after the last kernel of a step; all without a kernel."""
+    row, kernels = np.arange(len(ops)), np.flatnonzero(ops.category == "kernel")
+    return (row < kernels[0]) | (row > kernels[-1]) if len(kernels) else np.ones(len(ops), dtype=bool)
+
+
+def _copies_around(base: Baseline) -> Rows:
+    """Select the copies of inputs and results, which are no part of a graph, with their waits."""
+    capture = base.source.capture
+    if capture and capture.workload == "generate":
+        return np.zeros(len(base.ops), dtype=bool)
+    return _around(base.ops) & (base.ops.category == "memcpy")
 
 
 def _rows_between_parts(base: Baseline) -> Rows:

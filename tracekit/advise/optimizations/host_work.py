@@ -107,6 +107,8 @@ _KNOWN = outcomes(__file__)
 _NUMBERS = numbers(__file__)
 MOVED = _KNOWN["moved"]
 """Fraction of a function's time that disappears once it runs on the GPU."""
+OPS_MOVED = _KNOWN["ops_moved"]
+"""The same for ops of PyTorch, which the GPU runs without another line."""
 UNNAMED = _NUMBERS["unnamed"]
 """Fraction of a step above which time in which the host recorded nothing counts as code outside the model."""
 _PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
@@ -126,9 +128,10 @@ class Preprocessing(LessHostWork):
     """Host code around and inside the model moves to the GPU or out of the step, or is removed.
 
     Counted are functions outside the model and long stretches of Python inside it; without Python stacks, the time in
-    which the host recorded nothing, if that is a quarter of a step. 0.97 of this time is expected to disappear; at the
-    high end all of it, at the low end nine tenths of the largest named function's time. So do copies of what PyTorch's
-    ops make on the host from constants or random numbers, except at the low end. The evidence names the functions.
+    which the host recorded nothing, if that is a quarter of a step. 0.97 of this time is expected to disappear, 0.99 of
+    that of PyTorch's ops; at the high end all of it, at the low end nine tenths of the largest named function's time.
+    So do, except at the low end, copies of what PyTorch's ops make on the host from constants or random numbers, and
+    those of what they read there, as the GPU runs the same ops. The evidence names the functions.
 
     *Refused* if they take less than 1 % of the step.
     """
@@ -142,11 +145,12 @@ class Preprocessing(LessHostWork):
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of the work that remains; at worst, only the largest function is moved."""
-        return 1 - pick(MOVED, outcome) * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
+        moved = pick(OPS_MOVED if _ops_on_host(base) else MOVED, outcome)
+        return 1 - moved * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        """Leave out the copies of what the host makes of nothing, which the GPU makes in their place."""
-        ops, made = base.ops, _made_on_host(base) & (outcome != "worst")
+        """Leave out the copies of what the host makes of nothing, or reads, which the GPU does in its place."""
+        ops, made = base.ops, (_made_on_host(base) | _read_on_host(base)) & (outcome != "worst")
         kernel, host = (np.where(made, 0.0, times) for times in (ops.kernel_ns, ops.host_ns))
         return ops.assign(kernel_ns=kernel, host_ns=host, sync=ops.sync & ~made)
 
@@ -183,11 +187,28 @@ class Preprocessing(LessHostWork):
 def _made_on_host(base: Baseline) -> Rows:
     """Return the long copies of pageable memory to the device, if ops of PyTorch alone make them on the host, from
     constants or random numbers."""
+    copies, names = base.recorded.copies_like(base.ops, "Pageable -> Device"), _ops_on_host(base)
+    made = any(re.match(_MADE, name) for name in names)
+    return np.asarray(copies & (base.ops.kernel_ns >= LONG_NS) & made)
+
+
+def _read_on_host(base: Baseline) -> Rows:
+    """Return the long copies to pageable memory, if ops of PyTorch alone work on the host, and nothing large is copied
+    to the device afterwards."""
+    long = base.ops.kernel_ns >= LONG_NS
+    leaving, coming = (base.recorded.copies_like(base.ops, way) & long for way in (_LEAVES, "HtoD|-> Device"))
+    stays = bool(_ops_on_host(base)) and not (coming & (np.cumsum(leaving) > 0)).any()
+    return np.asarray(leaving & stays)
+
+
+_LEAVES = "DtoH|Device -> Pageable"
+
+
+def _ops_on_host(base: Baseline) -> list[str]:
+    """Return the names of PyTorch's ops that take the host's time, if they alone take it; else none."""
     rows = base.host_causes[base.host_causes["cause"].isin(Preprocessing.causes)]
     names = [name for name in rows["name"].astype(str) if not name.startswith("ProfilerStep")]
-    alone = all(name.startswith("aten::") for name in names) and any(re.match(_MADE, name) for name in names)
-    copies = base.recorded.copies_like(base.ops, "Pageable -> Device")
-    return np.asarray(copies & (base.ops.kernel_ns >= LONG_NS) & alone)
+    return names if all(name.startswith("aten::") for name in names) else []
 
 
 def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:

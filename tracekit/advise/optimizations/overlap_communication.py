@@ -31,7 +31,6 @@ class OverlapCommunication(Optimization):
     id = "overlap-communication"
     effort = REWRITE
     fixes_mistake = True
-    whole_at_best = True
 
     def objection(self, base: Baseline) -> str | None:
         rows = _collectives(base)

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from tracekit.advise.optimizations.copies import values
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.advise.waste.unasked import is_cast
@@ -76,7 +77,7 @@ def _chain_end(ops: OpList, start: int) -> int:
 
 
 _PAIRS, _SIZES, _MOVED = 8, 3, 4096
-"""Fewest pairs of copies of equal size, sizes of them, and bytes of each, that move tensors away and back."""
+"""Fewest pairs of copies of equal size, sizes of them, and bytes of each, that show that tensors move away and back."""
 
 
 def copied_again(base: Baseline) -> Finding | None:
@@ -85,12 +86,14 @@ def copied_again(base: Baseline) -> Finding | None:
 
 
 def tensors_moved_back(base: Baseline) -> Finding | None:
-    """Find tensors that leave the device and come back in each step, if its memory holds them."""
+    """Find tensors that leave the device and come back in each step, if its memory holds them. Where large ones do, so
+    do small ones, for each of which the host waits as long."""
     ops, sizes = base.ops, base.recorded.copied_bytes(base.ops)
-    ways = [base.recorded.copies_like(ops, way) & (sizes >= _MOVED) for way in (TO_DEVICE, TO_HOST)]
+    ways = [base.recorded.copies_like(ops, way) & (sizes > 0) & ~values(ops) for way in (TO_DEVICE, TO_HOST)]
     coming, leaving = (Counter(sizes[way].tolist()) for way in ways)
     pairs = coming & leaving
-    if pairs.total() < _PAIRS or len(pairs) < _SIZES or not _fits(base, sum(pairs.elements())):
+    large = Counter({size: count for size, count in pairs.items() if size >= _MOVED})
+    if large.total() < _PAIRS or len(large) < _SIZES or not _fits(base, sum(pairs.elements())):
         return None
     rows = np.zeros(len(ops), dtype=bool)
     for way in ways:

@@ -28,6 +28,7 @@ from tracekit.advise.waste.gradients import gradients_for_items
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
+    costly_algorithms,
     grown_by_copying,
     one_hot_products,
 )
@@ -73,6 +74,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     costs: Costs
     caveats: tuple[str, ...] = ()
     training: bool = True
+    needless: bool = True
+    """Whether the work is of no use in each step of a long run."""
     without_torch: str = ""
     """Code for a program that does not run PyTorch; "": only PyTorch does such work."""
 
@@ -87,7 +90,6 @@ class Waste(Optimization):
     """Work that a better program would not do is left out."""
 
     fixes_mistake = True
-    needless = True
     needs_gpu = False
 
     def __init__(self, name: str, detect: Detector) -> None:
@@ -95,6 +97,7 @@ class Waste(Optimization):
         self.id, self.title = name, self._kind.title
         self.costs, self.caveats = self._kind.costs, self._kind.caveats
         self.for_training, self.needs_torch = self._kind.training, not self._kind.without_torch
+        self.needless = self._kind.needless
 
     @property
     def description(self) -> str:
@@ -208,6 +211,7 @@ DETECTORS = {
     "explicit-mask": masked_attention,
     "sorted-gradients": sorted_gradients,
     "odd-lengths": odd_transforms,
+    "costly-algorithm": costly_algorithms,
     "contended-sums": contended_sums,
     "enlarged-early": enlarged_early,
     "dense-experts": dense_experts,

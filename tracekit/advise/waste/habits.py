@@ -1,6 +1,8 @@
 """Detectors of ways of writing that PyTorch has a better one for: checks of each gradient, cells of recurrent networks
 step by step, one-hot rows that a matrix multiplies, buffers that grow by copying."""
 
+import math
+import re
 from functools import partial
 
 import numpy as np
@@ -115,3 +117,25 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     rows = np.zeros(len(ops), dtype=bool)
     rows[joins[:-1][grows == steps[counts.argmax()]]] = True
     return Finding(rows, removed(rows), int(rows.sum()) + 1)
+
+
+_TAPS = 64
+"""Fewest taps of a filter for which its transform, or two separable passes, are cheaper."""
+_FILTERS = re.compile(r"conv")
+_DECOMPOSES = re.compile(r"^aten::_?linalg_svd")
+
+
+def costly_algorithms(base: Baseline) -> Finding | None:
+    """Find depthwise filters of many taps, and whole singular value decompositions."""
+    ops = base.ops
+    filters = np.flatnonzero(which(ops.name, lambda name: bool(_FILTERS.search(name)))).tolist()
+    rows = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
+    rows[[place for place in filters if _most_taps(base, place) >= _TAPS]] = True
+    change = lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"])
+    return Finding(rows, change, int(rows.sum())) if rows.any() else None
+
+
+def _most_taps(base: Baseline, place: int) -> int:
+    """Return the taps of a depthwise filter, whose tensor has one input channel; 0 without one."""
+    shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
+    return max((math.prod(shape[2:]) for shape in shapes[1:] if len(shape) > 2 and shape[1] == 1 < shape[0]), default=0)

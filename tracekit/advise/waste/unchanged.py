@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.advise.waste.again import TO_DEVICE
+from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.items import products
 from tracekit.advise.waste.repeats import (
@@ -24,6 +25,7 @@ from tracekit.advise.waste.repeats import (
     size_of,
     tensors_in,
 )
+from tracekit.advise.waste.same_each_step import same_in_each_step
 from tracekit.advise.waste.windows import windows_encoded_again
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
@@ -32,7 +34,7 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 def done_again(base: Baseline) -> Finding | None:
     """Find the kind of such work that takes most time."""
     within = [_without(*find(base)) for find in (_sorted_edges, _made_large)]
-    alone = (_functions_of_weights, _factorized_again, _rows_of_before, _propagated)
+    alone = (_functions_of_weights, factorized_again, _rows_of_before, _propagated, same_in_each_step)
     whole = [_without(rows, rows) for rows in (find(base) for find in alone)]
     found = [each for each in (*within, *whole, windows_encoded_again(base)) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
@@ -105,33 +107,6 @@ def _functions_of_weights(base: Baseline) -> Rows:
     return again
 
 
-_FACTORIZES = re.compile(r"^aten::_?linalg_(?:lu_factor|cholesky|ldl_factor|inv|eigh|eig|svd|qr)(?:_ex)?$")
-_OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
-
-
-def _factorized_again(base: Baseline) -> Rows:
-    """Select factorizations, and copies for them, of matrices that no other op of a step without training writes."""
-    ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
-    factors = which(ops.name, lambda name: bool(_FACTORIZES.match(name)))
-    others = np.flatnonzero(~which(ops.call, lambda call: bool(_OF_LIBRARY.match(call))))
-    for place in np.flatnonzero(factors & (not base.trains)).tolist():
-        kind, shape = next(iter(tensors_in(base, place, place + 1)), ("", ()))
-        if shape and not any(_may_write(base, other, kind, shape) for other in others.tolist()):
-            before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
-            copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
-            again[place - copies : place + 1] = True
-    return again
-
-
-def _may_write(base: Baseline, place: int, kind: str, shape: tuple[int, ...]) -> bool:
-    """Return whether an op writes as much as such a tensor has, or is given it first, or is not known."""
-    cost, tensors = base.ops.cost[place], tensors_in(base, place, place + 1)
-    if cost is None:
-        return not tensors or any(each == shape for _, each in tensors)
-    in_place = base.ops.name[place].endswith("_") and tensors[:1] == ((kind, shape),)
-    return in_place or cost.write_bytes == size_of(kind, shape)
-
-
 def _of_sizes(sizes: set[int], tensors: Tensors) -> bool:
     return all(math.prod(shape) in sizes for _, shape in tensors)
 
@@ -170,7 +145,7 @@ def _made_large(base: Baseline) -> tuple[Rows, Rows]:
     for code in np.unique(codes[spreads]).tolist():
         places = np.flatnonzero(codes == code)
         spans = [(place, place + 1) for place in places.tolist()]
-        if len(spans) > 1 and not again[places].any() and not _written(base, spans):
+        if len(spans) > 1 and not again[places].any() and not (_written(base, spans) or _are_parts(base, spans)):
             stretches = _grown(base, spans)
             again |= inside(ops, stretches[1:])
             all_of_it |= inside(ops, stretches)
@@ -215,6 +190,13 @@ def _broadcast(tensors: Tensors) -> Iterator[tuple[int, ...]]:
         yield np.broadcast_shapes(*(shape for _, shape in tensors))
     except ValueError:
         return
+
+
+def _are_parts(base: Baseline, spans: list[Span]) -> bool:
+    """Return whether a later op reads a tensor that is as many times as long: the spans are about its parts."""
+    together = {len(spans) * side for _, shape in tensors_in(base, *spans[0]) for side in shape if side > 1}
+    later = tensors_in(base, spans[-1][1], len(base.ops))
+    return any(side in together for _, shape in later for side in shape)
 
 
 def _written(base: Baseline, spans: list[Span]) -> bool:

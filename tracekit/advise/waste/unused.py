@@ -12,7 +12,7 @@ from tracekit.advise.waste.frozen import backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
-from tracekit.analyzers.predict import Baseline, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, Rows, in_phase, where, which
 
 _KNOWN = outcomes(__file__)
 _OF_WEIGHTS = re.compile(r"(?:ddmm|Mm|Bmm|Linear|Convolution)Backward")
@@ -61,26 +61,28 @@ def logits_of_all_tokens(base: Baseline) -> Finding | None:
     heads = np.flatnonzero(where(ops, _is_head))
     if base.trains or not len(heads):
         return None
-    head, end = ops.cost[heads[-1]], _end_of_rows(base, heads[-1])
+    rows = _on_each_row(base, heads[-1])
+    head, end = ops.cost[heads[-1]], int(np.flatnonzero(rows)[-1]) + 1
     after = ops[end:]
-    reads = end > heads[-1] + 1 or which(after.name, lambda name: bool(_READERS.search(name))).any()
+    reads = rows.sum() > 1 or which(after.name, lambda name: bool(_READERS.search(name))).any()
     read = max((cost.read_bytes for cost in after.cost if cost is not None), default=0)
     if not read or not reads or head.write_bytes < _READ_ROWS * read or _reads_all(base, end, head.work):
         return None
     part = max(read / head.write_bytes, 1 / head.work.m)
-    rows = np.zeros(len(ops), dtype=bool)
-    rows[heads[-1] : end] = True
     return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, part)), 1)
 
 
-def _end_of_rows(base: Baseline, head: int) -> int:
-    """Return the place after the ops right behind the logits that change each of them, or each row."""
-    end, work = head + 1, base.ops.cost[head].work
-    while end < len(base.ops) and (cost := base.ops.cost[end]) is not None and cost.family in _BY_ROW:
-        if not _has_all(base, end, work):
-            break
-        end += 1
-    return end
+def _on_each_row(base: Baseline, head: int) -> Rows:
+    """Select the product with the vocabulary, and the ops behind it that change each of its logits, or each row, up to
+    the first that does something else with all of them."""
+    rows, work = np.arange(len(base.ops)) == head, base.ops.cost[head].work
+    for place in range(head + 1, len(base.ops)):
+        if _has_all(base, place, work):
+            cost = base.ops.cost[place]
+            if cost is None or cost.family not in _BY_ROW:
+                break
+            rows[place] = True
+    return rows
 
 
 def _reads_all(base: Baseline, begin: int, work: Product) -> bool:

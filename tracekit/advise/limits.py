@@ -1,0 +1,29 @@
+"""What no change of a step can beat: the step that remains once the work that a change is about takes no time."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from tracekit.analyzers.predict import Baseline
+
+
+def remaining_ns(outcomes: Iterable[Baseline], before: Baseline, logs: Collection[float]) -> Mapping[float, float]:
+    """Return the time in nanoseconds of what remains of a step in its shortest outcome, by the logarithm of a host's
+    slowness: on the expected one, the fastest and the slowest.
+
+    The profiler's share in the host time that remains may be as large as in any run, whatever it is in the whole step.
+    """
+    rest = _remaining(min(outcomes, key=lambda run: run.latency_ns), before)
+    some = sorted({min(logs), 0.0, max(logs)})
+    hosts = zip(some, rest.hosts(tuple(map(math.exp, some))), strict=True)
+    part = rest.unevenly
+    return {log: rest.simulate(rest.ops, launches * part, unexplained) for log, (launches, unexplained) in hosts}
+
+
+def _remaining(run: Baseline, before: Baseline) -> Baseline:
+    """Return the run in which streams work side by side, without the host work of causes of which it has less than
+    before."""
+    now, then = run.outside, before.outside
+    causes = [cause for cause in set(then.cause) if now.total((cause,)) < then.total((cause,))]
+    beside = run.ops.kernel_ns * (run.side_by_side * run.overlap)
+    return replace(run, outside=now.scaled(0.0, causes), ops=run.ops.assign(kernel_ns=beside))

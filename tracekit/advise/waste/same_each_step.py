@@ -1,0 +1,44 @@
+"""Detector of what a training step computes as the last step did: of inputs that no step writes, without a gradient."""
+
+import re
+
+import numpy as np
+
+from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
+
+_VARIES = re.compile(
+    r"rand|dropout|bernoulli|normal_|uniform_|empty|multinomial|fill_|zero|ones|full|arange|copy_|::to$"
+)
+
+
+def same_in_each_step(base: Baseline) -> Rows:
+    """Select ops of a training step through which no gradient flows, and whose inputs nothing in a step writes but ops
+    that are selected, too: they compute in each step what they did in the last. An op of unknown cost may write what
+    is as large as one of its inputs."""
+    ops, backward = base.ops, in_phase(base.ops, "backward")
+    if not base.trains or not backward.any() or _chooses_unknown(base):
+        return np.zeros(len(ops), dtype=bool)
+    nodes = {call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[backward]}
+    given = [{size_of(*each) for each in tensors_in(base, place, place + 1)} for place in range(len(ops))]
+    written = [
+        {int(cost.write_bytes)} if cost is not None else sizes for cost, sizes in zip(ops.cost, given, strict=True)
+    ]
+    free = ~which(ops.call, lambda call: call.replace("aten::", "").replace("_", "") + "backward" in nodes)
+    free &= which(ops.call, lambda call: call.startswith("aten::") and not (call.endswith("_") or _VARIES.search(call)))
+    free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
+    while True:
+        others = set().union(*(written[place] for place in np.flatnonzero(~free).tolist()))
+        kept = free & np.array([not (sizes & others) for sizes in given])
+        if (kept == free).all():
+            return kept
+        free = kept
+
+
+_CHOOSES = re.compile(r"^aten::(?:topk|sort|argsort|nonzero|unique\w*|multinomial)$")
+
+
+def _chooses_unknown(base: Baseline) -> bool:
+    """Return whether an op of which neither inputs nor cost are known makes indices, which may change what follows."""
+    rows = np.flatnonzero(which(base.ops.call, lambda call: bool(_CHOOSES.match(call))) & ~base.ops.costed)
+    return any(not tensors_in(base, place, place + 1) for place in rows.tolist())
