@@ -9,7 +9,7 @@ from tracekit.reports.answer import cards, facts, plans
 from tracekit.reports.answer.headlines import headline
 from tracekit.reports.answer.measured import MeasuredGain, measured_blocks, measured_gains, of_steps
 from tracekit.reports.answer.page_tables import table_views
-from tracekit.reports.document import Cell, Row, Table, packed_json, packed_plotly, page, plotly_source
+from tracekit.reports.document import Cell, Row, Shares, Table, packed_json, packed_plotly, page, plotly_source
 from tracekit.reports.figures import BOUND_NAMES, GLYPHS, KINDS, Figure, bound_title, icicle, placed, roofline, timeline
 from tracekit.reports.words import (
     ABSENT,
@@ -138,7 +138,7 @@ def _page(analysis: Analysis, drawn: Charts, packed: dict[str, str], tables: dic
         version=analysis.source.capture.version if analysis.source.capture else "",
         headline=headline(analysis),
         badge=analysis.source.kind,
-        bounds=analysis.bound.ranked(),
+        bounds=Shares(analysis.bound.ranked()),
         key_figures=facts.key_figures(analysis),
         planned=planned,
         others=others,

@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from tracekit.reports.compare import export, page
     from tracekit.reports.compare.document import comparison_document
     from tracekit.reports.compare.explanation import causes, explained
-    from tracekit.reports.compare.names import change, described, parts, signed_percent, time
+    from tracekit.reports.compare.names import parts
 else:
     __getattr__ = lazily(__name__, __file__)

@@ -7,6 +7,7 @@ from tracekit.analyzers.core import facts
 from tracekit.analyzers.results import CAUSE_MEANINGS
 from tracekit.reports.words import (
     ABSENT,
+    ARROW,
     device,
     duration,
     grouped,
@@ -16,7 +17,6 @@ from tracekit.reports.words import (
     printable,
     unnumbered,
 )
-from tracekit.reports.words import shortened as name_shortened
 
 _FACTS = facts(__file__)
 FAMILIES: dict[str, str] = _FACTS["families"]
@@ -82,9 +82,6 @@ def _duration(nanoseconds: float) -> str:
     return f"−{text}" if nanoseconds < 0 else text
 
 
-_ARROW = " → "
-
-
 def parts(comparison: Comparison) -> pd.DataFrame:
     """Return the table `difference` with displayed names, without rows that are 0 on both sides."""
     rows = comparison.difference
@@ -101,19 +98,7 @@ def named(rows: pd.DataFrame) -> pd.DataFrame:
 def both(a: str, b: str) -> str:
     """Return one name for both sides: the common one, the only one, or "a → b"."""
     a, b = a.removeprefix("void "), b.removeprefix("void ")
-    return a if a == b or not b else b if not a else f"{a}{_ARROW}{b}"
-
-
-def shortened(name: str, limit: int) -> str:
-    """Return `name` in at most `limit` characters. "a → b" keeps a part of both names."""
-    name = printable(name)
-    a, arrow, b = name.partition(_ARROW)
-    if len(name) <= limit or not arrow:
-        return name_shortened(name, limit)
-    half = (limit - len(_ARROW)) // 2
-    room_for_a = max(half, limit - len(_ARROW) - len(b))
-    a = name_shortened(a, room_for_a)
-    return f"{a}{_ARROW}{name_shortened(b, limit - len(_ARROW) - len(a))}"
+    return a if a == b or not b else b if not a else f"{a}{ARROW}{b}"
 
 
 def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
@@ -127,13 +112,20 @@ def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
     only = layers["match"].where(layers["match"].str.startswith("only"), "").tolist()
     names = [both(a, b) for a, b in zip(keys["a"], keys["b"], strict=True)]
     groups = grouped([f"{match}\n{name}" for name, match in zip(names, only, strict=True)], parents)
-    exact = [both(a, b) for a, b in zip(local["a"], local["b"], strict=True)]
-    groupby = layers.assign(key=names, exact=exact, match=only).groupby(groups)
+    groupby = layers.assign(key=names, exact=local_names(layers), match=only).groupby(groups)
     first, count = groupby.first(), groupby.size()
     times = {name: groupby[name].sum() for name in layers.columns if name.endswith(("_ns", "_kernels"))}
     above = [groups[parent] if parent >= 0 else -1 for parent in first["parent"]]
     patterns = first.assign(name=first["key"].where(count > 1, first["exact"]), count=count, **times)
     return patterns.loc[in_tree_order(above)]
+
+
+def local_names(layers: pd.DataFrame) -> list[str]:
+    """Return the names of layers below their parents."""
+    parents = layers["parent"].tolist()
+    return [
+        both(a, b) for a, b in zip(*(_local(layers[f"{side}_path"].tolist(), parents) for side in "ab"), strict=True)
+    ]
 
 
 def _local(paths: list[str], parents: list[int]) -> list[str]:

@@ -122,10 +122,10 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
     columns = _columns(table, width)
     view = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title_justify="left", title_style="bold")
     view.title = Styled(printable(table.title)) if table.title else None
-    view.collapse_padding = _needed(columns, lambda column: column.least) > width
+    tight = view.collapse_padding = _needed(columns, lambda column: column.least) > width
     for column in columns:
         side: Literal["left", "right"] = "right" if column.right else "left"
-        fixed = column.right or column.names is not None
+        fixed = column.names is not None or (column.right and not tight)
         view.add_column(column.label, justify=side, no_wrap=fixed, overflow="ellipsis" if fixed else "fold")
     rows = list(zip(*(column.cells for column in columns), strict=True))
     if rows and _needed(columns, lambda column: column.width) <= width:
@@ -145,9 +145,15 @@ def _columns(table: Table, width: int) -> list[_Column]:
         if _needed(columns, lambda column: column.least) > width:
             columns = [column for column in columns if column.label != label]
     if _needed(columns, lambda column: column.least) > width:
-        columns = [column._replace(label=column.label.replace(" ", "\n")) for column in columns]
+        columns = [column._replace(label=_wrapped(column)) for column in columns]
     room = width - _needed([column for column in columns if column.names is None], lambda column: column.width) - _GAP
     return [column._replace(cells=_cut(column, max(room, _SHORTEST_NAME))) for column in columns]
+
+
+def _wrapped(column: _Column) -> str:
+    """Return the label in lines that are as long as the cells, or as its longest word."""
+    width = max((cell.cell_len for cell in column.cells), default=1)
+    return "\n".join(textwrap.wrap(column.label, max(width, 1), break_long_words=False))
 
 
 def _needed(columns: Sequence[_Column], width: Callable[[_Column], int]) -> int:

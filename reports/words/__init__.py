@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         written,
     )
     from tracekit.reports.words.names import (
+        ARROW,
         TABLES,
         device,
         in_sentence,
@@ -69,12 +70,8 @@ if TYPE_CHECKING:
     )
     from tracekit.reports.words.views import (
         ROW_LIMIT,
-        Cell,
-        Column,
         Kind,
-        Row,
         TableView,
-        cells_of,
         grouped,
         in_tree_order,
         layer_patterns,

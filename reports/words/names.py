@@ -85,13 +85,22 @@ def inside(path: str, above: str) -> str:
     return path.removeprefix(above).lstrip("./") if above and path.startswith(above) and path != above else path
 
 
+ARROW = " → "
+"""Stands between the names of a thing in one run and in another."""
+
+
 @lru_cache(1 << 13)
 def shortened(name: str, limit: int) -> str:
     """Return the name of a kernel, op or layer class in at most `limit` characters.
 
     Parameters, namespaces and wrappers of functors are removed first. If the name is still too long, more of its end
     than of its beginning is kept, and a shape such as 128x256x64 is kept whole, because its first number is M.
+    Of "a → b", a part of both names is kept.
     """
+    a, arrow, b = name.partition(ARROW)
+    if len(name) > limit and arrow:
+        a = shortened(a, max((limit - len(ARROW)) // 2, limit - len(ARROW) - len(b)))
+        return f"{a}{ARROW}{shortened(b, limit - len(ARROW) - len(a))}"
     simpler = name
     for pattern in (None, *_LESS_TELLING):
         simpler = pattern.sub("", simpler) if pattern else simpler

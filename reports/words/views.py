@@ -130,26 +130,39 @@ class TableView:
 
 
 def table_view(
-    table: str, title: str, frame: pd.DataFrame, spec: Iterable[tuple[str, str, Kind]], row_limit: int
+    table: str,
+    title: str,
+    frame: pd.DataFrame,
+    spec: Iterable[tuple[str, str, Kind]],
+    row_limit: int,
+    name_help: str = "",
 ) -> TableView:
     """Return a table for the page. `spec` lists the columns: (column, label, kind).
 
-    If there are more rows than `row_limit`, those with the least time are left out.
+    If there are more rows than `row_limit`, those with the least time, or change of it, are left out. `name_help` is
+    the help of a column that the table does not declare.
     """
     chosen, tree = _chosen(frame.reset_index(drop=True), row_limit), "parent" in frame
     spec = [each for each in spec if _says_something(chosen[each[0]], each[2])]
     help_of = {column.name: column.meaning for column in TABLES[table].columns}
     columns, cells = [], []
     for name, label, kind in spec:
-        unit, texts = cells_of(chosen[name], kind, chosen.get(_LIKE.get(name, name)))
-        columns.append(Column(label, unit, kind, help_of[name]))
+        unit, texts = _cells_of(chosen[name], kind, chosen.get(_LIKE.get(name, name)))
+        columns.append(Column(label, unit, kind, help_of.get(name, name_help)))
         cells.append(texts)
     bound = _colours(chosen)
     rows = [Row(index, row, bound[index]) for index, row in zip(chosen.index, zip(*cells, strict=True), strict=True)]
     rows = _nested(rows, chosen) if tree else rows
     present = tuple(name for name in BOUNDS if (bound == name).any())
     return TableView(
-        table, title, tuple(columns), tuple(rows), present, len(frame) - len(chosen), tree, _sorted_by(spec, tree)
+        table.removeprefix("compared_"),
+        title,
+        tuple(columns),
+        tuple(rows),
+        present,
+        len(frame) - len(chosen),
+        tree,
+        _sorted_by(spec, tree),
     )
 
 
@@ -166,11 +179,12 @@ def _sorted_by(spec: list[tuple[str, str, Kind]], tree: bool) -> int:
 
 
 def _chosen(frame: pd.DataFrame, row_limit: int) -> pd.DataFrame:
-    """Return the rows with the most time, in descending order; a tree keeps its order."""
-    if "busy_ns" not in frame:
+    """Return the rows with the most time, in descending order, or the most change of it; a tree keeps its order."""
+    by = next((name for name in ("busy_ns", "change_ns") if name in frame), "")
+    if not by:
         return frame.head(row_limit)
-    longest = frame.nlargest(row_limit, "busy_ns")
-    return longest.sort_index() if "parent" in frame else longest
+    longest = frame.loc[frame[by].abs().nlargest(row_limit).index]
+    return longest.sort_index() if "parent" in frame or by == "change_ns" else longest
 
 
 def _says_something(values: "pd.Series[Any]", kind: Kind) -> bool:
@@ -179,17 +193,22 @@ def _says_something(values: "pd.Series[Any]", kind: Kind) -> bool:
 
 def _nested(rows: list[Row], layers: pd.DataFrame) -> list[Row]:
     paths = layers["path"].to_dict()
+    local = [inside(paths[row], paths.get(parent, "")) for row, parent in layers["parent"].items()]
+    shorts = layers.get("short", local)
     return [
-        Row(row.index, row.cells, row.bound, int(depth), int(parent), _short(paths[row.index], paths.get(parent, "")))
-        for row, depth, parent in zip(rows, layers["depth"], layers["parent"], strict=True)
+        Row(
+            row.index,
+            row.cells,
+            row.bound,
+            int(depth),
+            int(parent),
+            middle_truncated(printable(short), _LIMITS["name"]),
+        )
+        for row, depth, parent, short in zip(rows, layers["depth"], layers["parent"], shorts, strict=True)
     ]
 
 
-def _short(path: str, above: str) -> str:
-    return middle_truncated(printable(inside(path, above)), _LIMITS["name"])
-
-
-def cells_of(values: "pd.Series[Any]", kind: Kind, like: "pd.Series[Any] | None" = None) -> tuple[str, list[Cell]]:
+def _cells_of(values: "pd.Series[Any]", kind: Kind, like: "pd.Series[Any] | None" = None) -> tuple[str, list[Cell]]:
     """Return the unit of a column, and its cells. The unit is that of the column `like`, if given."""
     if kind in ("name", "text", "prose", "bound", "cause"):
         return "", [_words(str(value), kind) for value in values]

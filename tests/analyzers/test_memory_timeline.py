@@ -66,7 +66,7 @@ def test_the_memory_of_a_modelled_run_adds_up_to_its_peak(run):
     assert all(each["peak_bytes"] < told["peak_bytes"] for each in told["remedies"])
     assert page.read_text().count("<polygon") >= 5
     text = CliRunner().invoke(main, ["memory", str(path)]).output
-    assert text.startswith("MODELLED") and "Largest allocations at the peak" in text
+    assert text.startswith("MODELLED") and "Who holds the peak" in text
 
 
 def test_a_trace_without_memory_is_refused():

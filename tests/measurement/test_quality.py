@@ -69,7 +69,7 @@ def test_perplexity_of_tokens_before_and_after_stands_in_data_text_and_page(run,
     assert change["expected"] == pytest.approx(quality["after"] - quality["before"], abs=1e-3)
     assert 0.9 < quality["agreement"] <= 1 and 0 < quality["kl"] < 0.1
     assert "perplexity" in text and "pattern.json" in text and "95 % interval" in text
-    assert "perplexity of pattern.json" in (run / "report.html").read_text()
+    assert "pattern.json</bdi>" in (run / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("same_process")
