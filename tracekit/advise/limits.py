@@ -11,13 +11,19 @@ def remaining_ns(outcomes: Iterable[Baseline], before: Baseline, logs: Collectio
     """Return the time in nanoseconds of what remains of a step in its shortest outcome, by the logarithm of a host's
     slowness: on the expected one, the fastest and the slowest.
 
-    The profiler's share in the host time that remains may be as large as in any run, whatever it is in the whole step.
+    The profiler's share in the host time that remains may be as large as in any run, whatever it is in the whole step;
+    where all of it remains, it is the same, and kernels wait for launches as before.
     """
-    rest = _remaining(min(outcomes, key=lambda run: run.latency_ns), before)
+    shortest = min(outcomes, key=lambda run: run.latency_ns)
+    fewer = _host_ns(shortest) < _host_ns(before)
+    rest, part = (_remaining(shortest, before), shortest.unevenly) if fewer else (shortest, 1.0)
     some = sorted({min(logs), 0.0, max(logs)})
     hosts = zip(some, rest.hosts(tuple(map(math.exp, some))), strict=True)
-    part = rest.unevenly
     return {log: rest.simulate(rest.ops, launches * part, unexplained) for log, (launches, unexplained) in hosts}
+
+
+def _host_ns(run: Baseline) -> float:
+    return float(run.ops.host_ns.sum() + run.outside.total())
 
 
 def _remaining(run: Baseline, before: Baseline) -> Baseline:

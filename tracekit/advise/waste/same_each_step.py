@@ -1,6 +1,7 @@
 """Detector of what a training step computes as the last step did: of inputs that no step writes, without a gradient."""
 
 import re
+from functools import partial
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def same_in_each_step(base: Baseline) -> Rows:
     ]
     for place in np.flatnonzero(which(ops.call, lambda call: bool(_OF_LISTS.search(call)))).tolist():
         written[place] = set().union(*given[place : place + _SOON])
-    free = ~which(ops.call, lambda call: call.replace("aten::", "").replace("_", "") + "backward" in nodes)
+    free = ~(which(ops.call, partial(_has_gradient, nodes)) | which(ops.name, partial(_has_gradient, nodes)))
     free &= which(ops.call, lambda call: call.startswith("aten::") and not (call.endswith("_") or _VARIES.search(call)))
     free &= ~which(ops.call, lambda call: bool(_OF_LISTS.search(call)))
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
@@ -40,6 +41,11 @@ def same_in_each_step(base: Baseline) -> Rows:
         if (kept == free).all():
             return kept
         free = kept
+
+
+def _has_gradient(nodes: set[str], name: str) -> bool:
+    """Return whether a node of autograd is of this op, or of one whose name begins so: LinalgSolveExBackward0."""
+    return any(node.startswith(name.replace("aten::", "").replace("_", "")) for node in nodes)
 
 
 _CHOOSES = re.compile(r"^aten::(?:topk|sort|argsort|nonzero|unique\w*|multinomial)$")
