@@ -13,25 +13,25 @@ _VARIES = re.compile(
 )
 
 _OF_LISTS = re.compile(r"::(?:index|index_put_?|cat|stack)$")
-"""Ops on lists of tensors, of which a trace records nothing: what the next ops are given may be theirs."""
+"""Ops on lists of tensors, of which a trace records nothing."""
 _SOON = 4
+"""Ops within which a result of unknown size is used."""
 
 
 def same_in_each_step(base: Baseline) -> Rows:
     """Select ops of a training step through which no gradient flows, and whose inputs nothing in a step writes but ops
     that are selected, too: they compute in each step what they did in the last. An op of unknown cost may write what
-    is as large as one of its inputs."""
+    it or the next ops are given."""
     ops, backward = base.ops, in_phase(base.ops, "backward")
     if not base.trains or not backward.any() or _chooses_unknown(base):
         return np.zeros(len(ops), dtype=bool)
     nodes = {call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[backward]}
     given = [{size_of(*each) for each in tensors_in(base, place, place + 1)} for place in range(len(ops))]
     written = [
-        {int(cost.write_bytes)} if cost is not None else sizes for cost, sizes in zip(ops.cost, given, strict=True)
+        {int(cost.write_bytes)} if cost is not None else set().union(*given[place : place + _SOON])
+        for place, cost in enumerate(ops.cost)
     ]
-    for place in np.flatnonzero(which(ops.call, lambda call: bool(_OF_LISTS.search(call)))).tolist():
-        written[place] = set().union(*given[place : place + _SOON])
-    free = ~(which(ops.call, partial(_has_gradient, nodes)) | which(ops.name, partial(_has_gradient, nodes)))
+    free = ~which(ops.call, partial(_has_gradient, nodes))
     free &= which(ops.call, lambda call: call.startswith("aten::") and not (call.endswith("_") or _VARIES.search(call)))
     free &= ~which(ops.call, lambda call: bool(_OF_LISTS.search(call)))
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
