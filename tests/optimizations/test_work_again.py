@@ -50,6 +50,11 @@ def test_one_use_remains_with_what_follows_from_activations():
     assert np.sum(left.call == "aten::add") == 8
 
 
+def test_the_code_is_that_of_what_was_found():
+    assert find("computed-again").how_to(solved(8, added=7)).startswith("with torch.nn.utils.parametrize.cached()")
+    assert "lu_solve" in find("computed-again").how_to(run(*FACTORIZED * 4))
+
+
 MATRIX, SIDE = ("double", 512, 512), ("double", 512, 8)
 FACTORIZED = [
     op("aten::copy_", Cost(0, 8 << 18, 8 << 18, "copy", "fp64"), call="aten::linalg_solve") | given(MATRIX, MATRIX),

@@ -72,6 +72,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why it is refused without such work."""
     code: str
     costs: Costs
+    ways: Mapping[str, str] = {}
+    """Code for each of several ways in which it is found, in place of `code`."""
     caveats: tuple[str, ...] = ()
     training: bool = True
     needless: bool = True
@@ -141,7 +143,9 @@ class Waste(Optimization):
         return found.notes if found else ()
 
     def how_to(self, base: Baseline) -> str:
-        return (self._kind.code if runs_torch(base) else self._kind.without_torch).strip()
+        found = _found(self, base)
+        code = self._kind.ways.get(found.way if found else "", self._kind.code)
+        return (code if runs_torch(base) else self._kind.without_torch).strip()
 
     def apply(self, subject: Subject) -> Subject:
         raise refused(self, "It is a change of the script, which the advice shows.")

@@ -38,6 +38,8 @@ class Finding(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     host_ns: float = 0.0
     """Host time of the model's ops that is waste."""
+    way: str = ""
+    """Which of the ways of its kind it is."""
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         """Return the host work outside the model that remains."""

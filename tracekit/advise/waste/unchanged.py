@@ -4,9 +4,10 @@ large tensors that follow from small ones, and products of rows that were there 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +34,19 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 
 def done_again(base: Baseline) -> Finding | None:
     """Find the kind of such work that takes most time."""
-    within = [_without(*find(base)) for find in (_sorted_edges, _made_large)]
+    within = [_without(*find(base), _name(find)) for find in (_sorted_edges, _made_large)]
     alone = (_functions_of_weights, factorized_again, _rows_of_before, _propagated, same_in_each_step)
-    whole = [_without(rows, rows) for rows in (find(base) for find in alone)]
+    whole = [_without(rows, rows, _name(find)) for find, rows in ((find, find(base)) for find in alone)]
     found = [each for each in (*within, *whole, windows_encoded_again(base)) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
     return max(found, key=lambda each: float(spent[each.rows].sum()), default=None)
 
 
-def _without(again: Rows, all_of_it: Rows) -> Finding | None:
+def _name(detector: Callable[..., Any]) -> str:
+    return detector.__name__.removeprefix("_")
+
+
+def _without(again: Rows, all_of_it: Rows, way: str) -> Finding | None:
     """Return the finding that these ops disappear, at best all that each step makes alike; None if there are none."""
     if not again.any():
         return None
@@ -49,7 +54,7 @@ def _without(again: Rows, all_of_it: Rows) -> Finding | None:
     def change(run: Baseline, outcome: Outcome) -> OpList:
         return run.ops[~(all_of_it if outcome == "best" else again)]
 
-    return Finding(again, change, int(again.sum()))
+    return Finding(again, change, int(again.sum()), way=way)
 
 
 _ORDERS = re.compile(r"^aten::(?:coalesce|unique\w*|_unique2|_to_sparse\w*|to_sparse\w*)$")
