@@ -144,7 +144,9 @@ class CUDAGraphs(Graphed):
         return "A training step is recorded with its optimizer: see training-graph." if base.trains else ""
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        divided, kept = (base.ops.index[rows] for rows in (_rows_between_parts(base), _copies_around(base)))
+        divided, kept = (
+            base.ops.index[rows] for rows in (_rows_between_parts(base), _copies(base) & _around(base.ops))
+        )
         base = replace(base, ops=_recorded(base, outcome))
         between = np.isin(base.ops.index, divided)
         beside = between | np.isin(base.ops.index, kept)
@@ -224,11 +226,8 @@ def _waited_for(base: Baseline) -> Rows:
     Inputs before the kernels and results after them are not part of a graph. Neither are the decisions between passes
     while generating.
     """
-    capture, ops = base.source.capture, base.ops
-    if capture and capture.workload == "generate":
-        return np.zeros(len(ops), dtype=bool)
-    waits: Rows = ~_around(ops) & (ops.category == "memcpy") & ops.sync
-    return waits & ~masks.asked(ops) if waits.any() else waits
+    waits: Rows = _copies(base) & ~_around(base.ops) & base.ops.sync
+    return waits & ~masks.asked(base.ops) if waits.any() else waits
 
 
 def _around(ops: OpList) -> Rows:
@@ -237,12 +236,10 @@ def _around(ops: OpList) -> Rows:
     return (row < kernels[0]) | (row > kernels[-1]) if len(kernels) else np.ones(len(ops), dtype=bool)
 
 
-def _copies_around(base: Baseline) -> Rows:
-    """Select the copies of inputs and results, which are no part of a graph, with their waits."""
+def _copies(base: Baseline) -> Rows:
+    """Select the copies, but for those between passes while generating."""
     capture = base.source.capture
-    if capture and capture.workload == "generate":
-        return np.zeros(len(base.ops), dtype=bool)
-    return _around(base.ops) & (base.ops.category == "memcpy")
+    return np.asarray((base.ops.category == "memcpy") & (capture is None or capture.workload != "generate"))
 
 
 def _rows_between_parts(base: Baseline) -> Rows:

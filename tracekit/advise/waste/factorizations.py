@@ -27,8 +27,8 @@ def factorized_again(base: Baseline) -> Rows:
 
 
 def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
-    """Select the factorizations, of unknown shapes, of one line of code that is run again: no op between two of them
-    takes half as long as the copy that a factorization makes of its matrix, so that none writes one as large."""
+    """Select the factorizations of unknown shapes that follow one of the same name, if no op between the two takes half
+    as long as the copy that a factorization makes of its matrix, so that none writes one as large."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
     library = which(ops.call, lambda call: bool(_OF_LIBRARY.match(call)))
     copies = library & (ops.name == "aten::copy_")

@@ -10,10 +10,10 @@ from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
 
 _VARIES = re.compile(
     r"rand|dropout|bernoulli|normal_|uniform_|empty|multinomial|fill_|zero|ones|full|arange|copy_|::to$"
+    r"|::(?:index|index_put|cat|stack)$|_$"
 )
-
-_OF_LISTS = re.compile(r"::(?:index|index_put_?|cat|stack)$")
-"""Ops on lists of tensors, of which a trace records nothing."""
+"""Ops whose results may differ in each step: random ones, new or copied tensors, those on lists of tensors, of which a
+trace records nothing, and those that change a tensor in place."""
 _SOON = 4
 """Ops within which a result of unknown size is used."""
 
@@ -32,8 +32,7 @@ def same_in_each_step(base: Baseline) -> Rows:
         for place, cost in enumerate(ops.cost)
     ]
     free = ~which(ops.call, partial(_has_gradient, nodes))
-    free &= which(ops.call, lambda call: call.startswith("aten::") and not (call.endswith("_") or _VARIES.search(call)))
-    free &= ~which(ops.call, lambda call: bool(_OF_LISTS.search(call)))
+    free &= which(ops.call, lambda call: call.startswith("aten::") and not _VARIES.search(call))
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
     while True:
         others = set().union(*(written[place] for place in np.flatnonzero(~free).tolist()))
