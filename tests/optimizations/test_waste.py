@@ -53,6 +53,7 @@ def run(*rows, **facts):
         mask=objects([row.get("mask") for row in rows]),
         takes=np.array([row.get("takes", False) for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),
+        nodes=np.array([row.get("node", -1) for row in rows]),
         bluestein=np.array([row.get("bluestein", 0.0) for row in rows]),
     )
     base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)
@@ -361,7 +362,7 @@ def test_a_joined_answer_that_the_host_reads_is_no_cache():
 
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE if each.needless] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 35
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 36
     assert all("Not to be confused with" in kind.what for kind in kinds().values())
 
 

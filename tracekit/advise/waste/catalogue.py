@@ -24,7 +24,7 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
-from tracekit.advise.waste.gradients import gradients_for_items
+from tracekit.advise.waste.gradients import backward_again, gradients_for_items
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
@@ -220,6 +220,7 @@ DETECTORS = {
     "enlarged-early": enlarged_early,
     "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
+    "backward-again": backward_again,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())
