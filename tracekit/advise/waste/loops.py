@@ -15,6 +15,8 @@ _ROUNDS = 16
 """Fewest rounds of a loop. Chains of a model's elementwise ops repeat no name so often between two products."""
 _REPEATED = 0.9
 """Fraction of the ops of a stretch whose names repeat in each round."""
+_LONG_NS = 100_000
+"""Time of an op from which it is no small one, such as the factorization in a solver's step."""
 _LONGEST = 64
 """Most ops of a round."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
@@ -70,7 +72,8 @@ def _branches(ops: OpList, stretch: Ints, count: int) -> bool:
 
 def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
-    apart = products(ops) | (ops.phase == "optimizer") | which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
+    apart = products(ops) | (ops.kernel_ns > _LONG_NS) | (ops.phase == "optimizer")
+    apart |= which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
     if present(ops.message).any():  # gradients that are copied into what ranks reduce
         apart |= ops.call == "aten::copy_"
     keys = zip(ops.layer.tolist(), ops.phase.tolist(), apart.tolist(), strict=True)
