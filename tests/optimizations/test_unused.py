@@ -59,6 +59,13 @@ def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():
     assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, *[WIDE] * 4, *[BIAS] * 5))
 
 
+def test_a_weight_that_is_used_again_and_again_has_its_gradients_added_up():
+    head, summed = gradient(HEAD), op("aten::add_", call=ENGINE + "TBackward0", ns=2_000.0, phase="backward")
+    cells = [*gradient(WIDE), *[*gradient(WIDE), summed | given(("float", *WIDE), ("float", *WIDE))] * 3]
+    assert not unused(*head, *cells, update(HEAD, WIDE, BIAS, BIAS))
+    assert unused(*head, *cells, update(HEAD, BIAS))
+
+
 def test_parts_of_a_packed_weight_are_trained():
     part = (512, 512)
     assert unused(*gradient(part) * 3, *gradient(part) * 4, update((1536, 512), *[BIAS] * 3))
