@@ -9,9 +9,10 @@ import numpy as np
 
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.finding import Finding, lessened, removed
-from tracekit.advise.waste.items import cells, repeated_in
+from tracekit.advise.waste.items import cells, products, repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.order import products_out_of_order
+from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -83,9 +84,24 @@ def one_hot_products(base: Baseline) -> Finding | None:
             reading |= in_phase(ops, "backward") & where(ops, partial(_has_side, classes))
     picks = int((reading & ~in_phase(ops, "backward")).sum())
     if not picks:
-        return None
+        scaled = _of_diagonals(base)
+        change = lessened(scaled, _KNOWN["picked"])
+        return Finding(scaled, change, int(scaled.sum()), way="diagonal-product") if scaled.any() else None
     picked = lessened(reading, _KNOWN["picked"])
     return Finding(rows | reading, lambda run, outcome: picked(run, outcome)[~rows], picks)
+
+
+_DIAGONAL = ("aten::diag", "aten::diag_embed")
+
+
+def _of_diagonals(base: Baseline) -> Rows:
+    """Select products with a matrix that was just made of its diagonal, and what makes it: zeros, and a copy."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    for begin, end in spans_of(which(ops.call, _DIAGONAL.__contains__)):
+        side = next((shape[-1] for _, shape in tensors_in(base, begin, end) if len(shape) > 1), 0)
+        if end < len(ops) and side and _reads_columns(side, ops.cost[end]):
+            rows[begin : end + 1] = True
+    return rows
 
 
 def _reads_columns(classes: int, cost: Cost | None) -> bool:
@@ -129,14 +145,33 @@ _MANY, _PART = 1 << 12, 8
 
 
 def costly_algorithms(base: Baseline) -> Finding | None:
-    """Find depthwise filters of many taps, whole singular value decompositions, and sorts of which little is read."""
+    """Find depthwise filters of many taps, whole singular value decompositions, sorts and permutations of which little
+    is read, convolutions without cuDNN, and products in an order that computes more: those that take most time."""
     ops = base.ops
     filters = np.flatnonzero(which(ops.name, lambda name: bool(_FILTERS.search(name)))).tolist()
-    rows = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
+    rows = which(ops.name, lambda name: bool(_DECOMPOSES.match(name))) | _sorted_for_few(base)
     rows[[place for place in filters if _most_taps(base, place) >= _TAPS]] = True
-    rows |= _sorted_for_few(base)
-    change = lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"])
-    return Finding(rows, change, int(rows.sum())) if rows.any() else None
+    ways = {"": rows, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
+    kept = _KNOWN["cheaper"]
+    found = [
+        Finding(each, lessened(each, kept, host=kept), int(each.sum()), way=way)
+        for way, each in ways.items()
+        if each.any()
+    ]
+    found += [reordered] if (reordered := products_out_of_order(base)) else []
+    return max(found, key=lambda each: float(ops.kernel_ns[each.rows].sum()), default=None)
+
+
+_NEAR = 4
+_SLOW = re.compile(r"slow_conv|thnn_conv|im2col")
+
+
+def _without_cudnn(ops: OpList) -> Rows:
+    """Select convolutions that unfold their input, as without cuDNN or by hand, and the products that read it."""
+    rows, multiplies = which(ops.name, lambda name: bool(_SLOW.search(name))), products(ops)
+    for place in np.flatnonzero(rows).tolist():
+        rows[place : place + 1 + int(np.argmax(multiplies[place : place + _NEAR]))] = True
+    return rows
 
 
 def _most_taps(base: Baseline, place: int) -> int:
