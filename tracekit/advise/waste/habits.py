@@ -1,20 +1,20 @@
 """Detectors of ways of writing that PyTorch has a better one for: checks of each gradient, cells of recurrent networks
 step by step, one-hot rows that a matrix multiplies, buffers that grow by copying."""
 
-import math
 import re
 from functools import partial
 
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
+from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
 from tracekit.advise.waste.finding import Finding, lessened, removed
 from tracekit.advise.waste.items import cells, repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.cost import Cost, Product
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
 _CHECKS = ("aten::ne", "aten::isnan", "aten::any", "aten::_local_scalar_dense")
@@ -119,38 +119,20 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), int(rows.sum()) + 1)
 
 
-_TAPS = 64
-"""Fewest taps of a filter for which its transform, or two separable passes, are cheaper."""
-_FILTERS = re.compile(r"conv")
 _DECOMPOSES = re.compile(r"^aten::_?linalg_svd")
-_SORTS = ("aten::sort", "aten::argsort")
-_MANY, _PART = 1 << 12, 8
-"""Fewest numbers in a row, and rows for each one that is read, from which a whole sort is not needed."""
 
 
 def costly_algorithms(base: Baseline) -> Finding | None:
-    """Find depthwise filters of many taps, whole singular value decompositions, and sorts of which little is read."""
-    ops = base.ops
-    filters = np.flatnonzero(which(ops.name, lambda name: bool(_FILTERS.search(name)))).tolist()
-    rows = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
-    rows[[place for place in filters if _most_taps(base, place) >= _TAPS]] = True
-    rows |= _sorted_for_few(base)
-    change = lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"])
-    return Finding(rows, change, int(rows.sum())) if rows.any() else None
+    """Find whole singular value decompositions, filters of many taps, or sorts of which little is read: what takes
+    most time."""
+    found = (_decompositions(base), long_filters(base), sorted_for_few(base))
+    return max(filter(None, found), key=lambda each: float(base.ops.kernel_ns[each.rows].sum()), default=None)
 
 
-def _most_taps(base: Baseline, place: int) -> int:
-    """Return the taps of a depthwise filter, whose tensor has one input channel; 0 without one."""
-    shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
-    return max((math.prod(shape[2:]) for shape in shapes[1:] if len(shape) > 2 and shape[1] == 1 < shape[0]), default=0)
-
-
-def _sorted_for_few(base: Baseline) -> Rows:
-    """Select sorts of long rows, of whose results all later ops read a small part; indices for whole rows do not."""
-    rows = np.zeros(len(base.ops), dtype=bool)
-    for place in np.flatnonzero(which(base.ops.call, _SORTS.__contains__)).tolist():
-        shape = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
-        later = [math.prod(each) for kind, each in tensors_in(base, place + 1, len(base.ops)) if kind == "long int"]
-        if shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape):
-            rows[place] = True
-    return rows
+def _decompositions(base: Baseline) -> Finding | None:
+    rows = which(base.ops.name, lambda name: bool(_DECOMPOSES.match(name)))
+    return (
+        Finding(rows, lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"]), int(rows.sum()))
+        if rows.any()
+        else None
+    )
