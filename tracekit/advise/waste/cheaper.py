@@ -76,7 +76,7 @@ def sorted_for_few(base: Baseline) -> Finding | None:
         else:
             few = end < len(ops) and takes[end] and _READ * ops.kernel_ns[end] <= ops.kernel_ns[start:end].sum()
         rows[start:end] |= few
-        times += few
+        times += int(few)
     return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times) if times else None
 
 
