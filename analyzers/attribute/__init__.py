@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         named_kind,
         named_precision,
         narrower_tile_side,
+        normalizes_channels_first,
     )
     from tracekit.analyzers.attribute.layer_tables import NO_LAYER, depths
     from tracekit.analyzers.attribute.merged_captures import with_captures

@@ -26,6 +26,7 @@ from tracekit.analyzers.attribute import (
     messages,
     multiplies_in,
     narrower_tile_side,
+    normalizes_channels_first,
     outermost,
     parameter_count,
     price,
@@ -132,6 +133,7 @@ def _grouped(
         unaligned=np.logical_or.reduceat(is_unaligned(work.name), first),
         tile_side=np.maximum.reduceat(narrower_tile_side(work.name), first),
         layout_share=_shares(work, first, changes_layout(work.name)),
+        norm_share=_shares(work, first, normalizes_channels_first(work.name)),
         doubles=_shares(work, first, in_doubles(work.name)),
         bluestein=_shares(work, first, is_bluestein(work.name)),
         inputs=inputs(trace.host, owner[first]),
@@ -158,19 +160,18 @@ def _blocked_before(calls: pd.DataFrame, launched: npt.NDArray[np.int64], start:
 
 def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: npt.NDArray[np.int64]) -> Recorded:
     """Return the recorded facts about each op, given the first item of work of each."""
-    facts = {
-        "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
-        "planned_ns": before.planning,
-        "recording_ns": before.recording,
-        "compiling": _launched_while_compiling(trace.host, head.launch.to_numpy()),
-        "blocks": trace.device.blocks.to_numpy()[head.index],
-        "launched_ns": launched_ns,
-        "again": forward_again(trace.host).at(take(trace.host.start_ns.to_numpy(), head.launch.to_numpy())),
-        "place": _places(trace.host, head.launch.to_numpy()),
-        "differentiable": take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
-        "gathered": gathered(trace.host, head.op.to_numpy()),
-    }
-    return Recorded(**facts)
+    return Recorded(
+        copies=head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
+        planned_ns=before.planning,
+        recording_ns=before.recording,
+        compiling=_launched_while_compiling(trace.host, head.launch.to_numpy()),
+        blocks=trace.device.blocks.to_numpy()[head.index],
+        launched_ns=launched_ns,
+        again=forward_again(trace.host).at(take(trace.host.start_ns.to_numpy(), head.launch.to_numpy())),
+        place=_places(trace.host, head.launch.to_numpy()),
+        differentiable=take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
+        gathered=gathered(trace.host, head.op.to_numpy()),
+    )
 
 
 def _copied_bytes(trace: Trace, work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

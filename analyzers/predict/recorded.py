@@ -44,6 +44,8 @@ class Recorded:
     """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
     layout_share: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
+    norm_share: Floats = field(default_factory=_none(float))
+    """Fraction of the op's kernel time in PyTorch's own kernels of batch norms in training with channels first."""
     doubles: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that compute with 64-bit numbers, by their names."""
     elementwise: Floats = field(default_factory=_none(float))
@@ -93,6 +95,10 @@ class Recorded:
 
     def layout_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.layout_share, 0.0)
+
+    def norms_channels_first(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        """Select the batch norms of unknown cost with channels first, by the names of PyTorch's own kernels."""
+        return (_facts(ops, self.norm_share, 0.0) > 0) & ~ops.costed
 
     def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.doubles, 0.0)

@@ -419,13 +419,6 @@ def test_sums_by_index_put_sort_outside_of_autograd_too(ns, found):
     assert (find("sorted-gradients").obstacle(run(linear(), put)) is None) == found
 
 
-@pytest.mark.parametrize(("read", "found"), [(100, True), (1_000_000, False)])
-def test_a_sort_is_whole_if_few_of_its_rows_are_read(read, found):
-    sorts = op("aten::sort", ns=4_000_000.0, call="aten::argsort") | given((64, 1_000_000))
-    picks = op("aten::gather", ns=9_000.0) | {"inputs": (f"[[64, 1000000], [64, {read}]]", '["float", "long int"]')}
-    assert (find("costly-algorithm").obstacle(run(linear(), sorts, picks)) is None) == found
-
-
 def test_what_an_index_of_unknown_size_picks_may_change():
     picks = op("aten::index", ns=9_000.0, phase="forward") | given((64, 12_000))
     flips = op("aten::flip", Cost(0, 4 * 192_000, 4 * 192_000, "copy", "fp32"), phase="forward") | given((16, 12_000))
