@@ -133,6 +133,8 @@ def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outsid
 
 SHARE = _INTERVALS["share"]
 """Share of torch.profiler in the host time of eager code with all ops and shapes recorded."""
+_WITHOUT_SHAPES = _INTERVALS["share_without_shapes"]
+"""The same if it recorded no shapes, which it copies for each op."""
 EAGER_OP_US = _NUMBERS["eager_op_us"]
 """Host time per recorded op, including the profiler's."""
 _SLOWEST = 2.5
@@ -158,8 +160,8 @@ def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str) ->
     others = zip(_ends(PYTHON_CALL_US), _ends(GRAPH_NODE_US), strict=True)
     calls, nodes = recorded.get("python_calls", 0), recorded.get("graph_nodes", 0)
     times = [(a_call * calls + a_node * nodes) * 1e3 / host_ns for a_call, a_node in others]
-    most = _MOST_OF_OTHERS * (1 - dispatching)
-    return Interval(*(share * dispatching + min(time, most) for share, time in zip(_ends(SHARE), times, strict=True)))
+    most, shares = _MOST_OF_OTHERS * (1 - dispatching), SHARE if recorded.get("shapes", 1) else _WITHOUT_SHAPES
+    return Interval(*(share * dispatching + min(time, most) for share, time in zip(_ends(shares), times, strict=True)))
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
