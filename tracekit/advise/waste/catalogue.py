@@ -1,6 +1,5 @@
 """Work that a better program would not do, as one optimization a kind: the simulated step without it."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -53,6 +52,7 @@ from tracekit.advise.waste.unasked import (
 from tracekit.advise.waste.unchanged import done_again
 from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
 from tracekit.advise.waste.weights import weights_for_each_item, weights_made_ready
+from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
@@ -83,7 +83,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    table = tomllib.loads((Path(__file__).parent / "kinds.toml").read_text(encoding="utf-8"))
+    table = toml_table(Path(__file__).with_name("kinds.toml"))
     return {name: msgspec.convert(section, Kind) for name, section in table.items()}
 
 
