@@ -1,12 +1,13 @@
-"""Detector of gradients that a program computes for one example after another."""
+"""Detectors of gradients that a program computes for one example, or for one loss, after another."""
 
 import re
 from itertools import pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.finding import Finding, removed
 from tracekit.advise.waste.items import for_all, products, products_of_layers, repeated_in
+from tracekit.advise.waste.repeats import spans_of
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
 
@@ -53,3 +54,25 @@ def _updates(ops: OpList, one: Ints) -> bool:
     sums = int(which(names, lambda name: bool(_UPDATES.match(name))).sum())
     optimizes = in_phase(ops[one], "optimizer").any() or which(names, lambda name: bool(_CHANGES.match(name))).any()
     return bool((calls == _SUMS).any() or optimizes or sums >= max(layers, 1))
+
+
+_ONE_PASS = 0.75
+"""Products of the forward pass for each one of a backward pass, which has two for most."""
+_SHARED = 8
+"""Fewest products of the backward pass that several losses share, and gradients that it adds up."""
+
+
+def backward_for_each_loss(base: Baseline) -> Finding | None:
+    """Find backward passes through layers whose gradients the pass before has computed, for another loss of the same
+    forward pass. Passes of two forward passes have as many products in the forward pass as one of them has."""
+    ops, back = base.ops, in_phase(base.ops, "backward")
+    weighs, sums = products(ops) & ~in_phase(ops, "optimizer"), ops.call == _SUMS
+    rows, passes, begun = np.zeros(len(ops), dtype=bool), 0, 0
+    for (start, end), (begin, stop) in pairwise(spans_of(back)):
+        first, second = (np.flatnonzero(weighs[a:b])[::-1] + a for a, b in ((start, end), (begin, stop)))
+        begun = begun if passes else int(weighs[:start].sum())
+        shared = int(np.argmin([*(ops.name[a] == ops.name[b] for a, b in zip(first, second, strict=False)), False]))
+        added = sums[begin:stop].sum() >= max(_SHARED, sums[start:end].sum() / 2)
+        if shared >= _SHARED and added and not weighs[end:begin].any() and begun <= _ONE_PASS * len(first):
+            rows[second[shared - 1] : stop], passes = True, passes + 1
+    return Finding(rows, removed(rows), passes, way="backward-again") if passes else None
