@@ -212,3 +212,37 @@ def test_what_is_compared_with_lengths_is_no_constant():
     compares = op("aten::lt", ns=90_000.0)
     assert found("remade-constants", run(begin, compares | given(read), linear()))
     assert not found("remade-constants", run(begin, compares | given(read, ("long int", 8, 1)), linear()))
+
+
+def parts(*between):
+    part = [*LAYERS, LOSS, *PASS, *ADDS, *between]
+    return run(*[each | {"ns": 2_000.0} for each in part] * 8)
+
+
+def test_parts_of_a_batch_that_wait_for_launches_are_one_unless_each_updates_weights():
+    base = parts()
+    assert "larger parts" in find("one-call-per-item").how_to(base)
+    assert find("one-call-per-item").expected_speedup(base) > 3
+    assert not found("one-call-per-item", parts(op("aten::_fused_adam_", phase="optimizer")))
+    assert not found("one-call-per-item", run(*[*LAYERS, LOSS, *PASS, *ADDS] * 8))
+
+
+MEMBER = [
+    op("aten::addmm", op_lists.product(256, 64, 32, "fp32"), call="aten::linear", ns=2_000.0)
+    | given(("float", 256, 32)),
+    op("aten::relu", op_lists.elementwise(256 * 64, "fp32"), ns=2_000.0) | given(("float", 256, 64)),
+]
+STACKED = op("aten::stack", ns=3_000.0)
+
+
+def test_networks_on_one_input_are_one_unless_each_reads_what_the_last_one_wrote():
+    deeper = [MEMBER[0], op("aten::relu", op_lists.elementwise(256 * 32, "fp32"), ns=2_000.0)]
+    assert "stack_module_state" in find("one-call-per-item").how_to(run(*MEMBER * 8, STACKED))
+    assert not found("one-call-per-item", run(*deeper * 8, STACKED))
+    assert not found("one-call-per-item", run(*MEMBER * 8, op("aten::softmax", ns=3_000.0)))
+
+
+@pytest.mark.parametrize("tables", [26, 3])
+def test_tables_of_embeddings_are_one_if_there_are_many(tables):
+    lookup = op("aten::gather", ns=2_000.0, call="aten::embedding")
+    assert found("one-call-per-item", run(*[lookup] * tables, STACKED | {"call": "aten::cat"})) == (tables > 8)

@@ -37,8 +37,8 @@ from tracekit.advise.waste.inputs import (
     planned_again,
     sorted_gradients,
 )
-from tracekit.advise.waste.items import calls_for_items
 from tracekit.advise.waste.loops import loops_of_small_ops
+from tracekit.advise.waste.siblings import calls_in_a_row
 from tracekit.advise.waste.unasked import (
     casts_there_and_back,
     collected_and_freed,
@@ -185,7 +185,7 @@ def _statement(kind: str, role: str, name: str) -> Statement:
 DETECTORS = {
     "memory-management": collected_and_freed,
     "kv-cache": passes_without_cache,
-    "one-call-per-item": calls_for_items,
+    "one-call-per-item": calls_in_a_row,
     "gradients-one-by-one": gradients_for_items,
     "loop-of-small-ops": loops_of_small_ops,
     "double-precision": numbers_in_64_bits,
