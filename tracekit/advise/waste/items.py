@@ -157,9 +157,22 @@ def _joined(base: Baseline) -> Finding | None:
         calls = _taking_parts(base, stretch)
         after = int(calls[-1][-1]) + 1 if calls else len(ops)
         joins = after < len(ops) and ops.call[after] in _JOINS and ops.call[after - 1] not in _JOINS
-        if joins and _of_one_network(ops, calls) and not feeds_itself(base, calls[0]):
+        one = joins and bool(products(ops[calls[0][:1]])[0]) and not feeds_itself(base, calls[0])
+        if calls and (one or _fill_a_buffer(base, calls)) and _of_one_network(ops, calls):
             return together(ops, calls)
     return None
+
+
+def _fill_a_buffer(base: Baseline, calls: list[Ints]) -> bool:
+    """Return whether the program copies the result of each call to its part of what the next op reads, by recorded
+    shapes. A result of another type, or with a dimension of its own, is not what the next call begins with."""
+    first, last, after = int(calls[0][0]), int(calls[0][-1]), int(calls[-1][-1]) + 1
+    given, written, read = (tensors_in(base, place, place + 1) for place in (first, last, after))
+    if base.ops.call[last] != "aten::copy_" or not given or not written:
+        return False
+    kind, shape = written[0]
+    fed = any(kind == each and set(shape) <= set(dims) for each, dims in given)
+    return not fed and any(size_of(*each) == len(calls) * size_of(kind, shape) for each in read)
 
 
 def _taking_parts(base: Baseline, stretch: list[Ints]) -> list[Ints]:
@@ -175,11 +188,9 @@ def _taking_parts(base: Baseline, stretch: list[Ints]) -> list[Ints]:
 
 
 def _of_one_network(ops: OpList, calls: list[Ints]) -> bool:
-    """Return whether each call begins with a product, of the same layers where these are known, and no call has what
-    recurrent networks and tokens have."""
+    """Return whether the calls are of the same layers where these are known, and not of recurrences or tokens."""
     same = all((ops.layer[call] == ops.layer[calls[0]]).all() for call in calls)
-    carries = any(_CARRIES.search(name) for name in ops.name[calls[0]])
-    return bool(same and products(ops[calls[0][:1]])[0] and not carries)
+    return same and not any(_CARRIES.search(name) for name in ops.name[calls[0]])
 
 
 def feeds_itself(base: Baseline, call: Ints) -> bool:
@@ -198,8 +209,7 @@ _FED_BACK = re.compile(r"embedding|attention|arg\w+$|multinomial|topk")
 
 def cells(base: Baseline) -> Iterator[list[Ints]]:
     """Yield the steps of each stretch in which the cell of a recurrent network, or a network for one step, repeats,
-    without steps that choose, attend, or read what the host sends before the next one. The GPU waits for them, and a
-    whole sequence takes many launches."""
+    that the GPU waits for, without steps that choose, attend, or read what the host sends before the next one."""
     ops, coming = base.ops, base.recorded.copies_like(base.ops, TO_DEVICE)
     for calls in rounds(ops, of_cells=True):
         names, one = set(ops.name[calls[0]]), np.concatenate(calls)
@@ -265,7 +275,6 @@ def repeated_in(ops: OpList, items: int) -> Rows:
 
 
 def for_all(rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
-    """Return the change by which one call does what these ops do for all items, in so many times the host time of one
-    item."""
+    """Return the change by which one call does this for all items, in so many times the host time of one item."""
     kept = _GROWS.mapped(lambda growth: items ** (growth - 1))
     return lessened(rows, kept, host.mapped(lambda times: times / items))
