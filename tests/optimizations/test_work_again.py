@@ -103,7 +103,23 @@ def test_many_rows_in_passes_that_choose_a_token_were_there_before(rows):
     assert again(run(*token(rows) * 8)) == (rows > 8)
 
 
+def unknown(ns: float):
+    return op("aten::addmm", call="aten::linear", ns=ns)
+
+
+def timed_token(*ns: float):
+    return [*[unknown(6_000.0)] * 6, *map(unknown, ns), unknown(200_000.0), op("aten::argmax", ns=3_000.0)]
+
+
+def test_without_shapes_long_products_are_of_many_rows_unless_they_make_logits_or_read_what_the_host_sends():
+    assert again(run(*timed_token(300_000.0) * 8))
+    assert not again(run(*timed_token(6_000.0) * 8))
+    image = op("aten::copy_", ns=90_000.0, category="memcpy") | {"copies": "Memcpy HtoD", "copied": 1e6}
+    assert not again(run(*[image, *timed_token(300_000.0)] * 8))
+
+
 def test_a_prompt_is_no_work_again():
+    assert not again(run(unknown(300_000.0), *timed_token(6_000.0) * 8))
     assert not again(run(linear(4096), *token(8) * 8))
 
 
@@ -156,6 +172,13 @@ def test_experts_that_compute_all_tokens_are_told_from_those_that_compute_their_
 def test_numbers_that_are_read_one_after_another_are_waits_and_no_loop():
     scores = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
     assert not found("loop-of-small-ops", run(linear(), *scores, op("aten::add", ns=1_500.0), *scores))
+
+
+@pytest.mark.parametrize("ns", [9_000.0, 400_000.0])
+def test_a_round_with_a_long_op_is_a_step_of_a_solver_and_no_loop_of_small_ops(ns):
+    rounds = [op(f"aten::{name}", ns=1_500.0) for name in ("mul", "add", "clone")]
+    solve = op("aten::linalg_lu_factor_ex", call="aten::linalg_solve", ns=ns)
+    assert found("loop-of-small-ops", run(*[*rounds, solve] * 40)) == (ns < 100_000)
 
 
 ROWS = 1 << 20

@@ -1,6 +1,5 @@
 """Detectors of work that was done before: in an earlier pass, in the forward pass, for another layer or item."""
 
-import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -11,9 +10,8 @@ import numpy as np
 from tracekit.advise.optimizations.copies import values
 from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened, removed
 from tracekit.advise.waste.repeats import size_of, tensors_in
-from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Attention, Cost, Product, batched
+from tracekit.analyzers.cost import Attention, Cost, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 
 TO_DEVICE, TO_HOST = r"HtoD|HostToDevice|[HM]2D", r"DtoH|DeviceToHost|D2[HM]"
@@ -165,57 +163,8 @@ def used_by(ops: OpList, place: int) -> str:
     return str(after[0]) if after else ""
 
 
-def casts_of_weights(base: Baseline) -> Finding | None:
-    """Find casts of weights right before the product that reads them."""
-    if base.trains:
-        return None
-    ops = base.ops
-    casts = where(ops, lambda cost: is_cast(cost) and cost is not None and cost.read_bytes > cost.write_bytes)
-    rows = np.zeros(len(ops), dtype=bool)
-    for place in np.flatnonzero(casts).tolist():
-        later = [cost for cost in ops.cost[place + 1 : place + 4] if cost is not None]
-        rows[place] = any(cost.weight_bytes == ops.cost[place].write_bytes for cost in later)
-    rows |= _casts_of_products(ops)
-    return Finding(rows, removed(rows), int(rows.sum())) if rows.any() else None
-
-
-_CASTING = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::addmm")
-
-
-def _casts_of_products(ops: OpList) -> Rows:
-    """Select the copies without shapes that autocast makes of weights and biases: of two or three right before a
-    product in one call, all but the last one, which is of the input."""
-    rows = np.zeros(len(ops), dtype=bool)
-    copies = (ops.name == "aten::copy_") & ~ops.costed & which(ops.call, _CASTING.__contains__)
-    for place in np.flatnonzero(~copies & which(ops.call, _CASTING.__contains__)).tolist():
-        begin = place
-        while begin and copies[begin - 1] and ops.call[begin - 1] == ops.call[place] and place - begin < _OPERANDS:
-            begin -= 1
-        if place - begin > 1:
-            rows[begin : place - 1] = True
-    return rows
-
-
-_OPERANDS = 3
-"""Tensors that a product casts: its bias, its weight, and its input."""
 _SOON = 6
-"""Ops within which a product reads what was gathered for it."""
-
-
-def weights_for_each_item(base: Baseline) -> Finding | None:
-    """Find matrices that are gathered for each item, and the products right after that read each copy once."""
-    sources, ops = base.recorded.sources(base.ops), base.ops
-    copies, products, matrices = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), 1
-    for place in [at for at, source in enumerate(sources) if source is not None]:
-        number, elements = sources[place]
-        for later in range(place + 1, min(place + _SOON, len(ops))):
-            work = getattr(ops.cost[later], "work", None)
-            if isinstance(work, Product) and work.groups >= 2 * number and work.n * work.k == elements:
-                copies[place], products[later], matrices = True, True, max(matrices, number)
-    if not copies.any():
-        return None
-    grouped = lessened(products, STAYS, cost=partial(_grouped, matrices=matrices))
-    return Finding(copies, lambda base, outcome: grouped(base, outcome)[~copies], int(copies.sum()))
+"""Ops within which attention reads what was copied for it."""
 
 
 def heads_for_each_query(base: Baseline) -> Finding | None:
@@ -246,14 +195,3 @@ def is_attention(cost: Cost | None) -> bool:
 def _repeats(cost: Cost | None, size: int) -> bool:
     """Return whether an op copies so many bytes from at most half as many."""
     return cost is not None and cost.family == "copy" and cost.write_bytes == size >= 2 * cost.read_bytes > 0
-
-
-def _grouped(cost: Cost, matrices: int) -> Cost:
-    """Return the cost if the items of each matrix are rows of one product."""
-    work = cost.work
-    if not isinstance(work, Product) or work.groups <= matrices:
-        return cost
-    one, all_items = work.n * work.k, work.groups * work.m * work.k
-    read = round(cost.read_bytes * (all_items + matrices * one) / (all_items + work.groups * one))
-    rows = math.ceil(work.groups * work.m / matrices)
-    return replace(cost, read_bytes=read, work=replace(work, groups=matrices, m=rows, weight="b"))

@@ -130,20 +130,25 @@ def sorted_gradients(base: Baseline) -> Finding | None:
 
 
 def _sorted_sums(base: Baseline) -> Finding | None:
-    """Find `index_put_(accumulate=True)`, which sorts, outside of autograd. Without accumulating, it takes as long as
-    its bytes."""
+    """Find `index_put_(accumulate=True)`, which sorts, where no gradient of `x[index]` calls it: the program does, or
+    deterministic sums by index do. Without accumulating, it takes as long as its bytes."""
     ops = base.ops
-    rows = which(ops.call, lambda call: call == "aten::index_put_") & (ops.category == "kernel")
+    rows = which(ops.call, lambda call: bool(_SUMS_BY_INDEX.search(call))) & (ops.category == "kernel")
     puts = rows & which(ops.name, lambda name: name.startswith("aten::_index_put_impl_"))
     given = [tensors_in(base, place, place + 1)[1:] for place in np.flatnonzero(puts).tolist()]
     bytes_ns = sum(size_of(*each) for tensors in given for each in tensors) / base.gpu.bandwidth * 1e9
+    rows &= which(ops.call, set(ops.call[puts]).__contains__)
     took = float(ops.kernel_ns[rows].sum())
     if not bytes_ns or took < _CONTENDED * bytes_ns:
         return None
     kept = _KNOWN["spread_out"].mapped(lambda times: min(1.0, times * bytes_ns / took))
-    return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()))
+    way = "" if (ops.call[puts] == "aten::index_put_").all() else "deterministic-sums"
+    return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()), way=way)
 
 
+_SUMS_BY_INDEX = re.compile(
+    r"aten::(?:index_put|index_add|scatter_add|scatter_reduce)_?$|(?:IndexSelect|Gather)Backward"
+)
 _CONTENDED = 10
 """Times that its bytes take from which a sum by index waits for itself."""
 _SUMS = re.compile(r"^aten::(?:scatter_add_?|index_add_?|bincount|histc)$")

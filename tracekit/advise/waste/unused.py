@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.frozen import backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
@@ -117,11 +118,33 @@ def rows_of_which_few_are_picked(base: Baseline) -> Finding | None:
             rows[made], picked = True, max(picked, part)
             many = source[0]
     if not rows.any():
-        return None
+        return _copied_for_few(base)
     back = in_phase(ops, "backward") & np.array([_has(base, place, many) for place in range(len(ops))], dtype=bool)
     rows |= back
     left = Outcomes(2 * picked, picked, picked)
     return Finding(rows, lessened(rows, left, cost=partial(batched, factor=picked)), int(rows.sum()))
+
+
+_LARGE = 1 << 20
+"""Fewest bytes of a tensor that is copied whole."""
+
+
+def _copied_for_few(base: Baseline) -> Finding | None:
+    """Find copies to the device of a whole tensor of which one of the next ops picks a few rows."""
+    ops, rows, most = base.ops, np.zeros(len(base.ops), dtype=bool), 0.0
+    large = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) >= _LARGE)
+    for place in np.flatnonzero(large).tolist():
+        copied = tensors_in(base, place, place + 1)[:1]
+        for later in range(place + 1, min(place + 1 + _SOON, len(ops))):
+            picks = bool(_PICKS.match(ops.name[later])) and tensors_in(base, later, later + 1)[:1] == copied != ()
+            part = _part_picked(base, later, copied[0][1]) if picks else 1.0
+            if part * _FEW <= 1:
+                rows[place], most = True, max(most, part)
+    change = lessened(rows, Outcomes(2 * most, most, 0.0))
+    return Finding(rows, change, int(rows.sum()), way="copied-for-few") if rows.any() else None
+
+
+_SOON = 4
 
 
 def _part_picked(base: Baseline, place: int, source: tuple[int, ...]) -> float:
