@@ -132,11 +132,11 @@ def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outsid
 
 
 SHARE = _INTERVALS["share"]
-"""Share of torch.profiler in the host time of eager code with all ops, shapes, and ranges of modules recorded."""
-_WITHOUT_RANGES, _WITHOUT_SHAPES = _INTERVALS["share_without_ranges"], _INTERVALS["share_without_shapes"]
-"""The same without ranges, which Python opens, and without shapes, too, which are copied for each op."""
+"""Share of torch.profiler in the host time of eager code with all ops, shapes, and modules recorded."""
+_WITHOUT_MODULES, _WITHOUT_SHAPES = _INTERVALS["share_without_modules"], _INTERVALS["share_without_shapes"]
+"""The same without modules, whose ranges Python opens, and without shapes, too, which are copied for each op."""
 _RANGES = 0.02
-"""Ranges for each op from which they are those of modules."""
+"""Ranges and calls of modules for each op from which modules are recorded."""
 EAGER_OP_US = _NUMBERS["eager_op_us"]
 """Host time per recorded op, including the profiler's."""
 _SLOWEST = 2.5
@@ -168,9 +168,9 @@ def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str) ->
 
 def _dispatching_share(recorded: Mapping[str, int]) -> Interval:
     """Return the share of recording in the host time of ops, by what it recorded of them."""
-    if recorded.get("range", 0) > _RANGES * recorded.get("op", 0):
+    if recorded.get("range", 0) + recorded.get("module", 0) > _RANGES * recorded.get("op", 0):
         return SHARE
-    return _WITHOUT_RANGES if recorded.get("shapes", 0) else _WITHOUT_SHAPES
+    return _WITHOUT_MODULES if recorded.get("shapes", 0) else _WITHOUT_SHAPES
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
