@@ -13,7 +13,19 @@ from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed, in_phase, pick, retimed, where, which
+from tracekit.analyzers.predict import (
+    Baseline,
+    OpList,
+    Outcome,
+    Rows,
+    changed,
+    in_phase,
+    pick,
+    remembered,
+    retimed,
+    where,
+    which,
+)
 
 _PRODUCT = re.compile(r"mm$|_rnn$|^aten::(?:linear|convolution|cudnn_convolution|conv\w*|embedding|_convolution)$")
 FROM_DEVICE = r"DtoH|-> (?:Pageable|Pinned)"
@@ -126,7 +138,7 @@ def _shared_layers(base: Baseline) -> Finding | None:
     added = which(ops.name, _ADDS.__contains__) & which(ops.call, lambda call: bool(_SUMMED.search(call)))
     if not base.trains or added.sum() < _ALIKE * _ITEMS:
         return None
-    stretches = list(_rounds(ops))
+    stretches = _rounds(ops)
     items = max(map(len, stretches), default=0)
     if items < _ITEMS or added.sum() < _ALIKE * items or not _of_data(ops, items):
         return None
@@ -215,12 +227,19 @@ def _is_cell(call: OpList) -> bool:
     return bool(one_step or names >= _OF_A_CELL or any(_CELLS.search(name) for name in names))
 
 
-def _rounds(ops: OpList, *, of_cells: bool = False) -> Iterator[list[Ints]]:
-    """Yield the calls of each stretch of the forward pass in which a sequence of ops with a product repeats: cells of
+def _rounds(ops: OpList, *, of_cells: bool = False) -> list[list[Ints]]:
+    """Return the calls of each stretch of the forward pass in which a sequence of ops with a product repeats: cells of
     recurrent networks, or others."""
+    return [calls for calls in _repeating(ops) if _is_cell(ops[calls[0]]) == of_cells]
+
+
+@remembered
+def _repeating(ops: OpList) -> list[list[Ints]]:
+    found: list[list[Ints]] = []
+    start = 0
     _, codes = np.unique(np.array([f"{a} {b}" for a, b in zip(ops.name, ops.call, strict=True)]), return_inverse=True)
     ends = np.flatnonzero(in_phase(ops, "backward"))
-    codes, product, start = codes[: ends[0] if len(ends) else len(codes)], products(ops), 0
+    codes, product = codes[: ends[0] if len(ends) else len(codes)], products(ops)
     changes = np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))
     while start < len(codes):
         alike = int(changes[np.searchsorted(changes, start, side="right")]) - start
@@ -230,9 +249,9 @@ def _rounds(ops: OpList, *, of_cells: bool = False) -> Iterator[list[Ints]]:
         if length < _ITEMS * period or not product[start : start + period].any():
             start += max(length, 1)
             continue
-        if _is_cell(ops[start : start + period]) == of_cells:
-            yield [np.arange(at, at + period) for at in range(start, start + length - period + 1, period)]
+        found.append([np.arange(at, at + period) for at in range(start, start + length - period + 1, period)])
         start += length
+    return found
 
 
 def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
