@@ -1,7 +1,7 @@
 """Work that a better program would not do, as one optimization a kind: the simulated step without it."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -52,7 +52,7 @@ from tracekit.advise.waste.unchanged import done_again
 from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
 from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_item, weights_made_ready
 from tracekit.analyzers.core import toml_table
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
 
@@ -149,7 +149,11 @@ class Waste(Optimization):
         raise refused(self, "It is a change of the script, which the advice shows.")
 
 
-@remembered
+_KEPT = 256
+"""Number of findings that are kept: those of all kinds in several runs, which a search asks for again and again."""
+
+
+@lru_cache(_KEPT)
 def _found(waste: Waste, base: Baseline) -> Finding | None:
     """Return what the detector finds, if it takes a notable part of the step."""
     found = waste._detect(base)
