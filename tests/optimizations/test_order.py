@@ -246,3 +246,23 @@ def test_networks_on_one_input_are_one_unless_each_reads_what_the_last_one_wrote
 def test_tables_of_embeddings_are_one_if_there_are_many(tables):
     lookup = op("aten::gather", ns=2_000.0, call="aten::embedding")
     assert found("one-call-per-item", run(*[lookup] * tables, STACKED | {"call": "aten::cat"})) == (tables > 8)
+
+
+def test_iterations_that_end_by_a_value_are_no_decisions():
+    decide = [linear(64, ns=4_000.0), op("aten::max", ns=3_000.0)]
+    read = op("aten::_local_scalar_dense", ns=1_500.0, category="memcpy")
+    assert found("one-call-per-item", run(*[*decide, read | {"call": "aten::item"}] * 12))
+    assert not found("one-call-per-item", run(*[*decide, read | {"call": "aten::is_nonzero"}] * 12))
+
+
+def test_rounds_of_a_loop_have_ops_with_and_without_gradients():
+    rounds = [op("aten::eq", ns=1_500.0), op("aten::mul", ns=1_500.0, phase="forward")]
+    assert found("loop-of-small-ops", trained(*rounds * 40))
+
+
+def test_a_constant_of_a_product_is_copied_once_in_training_too():
+    size = 4 * 1024 * 2048
+    copied = op("aten::copy_", ns=900_000.0, category="memcpy") | given(("float", 1024, 2048))
+    copied |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": float(size)}
+    assert found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048)))
+    assert not found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048) | {"call": "aten::linear"}))

@@ -137,10 +137,11 @@ def _shared_layers(base: Baseline) -> Finding | None:
 
 def _decisions(base: Baseline) -> Finding | None:
     """Find calls of a network that each choose one answer. Tokens are chosen one after another: their calls look
-    one up, attend, or append to a cache."""
+    one up, attend, or append to a cache. Iterations of a solver end by a value that they compute."""
     for calls in rounds(base.ops):
         names = set(base.ops.name[calls[0]])
-        if names & _CHOICES and not any(_OF_TOKENS.search(name) for name in names):
+        decided = (base.ops.call[calls[0]] == "aten::is_nonzero").any()
+        if names & _CHOICES and not decided and not any(_OF_TOKENS.search(name) for name in names):
             return together(base.ops, calls)
     return None
 
