@@ -1,5 +1,7 @@
 """Products in another order, weights made ready once, rows that are picked first, and what only looks like them."""
 
+from dataclasses import replace
+
 import op_lists
 import pytest
 from test_waste import ENGINE, linear, op, run, trained
@@ -266,3 +268,12 @@ def test_a_constant_of_a_product_is_copied_once_in_training_too():
     copied |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": float(size)}
     assert found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048)))
     assert not found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048) | {"call": "aten::linear"}))
+
+
+def test_kernels_that_a_library_tries_disappear_at_best():
+    tried = op("aten::cudnn_convolution", ns=2e6, call="aten::conv2d") | {"planned": 30e6}
+    base = run(*[tried] * 4, linear())
+    base = replace(base, ops=base.ops.assign(launches=[40, 40, 40, 40, 1]))
+    expected, best = (find("planned-again").transform(base, outcome) for outcome in ("expected", "best"))
+    assert expected.kernel_ns[0] == 2e6 and best.kernel_ns[0] == 2e6 * 2 / 40
+    assert best.host_ns[0] <= 1e6 and "benchmark = False" in find("planned-again").how_to(base)

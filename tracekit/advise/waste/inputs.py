@@ -9,24 +9,39 @@ import numpy as np
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.cost import Attention, Cost
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
+_BY_TABLE_NS = numbers(__file__)["by_table_ns"]
+
+
+_TRIED = 16
+"""Launches of an op from which its library tries kernels for it."""
+_CHOSEN = 2
+"""Launches of an op whose kernel is chosen by a table."""
 
 
 def planned_again(base: Baseline) -> Finding | None:
-    """Find ops whose library plans a kernel for a new shape in each step."""
+    """Find ops whose library plans a kernel for a new shape in each step. Where it tries kernels, it also allocates
+    memory for them, and at best their time disappears, too."""
     planning = base.planning
     rows = planning > 0
+    tried = rows & (base.ops.launches >= _TRIED)
     if not rows.any():
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        return run.ops.assign(host_ns=run.ops.host_ns - (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning)
+        host = run.ops.host_ns - (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning
+        if outcome != "best":
+            return run.ops.assign(host_ns=host)
+        kernel = np.where(tried, run.ops.kernel_ns * _CHOSEN / np.maximum(run.ops.launches, 1), run.ops.kernel_ns)
+        least = np.where(tried, np.minimum(host, _BY_TABLE_NS), host)
+        return run.ops.assign(host_ns=least, kernel_ns=kernel)
 
-    return Finding(rows, change, int(rows.sum()), host_ns=float(planning.sum()))
+    likely, way = (("allocation",), "kernels-tried") if tried.any() else ((), "")
+    return Finding(rows, change, int(rows.sum()), host_ns=float(planning.sum()), likely=likely, way=way)
 
 
 _LONG = 64
