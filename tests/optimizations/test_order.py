@@ -8,7 +8,7 @@ from test_waste import ENGINE, linear, op, run, trained
 from test_work_again import found, given
 
 from tracekit.advise import find
-from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.cost import Attention, Cost
 
 
 def multiplied(m, k, n, **more):
@@ -277,3 +277,23 @@ def test_kernels_that_a_library_tries_disappear_at_best():
     expected, best = (find("planned-again").transform(base, outcome) for outcome in ("expected", "best"))
     assert expected.kernel_ns[0] == 2e6 and best.kernel_ns[0] == 2e6 * 2 / 40
     assert best.host_ns[0] <= 1e6 and "benchmark = False" in find("planned-again").how_to(base)
+
+
+def pretraining(causal=False, mask=None):
+    work = Attention(8, 12, 12, 512, 512, 64, causal)
+    attends = op("aten::_cudnn_attention_forward", Cost(1, 1, 1, "attention", "bf16", work=work), ns=9_000.0)
+    head = op("aten::addmm", op_lists.product(4096, 50_304, 768, "bf16"), call="aten::linear", phase="forward")
+    wide = given(("float", 4096, 50_304))
+    loss = [op(f"aten::{name}", ns=900_000.0, phase="forward") | wide for name in ("_log_softmax", "nll_loss_forward")]
+    back = op("aten::_log_softmax_backward_data", ns=900_000.0, phase="backward") | wide
+    return run(attends | {"mask": mask}, head | given(("float", 50_304)), *loss, back)
+
+
+@pytest.mark.parametrize("mask", [None, [8, 1, 1, 512]])
+def test_logits_of_masked_tokens_are_told_by_attention_to_both_sides(mask):
+    base = pretraining(mask=mask)
+    assert "ne(-100)" in find("unused-logits").how_to(base)
+    left = find("unused-logits").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert left == pytest.approx([1.0, 0.3, 0.3, 0.3, 0.3])
+    assert not found("unused-logits", pretraining(causal=True))
+    assert not found("unused-logits", pretraining(mask=[8, 1, 512, 512]))
