@@ -14,7 +14,7 @@ from tracekit.advise import corrections
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import LAUNCH_CALL, Cost, Product, estimate_ns, hardware
 from tracekit.analyzers.predict import host
-from tracekit.calibrate import Calibration, files, store
+from tracekit.calibrate import Calibration, applied, store
 from tracekit.calibrate.files import decode, encode, load
 from tracekit.cli import main
 from tracekit.cli.calibrate import _text
@@ -76,7 +76,7 @@ def test_another_version_is_measured_anew() -> None:
 
 
 def test_a_slower_host_is_slower_in_every_class_and_narrower() -> None:
-    slow = files.host_costs(calibration(1.5), H200)
+    slow = applied.host_costs(calibration(1.5), H200)
     assert slow.calibrated and slow.source == "calibrated on this machine on 2026-11-21"
     for name in host.CLASSES:
         op_us = TABLE["op_us"].get(name, TABLE["op_us"]["launch"])
@@ -87,34 +87,34 @@ def test_a_slower_host_is_slower_in_every_class_and_narrower() -> None:
 
 def test_of_a_gpu_that_is_not_here_nothing_is_known() -> None:
     for known in (None, calibration(2.0)):
-        costs = files.host_costs(known, A100)
+        costs = applied.host_costs(known, A100)
         assert costs == host.assumed(A100) and not costs.calibrated
         assert "tracekit calibrate" in costs.source
-        assert files.as_calibrated(A100, known) == A100
+        assert applied.as_calibrated(A100, known) == A100
 
 
 def test_a_machine_without_a_gpu_is_not_the_host_of_one() -> None:
-    assert not files.host_costs(calibration(gpu="", device_name=""), H200).calibrated
+    assert not applied.host_costs(calibration(gpu="", device_name=""), H200).calibrated
 
 
 def test_measured_rates_correct_what_is_modelled_for_the_same_product() -> None:
     side = 8192
     product = Cost(2 * side**3, 4 * side**2, 2 * side**2, "gemm", "bf16", 2 * side**2, Product(1, side, side, side))
     modelled_tflops = product.flops / estimate_ns(product, H200) / 1e3
-    slower = files.as_calibrated(H200, calibration(sustained_tflops={"bf16": 0.8 * modelled_tflops}))
+    slower = applied.as_calibrated(H200, calibration(sustained_tflops={"bf16": 0.8 * modelled_tflops}))
     assert estimate_ns(product, slower) == pytest.approx(estimate_ns(product, H200) / 0.8, rel=0.05)
     assert slower.sustained_flops("fp32") == pytest.approx(H200.sustained_flops("fp32"))
-    assert files.as_calibrated(H200, calibration(sustained_tflops={"bf16": 1.0})).sustained_flops("bf16") == (
+    assert applied.as_calibrated(H200, calibration(sustained_tflops={"bf16": 1.0})).sustained_flops("bf16") == (
         pytest.approx(0.5 * H200.sustained_flops("bf16"))
     )
 
 
 def test_a_kernel_starts_after_its_launch_has_returned() -> None:
     """The launch call takes half of the measured time from its beginning. 0, as in old files, means not measured."""
-    measured = files.as_calibrated(H200, calibration(launch_us=1.9))
+    measured = applied.as_calibrated(H200, calibration(launch_us=1.9))
     assert measured.launch_us * (1 - LAUNCH_CALL) == pytest.approx(1.9)
-    assert files.as_calibrated(H200, calibration(launch_us=0.0)).launch_us == H200.launch_us
-    assert files.as_calibrated(H200, calibration()).launch_us == H200.launch_us
+    assert applied.as_calibrated(H200, calibration(launch_us=0.0)).launch_us == H200.launch_us
+    assert applied.as_calibrated(H200, calibration()).launch_us == H200.launch_us
     assert b"launch_us" not in encode(calibration())
 
 

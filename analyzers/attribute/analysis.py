@@ -51,12 +51,15 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     `gpu` is the GPU that ran it, if the trace does not state it. Raises InputError for a trace without work.
     """
     host = Host(trace.host)
-    analysis = _analyze_work(trace, host, gpu)
-    apart = set_apart(host, analysis.work, analysis.timeline.steps)
+    attributed, times = _attributed(trace, host)
+    apart = set_apart(host, attributed, times.steps)
     if len(apart):
         trace = recurring(trace, apart)
         host = Host(trace.host)
-        analysis = _analyze_work(trace, host, gpu)
+        attributed, times = _attributed(trace, host)
+    progressed(_WHAT, 1, 4)
+    analysis = _analyze_work(trace, host, attributed, times, gpu)
+    del attributed  # large, and of no use to what follows
     release_freed()
     progressed(_WHAT, 3, 4)
     work = analysis.work
@@ -74,20 +77,21 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     return analysis
 
 
-def _analyze_work(trace: Trace, host: Host, gpu: GPU | None) -> Analysis:
+def _attributed(trace: Trace, host: Host) -> tuple[Attributed, Timeline]:
+    progressed(_WHAT, 0, 4)
+    attributed = attribute(host, work_items(host, trace.device))
+    return attributed, timeline(trace.host, attributed.items, attributed.steps)
+
+
+def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timeline, gpu: GPU | None) -> Analysis:
     """Return the analysis without idle times.
 
     It is a separate function so that its large intermediate tables are freed before idle times are analyzed.
     """
-    metadata = trace.metadata
-    items = work_items(host, trace.device)
-    progressed(_WHAT, 0, 4)
-    attributed = attribute(host, items)
-    progressed(_WHAT, 1, 4)
+    metadata, items = trace.metadata, attributed.items
     device = run_device(metadata, items, gpu)
     counted = judge(host, attributed, device.gpu, metadata.capture)
     judged = _measured(trace, counted, items, device.gpu)
-    times = timeline(trace.host, items, attributed.steps)
     scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
     work = work_table(attributed, host.name, judged, scale)
     progressed(_WHAT, 2, 4)

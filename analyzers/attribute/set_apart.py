@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.activity import launching
+from tracekit.analyzers.attribute.attributed import Attributed
 from tracekit.analyzers.attribute.gaps import LATE_NS
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import Covered
@@ -55,10 +56,11 @@ UNRECORDED_WORK = "(not recorded)"
 _UNKNOWN_KERNEL = {"name": UNRECORDED_WORK, "category": "kernel"}
 
 
-def set_apart(host: Host, work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Return SET_APART for the work (WORK) and the steps (STEPS) of a trace, in order; empty if it is hardly any."""
-    if not len(work) or work["category"].iloc[0] == "op":
+def set_apart(host: Host, attributed: Attributed, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return SET_APART for the work and the steps (STEPS) of a trace, in order; empty if it is hardly any."""
+    if not attributed.items.on_device:
         return SET_APART.empty()
+    work = _launched(attributed)
     threads, copies = launching(host, work).threads[host.thread], is_host_copy(work["name"])
     marks_a_step, waits = host.is_range & matching(host.name, STEP_NAMES), _waits(host, work, copies)
     begin, end = _bounds(host.table, work)
@@ -70,6 +72,14 @@ def set_apart(host: Host, work: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFra
     every = pd.concat([_named(host.table, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
     notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
     return every.sort_values("start_ns", ignore_index=True) if notable else SET_APART.empty()
+
+
+def _launched(attributed: Attributed) -> pd.DataFrame:
+    """Return the columns of WORK that say when work was launched and ran."""
+    items = attributed.items
+    of_items = {name: getattr(items, name) for name in ("name", "device", "stream")}
+    times = {"start_ns": items.start, "duration_ns": items.duration, "busy_ns": items.busy}
+    return pd.DataFrame({**of_items, **times, "launch": attributed.origin.launch}, copy=False)
 
 
 def _times(rows: pd.DataFrame) -> tuple[Ints, Ints]:

@@ -4,7 +4,6 @@
 which the documentation of columns is generated and checked.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from tracekit.analyzers.core.values import toml_table
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -101,7 +102,7 @@ def _shared_by_all() -> Mapping[str, tuple[Column, ...]]:
 
 
 def _sections(file: Path) -> dict[str, Any]:
-    return tomllib.loads(file.with_name("tables.toml").read_text(encoding="utf-8"))
+    return toml_table(file.with_name("tables.toml"))
 
 
 def _shared(rows: Mapping[str, Any], known: Mapping[str, tuple[Column, ...]]) -> dict[str, tuple[Column, ...]]:

@@ -1,6 +1,5 @@
 """Host time per op class on a machine: assumed from its GPU, or calibrated."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.core import Interval, Ints, numbers
+from tracekit.analyzers.core import Interval, Ints, numbers, toml_table
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict.simulation import Floats
 from tracekit.analyzers.results import HostSpeed
@@ -99,7 +98,7 @@ def _scaled_costs(base_us: float) -> dict[str, float]:
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads((Path(__file__).parent / "host_costs.toml").read_text(encoding="utf-8"))
+    return toml_table(Path(__file__).with_name("host_costs.toml"))
 
 
 MOST_TO_LAUNCH_NS = 500_000.0

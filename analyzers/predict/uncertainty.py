@@ -4,7 +4,6 @@
 """
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, toml_table
 
 Evidence = Literal["timed", "timed-script", "profiled", "script", "modelled"]
 """Evidence that a prediction starts from: a trace and a latency without a profiler, the same for a change of another
@@ -93,7 +92,7 @@ def widths(evidence: Evidence) -> Widths:
     """Return the widths of predictions from this evidence. A latency does not tell what a change of the code makes of
     a step: errors of such gains are those of scripts that were not timed."""
     evidence = "script" if evidence == "timed-script" else evidence
-    table = tomllib.loads((Path(__file__).parent / "intervals.toml").read_text(encoding="utf-8"))[evidence]
+    table = toml_table(Path(__file__).with_name("intervals.toml"))[evidence]
     gain = {kind: (table[kind][0], table[kind][1]) for kind in SAVED if kind in table}
     return Widths(table["repeat"], table["outcome"], table["host"], gain)
 

@@ -1,6 +1,5 @@
 """Serving engines as declarations (engines.toml): what they do in a pass, and the constants of kernels and host."""
 
-import tomllib
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracekit.analyzers.core import Interval
+from tracekit.analyzers.core import Interval, toml_table
 from tracekit.analyzers.cost import GPU, Precision
 from tracekit.analyzers.serving.model import Model
 
@@ -110,7 +109,7 @@ class Engine:
 @cache
 def all_engines() -> dict[str, Engine]:
     """Return every engine of engines.toml, by id."""
-    table = tomllib.loads(ENGINES.read_text(encoding="utf-8"))
+    table = toml_table(ENGINES)
     shared, widths = table.pop("kernels"), table.pop("intervals")
     intervals = {kind: {name: Width(*ends) for name, ends in row.items()} for kind, row in widths.items()}
     return {name: _engine(name, row | {"intervals": intervals}, shared) for name, row in table.items()}

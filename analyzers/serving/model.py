@@ -1,14 +1,13 @@
 """What a model is to a serving engine: its layers as matrices, attention and experts, from the numbers of a
 config.json."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, toml_table
 
 MODELS = Path(__file__).parent / "models.toml"
 
@@ -246,7 +245,7 @@ def _gated(hidden: int, inner: int, gates: bool = True) -> tuple[Matrix, ...]:
 @cache
 def bundled_models() -> dict[str, dict[str, Any]]:
     """Return the numbers of each model of models.toml by its name and by its names on the hub, in lower case."""
-    table = tomllib.loads(MODELS.read_text(encoding="utf-8"))
+    table = toml_table(MODELS)
     complete = {name: _complete(table, name) for name in table}
     named = {hub.lower(): values for values in complete.values() for hub in values["hub"]}
     return {**complete, **named}

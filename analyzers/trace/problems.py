@@ -1,7 +1,6 @@
 """Problems of a trace: each is a row of the table `PROBLEMS`, which every output shows; kinds are in problems.toml."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Literal
 import msgspec
 import pandas as pd
 
-from tracekit.analyzers.core import sections
+from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.trace.trace import PROBLEMS
 
 _ONE_OR_MANY = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
@@ -24,13 +23,13 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     advice: str
 
 
-KINDS = sections(Path(__file__).with_name("problems.toml"))
-"""The kinds by their code, as text."""
+KINDS = toml_table(Path(__file__).with_name("problems.toml"))
+"""The kinds by their code, as rows."""
 
 
 @cache
 def _kind(code: str) -> Kind:
-    return msgspec.convert(tomllib.loads(KINDS[code]), Kind)
+    return msgspec.convert(KINDS[code], Kind)
 
 
 class Problem(msgspec.Struct, frozen=True):

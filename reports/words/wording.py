@@ -1,14 +1,13 @@
 """The words of statements: `sentences.toml` has a sentence for each kind, into which values are filled."""
 
 import string
-import tomllib
 from collections.abc import Iterator
 from functools import cache, reduce
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
-from tracekit.analyzers.core import plugged
+from tracekit.analyzers.core import plugged, toml_table
 from tracekit.analyzers.results import (
     NOT_SIMULATED,
     PROFILER,
@@ -23,6 +22,8 @@ from tracekit.analyzers.results import (
 )
 from tracekit.reports.words.names import printable, shortened
 from tracekit.reports.words.numbers import duration, percent, quantity, significant
+
+SENTENCES = Path(__file__).parents[1] / "sentences.toml"
 
 _LONGEST_NAME = 400
 _MEMORY_BOUND = ("pointwise", "norm", "softmax", "reduction", "copy", "gather", "embedding", "loss")
@@ -42,7 +43,7 @@ class Piece(msgspec.Struct, frozen=True):
 @cache
 def templates() -> dict[str, str]:
     """Return the sentence for each kind of statement, with the roles of its evidence in braces."""
-    own = tomllib.loads((files("tracekit.reports") / "sentences.toml").read_text("utf-8"))
+    own = toml_table(SENTENCES)
     added = [getattr(each, "sentences", {}) for each in plugged("tracekit.optimizations")]
     return reduce(lambda known, sentences: {**sentences, **known}, added, own)
 

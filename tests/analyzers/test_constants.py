@@ -1,11 +1,13 @@
 """Constants with evidence: each row of a constants.toml has a unit and a source, and its ends are in order."""
 
+import os
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tracekit.analyzers.core import TABLES, Interval, Outcomes, intervals, numbers, outcomes
+from tracekit.analyzers.core import TABLES, Interval, Outcomes, intervals, numbers, outcomes, toml_table
 from tracekit.analyzers.results import CAUSES, COUNTER_MEANINGS, GAPS
 
 ROOT = Path(__file__).parents[2]
@@ -53,3 +55,26 @@ def test_columns_name_every_value_of_theirs():
     meaning = {(table, column.name): column.meaning for table in TABLES.values() for column in table.columns}
     assert ", ".join(CAUSES) in meaning[GAPS, "cause"]
     assert ", ".join(COUNTER_MEANINGS) in meaning[TABLES["counts"], "counter"]
+
+
+ALL = [path for folder in ("analyzers", "reports", "tracekit") for path in sorted((ROOT / folder).rglob("*.toml"))]
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_python_keeps_of_a_file_is_what_the_file_says(path):
+    assert toml_table(path) == toml_table(path) == tomllib.loads(path.read_text())
+
+
+def test_a_file_that_changed_is_parsed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    path, module = tmp_path / "facts.toml", tmp_path / "facts.py"
+    path.write_text("a = 1\n")
+    module.write_text("a = 2\n")
+    first = toml_table(path)
+    first["a"] = 0
+    assert toml_table(path) == {"a": 1}
+    assert [kept.name.split(".")[:2] for kept in (tmp_path / "__pycache__").iterdir()] == [["facts", "toml"]]
+    path.write_text("a = 3\n")
+    os.utime(path, (0, 0))
+    assert toml_table(path) == {"a": 3}

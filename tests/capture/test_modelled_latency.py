@@ -12,7 +12,7 @@ import pytest
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import HostCosts, assumed
-from tracekit.calibrate import files
+from tracekit.calibrate import applied
 from tracekit.calibrate.files import decode
 from tracekit.capture import complete, steps
 from tracekit.capture.fake.model_trace import write_trace
@@ -61,7 +61,7 @@ def modelled_us(run: tuple[str, str, str], host: HostCosts, folder: Path) -> Int
 
 def calibration_of_that_day() -> HostCosts:
     path = DATA / "h200_calibration.json"
-    return files.host_costs(decode(path.read_bytes(), path), H200)
+    return applied.host_costs(decode(path.read_bytes(), path), H200)
 
 
 @pytest.mark.parametrize("run", [*HOST_BOUND, *OTHERS], ids="-".join)

@@ -201,14 +201,6 @@ ADDS = [op("aten::add_", ns=2_000.0, call=ENGINE + "torch::autograd::AccumulateG
 LOSS = op("aten::ones_like", ns=1_000.0)
 
 
-def test_losses_of_one_forward_pass_have_one_backward_pass():
-    base = run(*LAYERS, LOSS, *PASS, LOSS, *PASS, *ADDS)
-    assert found("computed-again", base) and "other_loss" in find("computed-again").how_to(base)
-    assert not found("computed-again", run(*LAYERS, LOSS, *PASS, LOSS, *PASS))
-    assert not found("computed-again", run(*LAYERS, LOSS, *PASS, *LAYERS, LOSS, *PASS, *ADDS))
-    assert not found("computed-again", run(*LAYERS, *LAYERS, LOSS, *PASS, LOSS, *PASS, *ADDS))
-
-
 def test_what_is_compared_with_lengths_is_no_constant():
     begin, read = op("aten::arange", ns=90_000.0), ("long int", 512)
     compares = op("aten::lt", ns=90_000.0)

@@ -52,6 +52,12 @@ def test_the_backward_pass_behind_the_last_gradient_that_is_used_disappears():
     assert Counter(left.name) == Counter({"aten::mm": 3, "aten::sum": 1, "aten::_fused_adamw_": 1})
 
 
+def test_a_list_that_is_too_long_to_be_recorded_may_hold_any_tensor():
+    lists = {"inputs": ("[[],[],[]]", '["TensorList","TensorList","Scalar"]')}
+    other = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer") | lists
+    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS), other)
+
+
 def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():
     assert not unused(*gradient(WIDE) * 4, *gradient(HEAD), update(HEAD, BIAS))
     assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS, *[BIAS] * 8)), "norms of all layers"
@@ -95,6 +101,28 @@ def test_tensors_that_leave_and_come_back_stay_if_the_memory_holds_them():
     assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(sizes[:1] * 12, name)]))
     huge = [size << 13 for size in sizes]
     assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(huge * 4, name)]))
+
+
+def backward_pass(*nodes, **more):
+    rows = [each | {"node": node} for node in nodes for each in gradient(WIDE)]
+    return [*[row | more for row in rows], op("aten::mean", ns=2_000.0, phase="forward")]
+
+
+def test_the_first_of_two_backward_passes_through_a_graph_disappears():
+    first, second = backward_pass(9, 7, 6), backward_pass(8, 7, 6)
+    assert found("backward-again", run(FORWARD, *first, *second, update(WIDE)))
+    left = find("backward-again").transform(run(FORWARD, *first, *second, update(WIDE)), "expected")
+    assert Counter(left.name)["aten::mm"] == 1 + 2 * 4
+    assert not found("backward-again", run(FORWARD, *backward_pass(9, 7, 6), *backward_pass(5, 4, 3), update(WIDE)))
+    assert not found("backward-again", run(FORWARD, *backward_pass(-1, -1), *backward_pass(-1, -1), update(WIDE)))
+
+
+def test_gradients_of_gradients_and_rows_of_a_jacobian_need_each_pass():
+    of_gradients = backward_pass(7, 6, differentiable=True)
+    assert not found("backward-again", run(FORWARD, *of_gradients, *backward_pass(9, 7, 6), update(WIDE)))
+    rows = [each for _ in range(16) for each in backward_pass(7, 6)]
+    assert not found("backward-again", run(FORWARD, *rows, update(WIDE)))
+    assert found("backward-again", run(FORWARD, *rows, older(WIDE), update(WIDE))), "windows of a state"
 
 
 M, N = 4096, 32768

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tracekit.analyzers.core import InputError, TracekitError
+from tracekit.analyzers.core import InputError, TracekitError, toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.analyzers.trace import CaptureInfo
@@ -235,7 +234,7 @@ class Optimization(ABC):
 @cache
 def _said(file: Path) -> dict[str, dict[str, Any]]:
     """Return what optimizations say of themselves, by id; empty without a file."""
-    rows = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    rows = toml_table(file) if file.is_file() else {}
     for row in rows.values():
         row.update({name: tuple(row[name]) for name in ("aliases", "caveats") if name in row})
         row.update({"costs": Costs(*row["costs"])} if "costs" in row else {})

@@ -135,17 +135,18 @@ def speedup(before: Scenarios, after: Scenarios) -> Interval:
     Its lower end is at least 1 if a step takes longer in no simulated outcome and on no simulated host. With more work
     in a step, its upper end is at most that work if the step takes less time in none of them.
     """
-    return _interval(before, after, widths(after.evidence))
+    return _interval(before, after, widths(after.evidence), sources(before, after))
 
 
 def to_decide(before: Scenarios, after: Scenarios) -> Interval:
-    """Return the speed-up with the interval by which advice is chosen and ordered."""
-    return _interval(before, after, widths_to_decide(after.evidence))
+    """Return the speed-up with the interval by which advice is chosen and ordered. No advice depends on its upper end,
+    which is not bounded by what remains of the step."""
+    return _interval(before, after, widths_to_decide(after.evidence), sources(before, after, bounded=False))
 
 
-def _interval(before: Scenarios, after: Scenarios, known: Widths) -> Interval:
+def _interval(before: Scenarios, after: Scenarios, known: Widths, causes: Sources) -> Interval:
     expected = math.exp(_log_ratio(before, after, ("expected", EXPECTED)))
-    return interval(expected, sources(before, after), known)
+    return interval(expected, causes, known)
 
 
 def _most(before: Scenarios, after: Scenarios) -> float:
@@ -161,12 +162,13 @@ def _most(before: Scenarios, after: Scenarios) -> float:
     return after.work / before.work * max(ratios)
 
 
-def sources(before: Scenarios, after: Scenarios) -> Sources:
-    """Return the uncertainty of the speed-up by source, and its bounds. Scenarios are the same before and after."""
+def sources(before: Scenarios, after: Scenarios, *, bounded: bool = True) -> Sources:
+    """Return the uncertainty of the speed-up by source, and its bounds. Scenarios are the same before and after. Unless
+    `bounded`, what remains of the step, which takes most of the time, is not simulated."""
     expected, work = _log_ratio(before, after, ("expected", EXPECTED)), after.work / before.work
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
-    changes, most = [*outcomes, *hosts.values()], _most(before, after)
+    changes, most = [*outcomes, *hosts.values()], _most(before, after) if bounded else math.inf
     most = min(most, work) if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else most
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
     return Sources(ends, hosts, _saved(before, after), expected + min(changes) > -_NOTHING, most)

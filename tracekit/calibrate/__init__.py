@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
-    from tracekit.calibrate.files import Calibration, calibrated_gpu, store
+    from tracekit.calibrate.applied import calibrated_gpu
+    from tracekit.calibrate.files import Calibration, store
     from tracekit.calibrate.gpu_list import listed
     from tracekit.calibrate.measuring import measure
 else:

@@ -22,7 +22,7 @@ def record(gpu: GPU) -> dict[str, Any]:
 
     Peaks are dense; a precision without a peak has no hardware unit.
     """
-    from tracekit.calibrate.files import host_costs
+    from tracekit.calibrate.applied import host_costs
 
     host = host_costs(load(gpu.id), gpu)
     return {

@@ -1,14 +1,13 @@
 """Finds GPUs by id, alias, or driver name."""
 
 import re
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tracekit.analyzers.core import UnknownNameError, facts, sections
+from tracekit.analyzers.core import UnknownNameError, facts, toml_table
 from tracekit.analyzers.cost.hardware.data_sheet import completed, gpu_of_row
 from tracekit.analyzers.cost.hardware.gpu import GPU, nearest
 
@@ -20,17 +19,17 @@ ALIASES: dict[str, str] = facts(__file__)["aliases"]
 
 def all_gpus() -> tuple[GPU, ...]:
     """Return every known GPU, in the order of gpus.toml."""
-    return tuple(map(_gpu, sections(SHEETS)))
+    return tuple(map(_gpu, _rows(SHEETS)))
 
 
 def known(gpu_id: str) -> GPU | None:
     """Return the GPU of an id of gpus.toml; None for any other id."""
-    return _gpu(gpu_id) if gpu_id in sections(SHEETS) else None
+    return _gpu(gpu_id) if gpu_id in _rows(SHEETS) else None
 
 
 def measured() -> list[GPU]:
     """Return the GPUs with a section in calibration.toml, without estimates."""
-    return [_sheet_row(gpu_id) for gpu_id in sections(SHEETS) if gpu_id in sections(CALIBRATION)]
+    return [_sheet_row(gpu_id) for gpu_id in _rows(SHEETS) if gpu_id in _rows(CALIBRATION)]
 
 
 @cache
@@ -41,8 +40,13 @@ def _gpu(gpu_id: str) -> GPU:
 
 @cache
 def _sheet_row(gpu_id: str) -> GPU:
-    calibration = _row(CALIBRATION, gpu_id) if gpu_id in sections(CALIBRATION) else {}
-    return gpu_of_row(gpu_id, _row(SHEETS, gpu_id), calibration)
+    return gpu_of_row(gpu_id, _rows(SHEETS)[gpu_id], _rows(CALIBRATION).get(gpu_id, {}))
+
+
+@cache
+def _rows(file: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of one of the two files by the id of the GPU."""
+    return toml_table(file)
 
 
 def find(name: str) -> GPU:
@@ -64,7 +68,7 @@ def choose(name: str, extra: tuple[GPU, ...]) -> GPU:
 
     chosen = of_id(wanted) or slice_of_id(wanted, of_id) or _named(name, extra) or resolve(name)
     if chosen is None:
-        ids = [*own, *sections(SHEETS), *ALIASES]
+        ids = [*own, *_rows(SHEETS), *ALIASES]
         raise UnknownNameError(
             f"GPU '{name}' is not known.",
             hint=f"{nearest(wanted, ids)} Describe any other GPU in a file for --gpu-file.",
@@ -86,7 +90,7 @@ def resolve(
     one if that is clearly larger than in gpus.toml.
     """
     name, profile = without_slice(device_name)
-    called = [_gpu(gpu_id) for gpu_id in sections(SHEETS) if has_model(name, gpu_id)]
+    called = [_gpu(gpu_id) for gpu_id in _rows(SHEETS) if has_model(name, gpu_id)]
     matches = [gpu for gpu in called if names_match(name, gpu.id, gpu.driver_names)]
     if profile or is_slice(matches, sms, memory_bytes):
         return slice_of(matches, profile, sms, memory_bytes)
@@ -121,10 +125,6 @@ def _is_whole(gpu: GPU, sms: int, memory_bytes: int) -> bool:
 
 def _distance(gpu: GPU, sms: int, memory_bytes: int) -> tuple[float, float]:
     return abs(sms - gpu.sms) if sms else 0, abs(memory_bytes - gpu.memory_bytes) if memory_bytes else 0
-
-
-def _row(file: Path, gpu_id: str) -> dict[str, Any]:
-    return tomllib.loads(sections(file)[gpu_id])
 
 
 _NOISE = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "tensor", "core", "gpu", "corporation", "oam"})

@@ -1,6 +1,5 @@
 """Modelled time of an op's kernels on a named GPU."""
 
-import tomllib
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.cost.hardware import GPU
 from tracekit.analyzers.cost.ops.call import ELEMENT_BYTES, Cost
 from tracekit.analyzers.cost.ops.work import Attention, ConvolutionGradients, Norm, Precision, Product, Recurrent
@@ -38,7 +38,7 @@ def roofline_seconds(cost: Cost, gpu: GPU) -> float:
 @cache
 def constants() -> dict[str, Any]:
     """Return constants.toml. A section has the numbers of the one that it is like, too."""
-    table = tomllib.loads(CONSTANTS.read_text(encoding="utf-8"))
+    table = toml_table(CONSTANTS)
     return {name: linked(sections) for name, sections in table.items()}
 
 

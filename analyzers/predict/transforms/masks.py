@@ -11,7 +11,6 @@ a mask:
 """
 
 import re
-import tomllib
 from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
@@ -20,7 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import outcomes, toml_table
 from tracekit.analyzers.cost import Attention, Cost
 from tracekit.analyzers.predict.op_columns import OpList
 from tracekit.analyzers.predict.recorded import READS_A_VALUE
@@ -167,8 +166,7 @@ def _builds_masks(base: Baseline) -> bool:
 @cache
 def _classes() -> dict[Version, list[str]]:
     """Return the attention classes that build masks, by the first version that did."""
-    with _CLASSES.open("rb") as file:
-        return {first_two(first): names for first, names in tomllib.load(file).items()}
+    return {first_two(first): names for first, names in toml_table(_CLASSES).items()}
 
 
 def _words(version: tuple[int, int]) -> str:

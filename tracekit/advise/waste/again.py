@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.optimizations.copies import values
-from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
+from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened, removed
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost, batched
-from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 
 TO_DEVICE, TO_HOST = r"HtoD|HostToDevice|[HM]2D", r"DtoH|DeviceToHost|D2[HM]"
 
@@ -89,7 +89,7 @@ def copied_again(base: Baseline) -> Finding | None:
 
 def tensors_moved_back(base: Baseline) -> Finding | None:
     """Find tensors that leave the device and come back in each step, if its memory holds them. Where large ones do, so
-    do small ones, for each of which the host waits as long."""
+    do small ones, for each of which the host waits as long. What is put in order to leave goes with them."""
     ops, sizes = base.ops, base.recorded.copied_bytes(base.ops)
     ways = [base.recorded.copies_like(ops, way) & (sizes > 0) & ~values(ops) for way in (TO_DEVICE, TO_HOST)]
     coming, leaving = (Counter(sizes[way].tolist()) for way in ways)
@@ -101,7 +101,35 @@ def tensors_moved_back(base: Baseline) -> Finding | None:
     for way in ways:
         for size, count in pairs.items():
             rows[np.flatnonzero(way & (sizes == size))[:count]] = True
-    return Finding(rows, removed(rows), pairs.total(), notes=_note_on_memory(base))
+    ordered = _put_in_order(base, rows & ways[1])
+    change = _in_old_order if ordered.any() else removed
+    return Finding(rows | ordered, change(rows | ordered), pairs.total(), notes=_note_on_memory(base))
+
+
+def _put_in_order(base: Baseline, leaving: Rows) -> Rows:
+    """Select the copies on the device right before these, of another order: they take longer than two passes."""
+    ops, passes = base.ops, 2 * 2 * base.recorded.copied_bytes(base.ops) / base.gpu.bandwidth * 1e9
+    before = (ops.name == "aten::copy_") & (ops.category == "kernel")
+    before &= np.append(leaving[1:] & (ops.call[1:] == ops.call[:-1]), False)
+    return before & (ops.kernel_ns > np.append(passes[1:], np.inf))
+
+
+_OF_FORWARD = 2.0
+"""Time of a backward pass in times of the forward pass, of products and most other ops."""
+
+
+def _in_old_order(rows: Rows) -> Change:
+    """Return the change that leaves out these ops, of which some put tensors in another order. At best, the kernels of
+    the backward pass that read them become as fast as those of the forward pass."""
+
+    def change(base: Baseline, outcome: Outcome) -> OpList:
+        ops = base.ops[~rows]
+        passes = [in_phase(ops, phase) & (ops.category == "kernel") for phase in ("forward", "backward")]
+        forward, backward = (float(ops.kernel_ns[each].sum()) for each in passes)
+        part = min(1.0, _OF_FORWARD * forward / backward) if outcome == "best" and backward else 1.0
+        return ops.assign(kernel_ns=np.where(passes[1], ops.kernel_ns * part, ops.kernel_ns))
+
+    return change
 
 
 def _fits(base: Baseline, added: float) -> bool:

@@ -1,8 +1,7 @@
 """Work that a better program would not do, as one optimization a kind: the simulated step without it."""
 
-import tomllib
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -21,7 +20,7 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
-from tracekit.advise.waste.gradients import gradients_for_items
+from tracekit.advise.waste.gradients import backward_again, gradients_for_items
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
@@ -52,7 +51,8 @@ from tracekit.advise.waste.unasked import (
 from tracekit.advise.waste.unchanged import done_again
 from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
 from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_item, weights_made_ready
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
+from tracekit.analyzers.core import toml_table
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
 
@@ -82,7 +82,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    table = tomllib.loads((Path(__file__).parent / "kinds.toml").read_text(encoding="utf-8"))
+    table = toml_table(Path(__file__).with_name("kinds.toml"))
     return {name: msgspec.convert(section, Kind) for name, section in table.items()}
 
 
@@ -149,7 +149,11 @@ class Waste(Optimization):
         raise refused(self, "It is a change of the script, which the advice shows.")
 
 
-@remembered
+_KEPT = 256
+"""Number of findings that are kept: those of all kinds in several runs, which a search asks for again and again."""
+
+
+@lru_cache(_KEPT)
 def _found(waste: Waste, base: Baseline) -> Finding | None:
     """Return what the detector finds, if it takes a notable part of the step."""
     found = waste._detect(base)
@@ -218,6 +222,7 @@ DETECTORS = {
     "enlarged-early": enlarged_early,
     "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
+    "backward-again": backward_again,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())

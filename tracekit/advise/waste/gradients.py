@@ -1,4 +1,4 @@
-"""Detectors of gradients that a program computes for one example, or for one loss, after another."""
+"""Detectors of backward passes that a program runs too often: for each example, or twice through one graph."""
 
 import re
 from itertools import pairwise
@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, removed
-from tracekit.advise.waste.items import for_all, products, products_of_layers, repeated_in
-from tracekit.advise.waste.repeats import spans_of
+from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
+from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
 
@@ -56,23 +56,25 @@ def _updates(ops: OpList, one: Ints) -> bool:
     return bool((calls == _SUMS).any() or optimizes or sums >= max(layers, 1))
 
 
-_ONE_PASS = 0.75
-"""Products of the forward pass for each one of a backward pass, which has two for most."""
-_SHARED = 8
-"""Fewest products of the backward pass that several losses share, and gradients that it adds up."""
+_LOSSES = 4
+"""Most backward passes through one graph, if none of them adds its gradients to those of another."""
 
 
-def backward_for_each_loss(base: Baseline) -> Finding | None:
-    """Find backward passes through layers whose gradients the pass before has computed, for another loss of the same
-    forward pass. Passes of two forward passes have as many products in the forward pass as one of them has."""
-    ops, back = base.ops, in_phase(base.ops, "backward")
-    weighs, sums = products(ops) & ~in_phase(ops, "optimizer"), ops.call == _SUMS
-    rows, passes, begun = np.zeros(len(ops), dtype=bool), 0, 0
-    for (start, end), (begin, stop) in pairwise(spans_of(back)):
-        first, second = (np.flatnonzero(weighs[a:b])[::-1] + a for a, b in ((start, end), (begin, stop)))
-        begun = begun if passes else int(weighs[:start].sum())
-        shared = int(np.argmin([*(ops.name[a] == ops.name[b] for a, b in zip(first, second, strict=False)), False]))
-        added = sums[begin:stop].sum() >= max(_SHARED, sums[start:end].sum() / 2)
-        if shared >= _SHARED and added and not weighs[end:begin].any() and begun <= _ONE_PASS * len(first):
-            rows[second[shared - 1] : stop], passes = True, passes + 1
-    return Finding(rows, removed(rows), passes, way="backward-again") if passes else None
+def backward_again(base: Baseline) -> Finding | None:
+    """Find backward passes through nodes of autograd's graph that another one of the step passes through later, whose
+    gradients are added up or dropped. Gradients of gradients need the first pass, whose ops autograd records, too."""
+    ops, node = base.ops, base.recorded.nodes_of(base.ops)
+    begins = np.flatnonzero((node >= 0) & (np.diff(node, prepend=-1) != 0))
+    _, of, times = np.unique(node[begins], return_inverse=True, return_counts=True)
+    adds = ((ops.call == _SUMS) & which(ops.name, lambda name: bool(_UPDATES.match(name)))).any()
+    if not base.trains or times.max(initial=0) < 2 or (times.max() > _LOSSES and not adds):
+        return None
+    last = np.zeros(len(times), dtype=np.int64)
+    last[of] = begins  # in order: the last one stays
+    rows = np.zeros(len(ops), dtype=bool)
+    for begin in begins[begins < last[of]].tolist():
+        end = begin + int(np.argmax(np.append(node[begin:] != node[begin], True)))
+        rows[begin:end] = True
+    if not rows.any() or base.recorded.for_gradients(ops)[rows].any():
+        return None
+    return Finding(rows, removed(rows), int(times.max()))

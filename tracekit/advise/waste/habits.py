@@ -9,11 +9,13 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
+from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
 from tracekit.advise.waste.finding import Finding, lessened, removed
-from tracekit.advise.waste.items import cells, products, repeated_in
+from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.order import products_out_of_order
 from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.advise.waste.rounds import cells, products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -157,32 +159,24 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), int(rows.sum()) + 1)
 
 
-_TAPS = 64
-"""Fewest taps of a filter for which its transform, or two separable passes, are cheaper."""
-_FILTERS = re.compile(r"conv")
 _DECOMPOSES = re.compile(r"^aten::(?:_?linalg_svd|_trilinear)")
 _QUANTILES = ("aten::quantile", "aten::nanquantile")
-_SORTS = ("aten::sort", "aten::argsort")
-_MANY, _PART = 1 << 12, 8
-"""Fewest numbers in a row, and rows for each one that is read, from which a whole sort is not needed."""
 
 
 def costly_algorithms(base: Baseline) -> Finding | None:
-    """Find depthwise filters of many taps, whole singular value decompositions, sorts and permutations of which little
-    is read, convolutions without cuDNN, and products in an order that computes more: those that take most time."""
+    """Find whole singular value decompositions, filters of many taps, sorts and permutations of which little is read,
+    convolutions without cuDNN, or products in an order that computes more: what takes most time."""
     ops = base.ops
-    filters = np.flatnonzero(which(ops.name, lambda name: bool(_FILTERS.search(name)))).tolist()
-    rows = which(ops.name, lambda name: bool(_DECOMPOSES.match(name))) | _sorted_for_few(base)
-    rows[[place for place in filters if _most_taps(base, place) >= _TAPS]] = True
-    ways = {"": rows, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
-    kept = _KNOWN["cheaper"]
-    found = [
-        Finding(each, lessened(each, kept, host=kept), int(each.sum()), way=way)
-        for way, each in ways.items()
-        if each.any()
-    ]
-    found += [reordered] if (reordered := products_out_of_order(base)) else []
+    decomposes = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
+    decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
+    ways = {"": decomposes, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
+    found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
+    found += filter(None, (long_filters(base), sorted_for_few(base), products_out_of_order(base)))
     return max(found, key=lambda each: float(ops.kernel_ns[each.rows].sum()), default=None)
+
+
+def _cheaper(rows: Rows, way: str) -> Finding:
+    return Finding(rows, lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"]), int(rows.sum()), way=way)
 
 
 _NEAR = 4
@@ -195,20 +189,3 @@ def _without_cudnn(ops: OpList) -> Rows:
     for place in np.flatnonzero(rows).tolist():
         rows[place : place + 1 + int(np.argmax(multiplies[place : place + _NEAR]))] = True
     return rows
-
-
-def _most_taps(base: Baseline, place: int) -> int:
-    """Return the taps of a depthwise filter, whose tensor has one input channel; 0 without one."""
-    shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
-    return max((math.prod(shape[2:]) for shape in shapes[1:] if len(shape) > 2 and shape[1] == 1 < shape[0]), default=0)
-
-
-def _sorted_for_few(base: Baseline) -> Rows:
-    """Select sorts of long rows, of whose results all later ops read a small part; indices for whole rows do not."""
-    rows = np.zeros(len(base.ops), dtype=bool)
-    for place in np.flatnonzero(which(base.ops.call, _SORTS.__contains__)).tolist():
-        shape = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
-        later = [math.prod(each) for kind, each in tensors_in(base, place + 1, len(base.ops)) if kind == "long int"]
-        if shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape):
-            rows[place] = True
-    return np.asarray(rows | (which(base.ops.call, _QUANTILES.__contains__) & (base.ops.name == "aten::sort")))

@@ -59,7 +59,13 @@ def _narrowed(rows: Rows, base: Baseline, outcome: Outcome) -> OpList:
     ops = (fast if outcome == "best" else plain).assign(kernel_ns=kernel)
     modelled = np.array([estimate_ns(cost, base.gpu) if cost else np.inf for cost in ops.cost])
     excess = np.where(rows, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
-    return ops.assign(kernel_ns=ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome))
+    kernel = ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome)
+    scans = which(ops.name, lambda name: bool(_SCANS.match(name))) & (outcome != "best")
+    return ops.assign(kernel_ns=np.where(scans, base.ops.kernel_ns, kernel))
+
+
+_SCANS = re.compile(r"^aten::_?(?:log)?cum\w+$")
+"""Running sums, whose rows wait for themselves, however wide their numbers are."""
 
 
 def _at_peaks(gpu: GPU) -> float:
