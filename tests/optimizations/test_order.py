@@ -289,3 +289,10 @@ def test_logits_of_masked_tokens_are_told_by_attention_to_both_sides(mask):
     assert left == pytest.approx([1.0, 0.3, 0.3, 0.3, 0.3])
     assert not found("unused-logits", pretraining(causal=True))
     assert not found("unused-logits", pretraining(mask=[8, 1, 512, 512]))
+
+
+def test_layers_whose_result_is_joined_are_no_networks_on_one_input():
+    layer = op("aten::addmm", op_lists.product(64, 256, 256, "fp32"), call="aten::linear", ns=2_000.0)
+    layer |= given(("float", 256), ("float", 64, 256), ("float", 256, 256))
+    relu = op("aten::relu", op_lists.elementwise(64 * 256, "fp32"), ns=2_000.0) | given(("float", 64, 256))
+    assert not found("one-call-per-item", run(*[layer, relu] * 24, STACKED))

@@ -192,9 +192,10 @@ def _of_one_network(ops: OpList, calls: list[Ints]) -> bool:
 
 
 def feeds_itself(base: Baseline, call: Ints) -> bool:
-    """Return whether the call writes at its end as many bytes as it reads at its beginning, by recorded shapes."""
+    """Return whether the call writes at its end as many bytes as it reads at its beginning, perhaps beside a bias, by
+    recorded shapes."""
     given, last = tensors_in(base, int(call[0]), int(call[0]) + 1), base.ops.cost[call[-1]]
-    return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
+    return last is not None and any(size_of(*each) == last.write_bytes for each in given[:2])
 
 
 def _of_data(ops: OpList, items: int) -> bool:
