@@ -37,6 +37,13 @@ def test_gradients_of_products_out_of_order_are_out_of_order_too():
     assert sum(left < 0.1) == 3
 
 
+@pytest.mark.parametrize(("name", "left", "late"), [("mean", 64, True), ("mean", 2048, False), ("var", 64, False)])
+def test_rows_are_pooled_before_they_are_multiplied(name, left, late):
+    cost = Cost(0, 4 * 4096 * 512, 4 * left * 512, "reduction", "fp32")
+    pools = op(f"aten::{name}", cost) | given(("float", 64, 64, 512))
+    assert found("costly-algorithm", run(multiplied(4096, 256, 512), pools)) == late
+
+
 @pytest.mark.parametrize("middle", [512, 4096])
 def test_a_narrow_product_between_large_ones_is_in_order(middle):
     chain = multiplied(4096, middle, 64), multiplied(4096, 64, 512)

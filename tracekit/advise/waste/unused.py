@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
-from tracekit.advise.waste.frozen import backward_of_frozen
+from tracekit.advise.waste.frozen import OF_WEIGHTS, backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.unread import is_head, unread_parts
 from tracekit.analyzers.core import Outcomes, outcomes
@@ -44,7 +44,7 @@ def unused_gradients(base: Baseline) -> Finding | None:
     rows = products | mixed
     if not rows.any():
         return None
-    left, some = lessened(products, Outcomes(1.0, 0.0, 0.0)), lessened(mixed, _KNOWN["of_weights"])
+    left, some = lessened(products, Outcomes(1.0, 0.0, 0.0)), lessened(mixed, OF_WEIGHTS)
     return Finding(rows, lambda run, outcome: some(replace(run, ops=left(run, outcome)), outcome), int(rows.sum()))
 
 
