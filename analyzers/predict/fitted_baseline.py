@@ -167,6 +167,7 @@ def profiled(raw: Baseline, share: Interval) -> Baseline:
     most = _largest_host_factor(raw)
     low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
     open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
+    raw = replace(raw, outside=raw.outside.unrecorded)
     return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
 
 
