@@ -125,7 +125,8 @@ def test_a_recorded_training_run_of_images_is_told_of_its_copies() -> None:
     _, run = start(cache.load(TRACES / "data-loading.json.gz"))
     assert run is not None
     assert CHANNELS_LAST.objection(run) is None
-    (statement,) = CHANNELS_LAST.reason(run)
+    statement, norms = CHANNELS_LAST.reason(run)
+    assert norms.kind == "channels-last-norms"
     copies = next(each.value for each in statement.evidence if each.role == "copies")
     assert 0.1 < copies < 0.2
     _, sequences = start(cache.load(TRACES / "scales-on-streams.json.gz"))

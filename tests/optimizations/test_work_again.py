@@ -253,6 +253,39 @@ def test_steps_of_a_rollout_or_of_a_recurrent_network_are_no_items(rows):
     assert not found("one-call-per-item", run(*rows))
 
 
+PICTURE = op("aten::copy_", call="aten::to", ns=3_000.0) | {"takes": True}
+PREPARED, BUFFER = ("float", 1, 3, 64, 64), ("float", 4, 4, 5)
+
+
+def filled(taken=("unsigned char", 1, 3, 64, 64), result=("float", 5), read=BUFFER, ends="aten::copy_"):
+    """Return a run that writes the result of each of 16 calls to its part of a buffer."""
+    call = [
+        PICTURE | given(PREPARED, taken),
+        op("aten::mul", ns=2_000.0),
+        linear(8),
+        op("aten::relu", ns=2_000.0),
+        op("aten::copy_", call=ends, ns=1_000.0) | given(result, result),
+    ]
+    return run(op("aten::fill_", ns=900.0), *call * 16, op("aten::argmax", ns=9_000.0) | given(read))
+
+
+def test_calls_whose_results_fill_a_buffer_are_one():
+    assert found("one-call-per-item", filled())
+    assert len(find("one-call-per-item").transform(filled(), "expected")) == 5 + 2
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        filled(taken=("float", 1, 8, 5)),  # a step of a rollout reads what steps before it wrote
+        filled(read=("float", 64, 5)),  # a cache, of which each layer writes a part
+        filled(ends="aten::clone"),
+    ],
+)
+def test_steps_and_layers_that_write_parts_are_no_items(base):
+    assert not found("one-call-per-item", base)
+
+
 IMAGE, WINDOW = ("float", 3, 64, 64), ("float", 16, 3, 64, 64)
 SENT = op("aten::copy_", ns=6_000.0, category="memcpy") | {
     "copies": "Memcpy HtoD (Pinned -> Device)",

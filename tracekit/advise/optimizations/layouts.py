@@ -24,6 +24,10 @@ _LEFT_OUT = _KNOWN["left_out"]
 """Fraction of the layout copies that disappears."""
 
 
+_MANY_NORMS = 0.05
+"""Fraction of the kernel time from which the reason names norms."""
+
+
 class ChannelsLast(Optimization):
     """Images and convolution weights in memory with their channels last (`torch.channels_last`).
 
@@ -60,7 +64,10 @@ class ChannelsLast(Optimization):
         if base.source.kind == "modelled":
             return (say("channels-last-modelled", convolutions),)
         copies = Evidence("copies", float(_copies_ns(base).sum() / max(base.busy_ns, 1.0)), "ops", "share", "")
-        return (say("channels-last", convolutions, copies),)
+        norms = _norms_channels_first(base)
+        many = base.ops.kernel_ns[norms].sum() >= _MANY_NORMS * base.busy_ns
+        and_norms = (say("channels-last-norms", share_of(base, norms, "norms")),) if many else ()
+        return (say("channels-last", convolutions, copies), *and_norms)
 
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _copying(base))
@@ -93,6 +100,12 @@ def _of_unknown_norms(base: Baseline, outcome: Outcome) -> npt.NDArray[np.float6
     norms, back = base.recorded.norms_channels_first(base.ops), in_phase(base.ops, "backward")
     kept = np.where(back, pick(_KNOWN["norm_backward"], outcome), pick(_KNOWN["norm"], outcome))
     return np.where(norms, kept, 1.0)
+
+
+def _norms_channels_first(base: Baseline) -> Rows:
+    """Select the batch norms that train with channels first, by shapes or names."""
+    known = where(base.ops, lambda cost: cost is not None and _norm_channels_last(cost) != cost)
+    return np.asarray(known | base.recorded.norms_channels_first(base.ops))
 
 
 def _is_copied(cost: Cost | None) -> bool:

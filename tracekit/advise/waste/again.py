@@ -54,7 +54,7 @@ def remade_constants(base: Baseline) -> Finding | None:
         return None
     ops, rows, chains = base.ops, np.zeros(len(base.ops), dtype=bool), 0
     for start in np.flatnonzero(which(ops.call, lambda call: bool(_BEGINS.match(call)))).tolist():
-        end = _chain_end(ops, start)
+        end = _chain_end(base, start)
         if rows[start] or end == start:
             continue
         rows[start : end + 1], chains = True, chains + 1
@@ -62,12 +62,16 @@ def remade_constants(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), chains) if rows.any() else None
 
 
-def _chain_end(ops: OpList, start: int) -> int:
-    """Return the last op after `start` that follows from constants for sure, with only such ops between."""
-    end = start
+def _chain_end(base: Baseline, start: int) -> int:
+    """Return the last op after `start` that follows from constants for sure, with only such ops between. What compares
+    more tensors than the ops have begun reads other tensors, too, such as lengths."""
+    ops, end, begun = base.ops, start, 1
     for place in range(start + 1, len(ops)):
         call = ops.call[place]
+        begun += bool(_BEGINS.match(call))
         if _FOLLOWS.match(call):
+            if len(tensors_in(base, place, place + 1)) > begun:
+                break
             end = place
         elif not (_MAY_FOLLOW.match(call) or _BEGINS.match(call)):
             break

@@ -1,7 +1,7 @@
 """Work that a better program would not do, as one optimization a kind: the simulated step without it."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -13,7 +13,6 @@ from tracekit.advise.optimization import Optimization, refused, runs_torch
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.advise.waste.again import (
-    copied_again,
     forward_passes_again,
     heads_for_each_query,
     passes_without_cache,
@@ -37,8 +36,8 @@ from tracekit.advise.waste.inputs import (
     planned_again,
     sorted_gradients,
 )
-from tracekit.advise.waste.items import calls_for_items
 from tracekit.advise.waste.loops import loops_of_small_ops
+from tracekit.advise.waste.siblings import calls_in_a_row
 from tracekit.advise.waste.unasked import (
     casts_there_and_back,
     collected_and_freed,
@@ -51,9 +50,9 @@ from tracekit.advise.waste.unasked import (
 )
 from tracekit.advise.waste.unchanged import done_again
 from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
-from tracekit.advise.waste.weights import weights_for_each_item, weights_made_ready
+from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_item, weights_made_ready
 from tracekit.analyzers.core import toml_table
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
 from tracekit.apply import Subject
 
@@ -150,7 +149,11 @@ class Waste(Optimization):
         raise refused(self, "It is a change of the script, which the advice shows.")
 
 
-@remembered
+_KEPT = 256
+"""Number of findings that are kept: those of all kinds in several runs, which a search asks for again and again."""
+
+
+@lru_cache(_KEPT)
 def _found(waste: Waste, base: Baseline) -> Finding | None:
     """Return what the detector finds, if it takes a notable part of the step."""
     found = waste._detect(base)
@@ -186,7 +189,7 @@ def _statement(kind: str, role: str, name: str) -> Statement:
 DETECTORS = {
     "memory-management": collected_and_freed,
     "kv-cache": passes_without_cache,
-    "one-call-per-item": calls_for_items,
+    "one-call-per-item": calls_in_a_row,
     "gradients-one-by-one": gradients_for_items,
     "loop-of-small-ops": loops_of_small_ops,
     "double-precision": numbers_in_64_bits,
@@ -195,7 +198,7 @@ DETECTORS = {
     "zeroed-gradients": zeros_in_gradients,
     "computed-again": done_again,
     "remade-constants": remade_constants,
-    "copied-again": copied_again,
+    "copied-again": copied_each_pass,
     "casts-back": casts_there_and_back,
     "weights-cast": weights_made_ready,
     "gathered-weights": weights_for_each_item,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, removed
+from tracekit.advise.waste.gradients import backward_again
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict import Baseline, in_phase
@@ -22,24 +23,33 @@ _OF_A_NORM = 2
 
 
 def backward_of_frozen(base: Baseline) -> Finding | None:
-    """Find the ops of each backward pass behind all gradients that the optimizer uses."""
-    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    """Find the ops of each backward pass behind all gradients that the optimizer uses, unless a later pass goes through
+    the same graph."""
+    ops, rows, again = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base)
     trained, unused = _trained(base), 0
     for begin, end in spans_of(in_phase(ops, "backward")):
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
-        if weights := sum(bool(_weight(base, place)) for place in range(last, end)):
-            rows[last:end], unused = True, unused + weights
+        behind = np.arange(last, end)[~again.rows[last:end] if again else slice(None)]
+        if weights := sum(bool(_weight(base, place)) for place in behind.tolist()):
+            rows[behind], unused = True, unused + weights
     return Finding(rows, removed(rows), unused) if unused else None
 
 
 def _trained(base: Baseline) -> "Counter[Shape]":
-    """Return how many tensors of each shape the optimizer updates, by an op that each of them has; empty: unknown."""
+    """Return how many tensors of each shape the optimizer updates, by an op that each of them has; empty: unknown, as
+    for long lists of tensors, whose shapes the profiler drops."""
     counts: dict[str, Counter[Shape]] = {}
     for place in np.flatnonzero(in_phase(base.ops, "optimizer")).tolist():
+        if _is_dropped(base.recorded.inputs_of(base.ops[place : place + 1])[0]):
+            return Counter()
         counts.setdefault(base.ops.name[place], Counter()).update(_updated(base, place))
     every = {shape for each in counts.values() for shape in each}
     whole = [each for each in counts.values() if set(each) == every]
     return min(whole, key=Counter.total, default=Counter())
+
+
+def _is_dropped(given: tuple[str, str] | None) -> bool:
+    return given is not None and given[0].startswith("[[],") and given[1].startswith('["TensorList"')
 
 
 def _updated(base: Baseline, place: int) -> Iterator[Shape]:

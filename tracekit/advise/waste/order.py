@@ -19,7 +19,7 @@ _SOON = 4
 _LESS = 2
 """Times the operations of another order from which the order matters."""
 _SCALES = ("aten::mul", "aten::mul_", "aten::div", "aten::div_")
-_COPIES = ("aten::copy_", "aten::_to_copy")
+_COPIES = ("aten::copy_", "aten::_to_copy", "aten::sum")
 
 
 def _products(ops: OpList) -> Products:

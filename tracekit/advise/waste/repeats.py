@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.cost import tensors
-from tracekit.analyzers.predict import Baseline, OpList, Rows, alike, in_phase, which
+from tracekit.analyzers.predict import Baseline, OpList, Rows, alike, in_phase, remembered, which
 from tracekit.analyzers.trace import recorded_shapes
 
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
@@ -39,11 +39,9 @@ def spans_of(rows: Rows) -> list[Span]:
 def extended(base: Baseline, spans: list[Span], belongs: Callable[[Tensors], bool], after: bool) -> list[Span]:
     """Return the spans with the ops before them, and if `after` is set behind, that are equal at all of them and belong
     to them."""
-    ops = base.ops
 
     def fits(place: int) -> bool:
-        known = base.recorded.inputs_of(ops[place : place + 1])[0] is not None
-        return known and belongs(tensors_in(base, place, place + 1))
+        return _inputs(base)[place] is not None and belongs(tensors_in(base, place, place + 1))
 
     behind = lengthened(base, spans, fits) if after else spans
     codes, before, room = codes_of(base), 0, min(b[0] - a[1] for a, b in pairwise(behind))
@@ -72,17 +70,23 @@ def inside(ops: OpList, spans: list[Span]) -> Rows:
     return rows
 
 
+@remembered
 def codes_of(base: Baseline) -> npt.NDArray[np.intp]:
     """Return a number for each op, equal for ops of one name, call and cost with equal inputs."""
     ops = base.ops
     words = [pd.factorize(column)[0] for column in (ops.name, ops.call)]
-    sizes, _ = alike(ops.cost, base.recorded.inputs_of(ops))
+    sizes, _ = alike(ops.cost, _inputs(base))
     return np.unique(np.stack([*words, sizes], axis=1), axis=0, return_inverse=True)[1].ravel()
+
+
+@remembered
+def _inputs(base: Baseline) -> npt.NDArray[np.object_]:
+    return base.recorded.inputs_of(base.ops)
 
 
 def tensors_in(base: Baseline, start: int, end: int) -> Tensors:
     """Return all tensors among the inputs of these ops."""
-    return tuple(each for given in base.recorded.inputs_of(base.ops[start:end]) if given for each in _tensors(given))
+    return tuple(each for given in _inputs(base)[start:end] if given for each in _tensors(given))
 
 
 @cache

@@ -222,7 +222,21 @@ def spread_and_summed(base: Baseline) -> Finding | None:
     for place, size in spread:
         if any(_sums(cost, size) for cost in moves[place + 1 : place + 1 + _BETWEEN]):
             rows |= np.array([cost is not None and 2 * max(cost.read_bytes, cost.write_bytes) > size for cost in moves])
-    return Finding(rows, lessened(rows, _KNOWN["in_place_of_it"]), len(spread)) if rows.any() else None
+    return Finding(rows, lessened(rows, _KNOWN["in_place_of_it"]), len(spread)) if rows.any() else _gathered(base)
+
+
+def _gathered(base: Baseline) -> Finding | None:
+    """Find rows that are gathered by index, and summed at once."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    for place in np.flatnonzero(which(ops.name, _GATHERS.__contains__)[:-1]).tolist():
+        cost, after = ops.cost[place], ops.cost[place + 1]
+        if cost is not None and _sums(after, cost.write_bytes) and after.read_bytes == cost.write_bytes:
+            rows[[place, place + 1]] = True
+    change = lessened(rows, _KNOWN["in_bags"])
+    return Finding(rows, change, int(rows.sum()) // 2, way="gathered-and-summed") if rows.any() else None
+
+
+_GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select")
 
 
 def _spreads(cost: Cost) -> bool:

@@ -14,7 +14,6 @@ import numpy as np
 from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.items import products
 from tracekit.advise.waste.order import rows_repeated_before
 from tracekit.advise.waste.repeats import (
     Span,
@@ -27,6 +26,7 @@ from tracekit.advise.waste.repeats import (
     size_of,
     tensors_in,
 )
+from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.same_each_step import same_in_each_step
 from tracekit.advise.waste.windows import windows_encoded_again
 from tracekit.analyzers.core import Ints
@@ -39,9 +39,8 @@ def done_again(base: Baseline) -> Finding | None:
     within = [_without(*find(base), _name(find)) for find in (_sorted_edges, _made_large)]
     alone = (_functions_of_weights, factorized_again, _rows_of_before, _propagated, same_in_each_step)
     whole = [_without(rows, rows, _name(find)) for find, rows in ((find, find(base)) for find in alone)]
-    found = [
-        each for each in (*within, *whole, windows_encoded_again(base), rows_repeated_before(base)) if each is not None
-    ]
+    others = [find(base) for find in (windows_encoded_again, rows_repeated_before)]
+    found = [each for each in (*within, *whole, *others) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
     return max(found, key=lambda each: float(spent[each.rows].sum()), default=None)
 

@@ -11,6 +11,7 @@ from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.frozen import backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.unread import is_head, unread_parts
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, Rows, in_phase, where, which
@@ -49,7 +50,6 @@ def unused_gradients(base: Baseline) -> Finding | None:
 
 _READ_ROWS = 4
 """Rows of the logits for each row that is read, from which most of them are unused."""
-_VOCABULARY = 8_192
 
 
 _READERS = re.compile(r"softmax|max|topk|sort|multinomial|gather|index|sum|mean")
@@ -59,7 +59,7 @@ _BY_ROW = ("copy", "pointwise", "softmax")
 def logits_of_all_tokens(base: Baseline) -> Finding | None:
     """Find the product with a vocabulary of which later ops read few rows, with casts and softmax of all rows."""
     ops = base.ops
-    heads = np.flatnonzero(where(ops, _is_head))
+    heads = np.flatnonzero(where(ops, is_head))
     if base.trains or not len(heads):
         return None
     rows = _on_each_row(base, heads[-1])
@@ -95,11 +95,6 @@ def _has_all(base: Baseline, place: int, work: Product) -> bool:
     return any(math.prod(shape) == work.m * work.n for _, shape in tensors_in(base, place, place + 1))
 
 
-def _is_head(cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
-
-
 _PICKS = re.compile(r"^aten::(?:index|index_select|embedding|gather)$")
 _MIXES = re.compile(r"batch_norm|softmax|sum|mean|var|cum|sort|topk|conv|attention|sparse|scatter|index_add|roll|fft")
 _MANY = 1 << 12
@@ -118,7 +113,7 @@ def rows_of_which_few_are_picked(base: Baseline) -> Finding | None:
             rows[made], picked = True, max(picked, part)
             many = source[0]
     if not rows.any():
-        return _copied_for_few(base)
+        return _copied_for_few(base) or unread_parts(base)
     back = in_phase(ops, "backward") & np.array([_has(base, place, many) for place in range(len(ops))], dtype=bool)
     rows |= back
     left = Outcomes(2 * picked, picked, picked)

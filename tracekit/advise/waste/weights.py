@@ -6,9 +6,10 @@ from functools import partial
 
 import numpy as np
 
+from tracekit.advise.waste.again import TO_DEVICE, copied_again
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
-from tracekit.advise.waste.items import products
 from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Rows, where, which
@@ -60,35 +61,67 @@ _CHAIN = 8
 """Most ops that make a weight ready."""
 
 
+_LARGER = 8
+"""Times by which an operand of no layer is larger than the other one from which it may be what stays."""
+
+
 def _made_of_weights(base: Baseline) -> Rows:
-    """Select the ops before a layer's product that work on its weight alone, by the sizes of their tensors: the last of
-    them writes as much as the weight has."""
+    """Select the ops before a product that work on its weight alone, by the sizes of their tensors: the last of them
+    writes as much as the weight has."""
     ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
-    for place in np.flatnonzero(which(ops.call, _CASTING.__contains__)).tolist():
+    for place in np.flatnonzero(products(ops)).tolist():
         weight, activation = _operands(base, place)
         begin = place
         while begin > max(place - _CHAIN, 0) and _is_about(base, begin - 1, weight, activation):
             begin -= 1
-        if begin < place and _writes(ops.cost[place - 1], weight):
+        if begin < place and _stays(base, place, begin):
             rows[begin:place] = True
     return rows
+
+
+def _stays(base: Baseline, place: int, begin: int) -> bool:
+    """Return whether the op before a product may write its weight: that of a layer, else an operand as large as nothing
+    that the step made before, beside one that the step made."""
+    ops, (weight, activation) = base.ops, _operands(base, place)
+    made = [any(_writes(cost, size) for cost in ops.cost[:begin]) for size in (weight, activation)]
+    layer = ops.call[place] in _CASTING
+    return bool(weight and _writes(ops.cost[place - 1], weight) and (layer or made == [False, True]))
+
+
+def copied_each_pass(base: Baseline) -> Finding | None:
+    """Find copies to the device of what it has, or of what a product of no layer reads in each pass of inference."""
+    if (found := copied_again(base)) or base.trains:
+        return found
+    ops, coming = base.ops, base.recorded.copies_like(base.ops, TO_DEVICE)
+    last = [place - 1 for place in np.flatnonzero(products(ops)).tolist() if place and coming[place - 1]]
+    rows = np.zeros(len(ops), dtype=bool)
+    rows[[at for at in last if ops.call[at + 1] not in _CASTING and _stays(base, at + 1, at)]] = True
+    rows &= base.recorded.copied_bytes(ops) >= _LARGE
+    return Finding(rows, removed(rows), int(rows.sum()), way="operand-copied") if rows.any() else None
+
+
+_LARGE = 1 << 20
+"""Fewest bytes of an operand that is copied."""
 
 
 def _operands(base: Baseline, place: int) -> tuple[int, int]:
     """Return the elements of a product's weight and of its activation; 0 where they are not known or equal."""
     cost, shapes = base.ops.cost[place], [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
-    if cost is None or not products(base.ops[place : place + 1])[0] or len(shapes) < 2:
+    if cost is None or len(shapes) < 2:
         return 0, 0
-    work = cost.work
+    work, layer = cost.work, base.ops.call[place] in _CASTING
     plain = isinstance(work, Product) and cost.family == "gemm"
     weight, activation = (work.k * work.n, work.m * work.k) if plain else (shapes[1], shapes[0])
-    return (weight, activation) if weight != activation else (0, 0)
+    if not layer and plain:
+        weight, activation = max(weight, activation), min(weight, activation)
+    known = weight != activation if layer else plain and work.groups == 1 and weight >= _LARGER * activation
+    return (weight, activation) if known else (0, 0)
 
 
 def _is_about(base: Baseline, place: int, weight: int, activation: int) -> bool:
     cost, sizes = base.ops.cost[place], [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
     of_weight = bool(sizes) and max(sizes) <= weight and activation not in sizes
-    return cost is not None and cost.family in _MAKES and of_weight
+    return cost is not None and cost.family in _MAKES and of_weight and bool(base.ops.category[place] == "kernel")
 
 
 def _writes(cost: Cost | None, elements: int) -> bool:
