@@ -47,10 +47,11 @@ if TYPE_CHECKING:
         named_kind,
         named_precision,
         narrower_tile_side,
+        normalizes_channels_first,
     )
     from tracekit.analyzers.attribute.layer_tables import NO_LAYER, depths
     from tracekit.analyzers.attribute.merged_captures import with_captures
-    from tracekit.analyzers.attribute.nesting import Nest, nearest, take
+    from tracekit.analyzers.attribute.nesting import Nest, nearest, outermost, take
     from tracekit.analyzers.attribute.op_costs import price
     from tracekit.analyzers.attribute.op_tables import NO_OP, OF_GRAPH, with_children
     from tracekit.analyzers.attribute.recorded_ranges import Batch, UserRanges, batch, requests, serving_phase

@@ -67,6 +67,7 @@ _UNALIGNED = re.compile(r"tensorop\w*_align[12](?:\D|$)")
 _TILE = re.compile(r"(?:nvjet|gemm|_MT)\w*?(\d+)x(\d+)")
 _VECTOR = re.compile(r"gemv")
 _LAYOUT = re.compile(r"nchwTo\w*nhwc|nhwcTo\w*nchw", re.IGNORECASE)
+_SLOW_NORM = re.compile(r"batch_norm_(?:backward|collect_statistics)_kernel")
 _LONGEST_NAME = 1 << 13
 """Characters of a name in which patterns are sought: the time for some patterns grows with the square of the length."""
 _TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
@@ -159,6 +160,11 @@ def _tile_side(name: str) -> int:
 def changes_layout(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which kernels copy images from channels first to channels last, or back, for cuDNN's convolutions."""
     return matching(names, _LAYOUT)
+
+
+def normalizes_channels_first(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels are PyTorch's own of batch norms in training, or of their gradients, with channels first."""
+    return matching(names, _SLOW_NORM)
 
 
 def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:

@@ -26,6 +26,8 @@ from tracekit.analyzers.attribute import (
     messages,
     multiplies_in,
     narrower_tile_side,
+    normalizes_channels_first,
+    outermost,
     parameter_count,
     price,
     source_of,
@@ -36,7 +38,7 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, gathered, inputs, masks, outermost, takes
+from tracekit.analyzers.predict.recorded import Recorded, gathered, inputs, masks, nodes, takes
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
     blocking_copies,
@@ -131,9 +133,11 @@ def _grouped(
         unaligned=np.logical_or.reduceat(is_unaligned(work.name), first),
         tile_side=np.maximum.reduceat(narrower_tile_side(work.name), first),
         layout_share=_shares(work, first, changes_layout(work.name)),
+        norm_share=_shares(work, first, normalizes_channels_first(work.name)),
         doubles=_shares(work, first, in_doubles(work.name)),
         bluestein=_shares(work, first, is_bluestein(work.name)),
         inputs=inputs(trace.host, owner[first]),
+        nodes=nodes(trace.host, calls_of, words["call"]),
         takes=takes(trace.host, calls_of, launched[last], start),
         mask=masks(trace.host, calls_of),
         elementwise=_shares(work, first, is_elementwise(work.name)),
@@ -156,19 +160,18 @@ def _blocked_before(calls: pd.DataFrame, launched: npt.NDArray[np.int64], start:
 
 def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: npt.NDArray[np.int64]) -> Recorded:
     """Return the recorded facts about each op, given the first item of work of each."""
-    facts = {
-        "copies": head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
-        "planned_ns": before.planning,
-        "recording_ns": before.recording,
-        "compiling": _launched_while_compiling(trace.host, head.launch.to_numpy()),
-        "blocks": trace.device.blocks.to_numpy()[head.index],
-        "launched_ns": launched_ns,
-        "again": _forward_again(trace.host, head.launch.to_numpy()),
-        "place": _places(trace.host, head.launch.to_numpy()),
-        "differentiable": take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
-        "gathered": gathered(trace.host, head.op.to_numpy()),
-    }
-    return Recorded(**facts)
+    return Recorded(
+        copies=head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
+        planned_ns=before.planning,
+        recording_ns=before.recording,
+        compiling=_launched_while_compiling(trace.host, head.launch.to_numpy()),
+        blocks=trace.device.blocks.to_numpy()[head.index],
+        launched_ns=launched_ns,
+        again=forward_again(trace.host).at(take(trace.host.start_ns.to_numpy(), head.launch.to_numpy())),
+        place=_places(trace.host, head.launch.to_numpy()),
+        differentiable=take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
+        gathered=gathered(trace.host, head.op.to_numpy()),
+    )
 
 
 def _copied_bytes(trace: Trace, work: pd.DataFrame, first: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -196,10 +199,6 @@ def _launched_while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64])
     start = host.start_ns.to_numpy()
     spans = Covered(start[rows], start[rows] + host.duration_ns.to_numpy()[rows])
     return spans.at(take(start, launch))
-
-
-def _forward_again(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    return forward_again(host).at(take(host.start_ns.to_numpy(), launch))
 
 
 def _places(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

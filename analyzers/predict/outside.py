@@ -132,7 +132,11 @@ def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outsid
 
 
 SHARE = _INTERVALS["share"]
-"""Share of torch.profiler in the host time of eager code with all ops and shapes recorded."""
+"""Share of torch.profiler in the host time of eager code with all ops, shapes, and modules recorded."""
+_WITHOUT_MODULES, _WITHOUT_SHAPES = _INTERVALS["share_without_modules"], _INTERVALS["share_without_shapes"]
+"""The same without modules, whose ranges Python opens, and without shapes, too, which are copied for each op."""
+_RANGES = 0.02
+"""Ranges and calls of modules for each op from which modules are recorded."""
 EAGER_OP_US = _NUMBERS["eager_op_us"]
 """Host time per recorded op, including the profiler's."""
 _SLOWEST = 2.5
@@ -158,8 +162,15 @@ def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str) ->
     others = zip(_ends(PYTHON_CALL_US), _ends(GRAPH_NODE_US), strict=True)
     calls, nodes = recorded.get("python_calls", 0), recorded.get("graph_nodes", 0)
     times = [(a_call * calls + a_node * nodes) * 1e3 / host_ns for a_call, a_node in others]
-    most = _MOST_OF_OTHERS * (1 - dispatching)
-    return Interval(*(share * dispatching + min(time, most) for share, time in zip(_ends(SHARE), times, strict=True)))
+    most, shares = _MOST_OF_OTHERS * (1 - dispatching), _ends(_dispatching_share(recorded))
+    return Interval(*(share * dispatching + min(time, most) for share, time in zip(shares, times, strict=True)))
+
+
+def _dispatching_share(recorded: Mapping[str, int]) -> Interval:
+    """Return the share of recording in the host time of ops, by what it recorded of them."""
+    if recorded.get("range", 0) + recorded.get("module", 0) > _RANGES * recorded.get("op", 0):
+        return SHARE
+    return _WITHOUT_MODULES if recorded.get("shapes", 0) else _WITHOUT_SHAPES
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:

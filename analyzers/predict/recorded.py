@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import covered_until, matching, take
+from tracekit.analyzers.attribute import matching, take
 from tracekit.analyzers.core import Bools, Floats, Ints
 from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.trace import recorded_dims
@@ -44,6 +44,8 @@ class Recorded:
     """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
     layout_share: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
+    norm_share: Floats = field(default_factory=_none(float))
+    """Fraction of the op's kernel time in PyTorch's own kernels of batch norms in training with channels first."""
     doubles: Floats = field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that compute with 64-bit numbers, by their names."""
     elementwise: Floats = field(default_factory=_none(float))
@@ -62,6 +64,8 @@ class Recorded:
     """Number of rows of the tensor from which the op gathers rows, and elements of a row; None: it gathers none."""
     inputs: Objects = field(default_factory=_none(object))
     """Shapes and types of the op's inputs, each as JSON; None: not recorded. Equal ones are one object."""
+    nodes: Ints = field(default_factory=_none(int))
+    """Number of the node of autograd's graph whose backward pass the op is a part of; -1: none, or not recorded."""
     takes: Bools = field(default_factory=_none(bool))
     """Whether the program took a part of a tensor, or added a batch of one, between the op before and the op."""
     mask: Objects = field(default_factory=_none(object))
@@ -91,6 +95,10 @@ class Recorded:
 
     def layout_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.layout_share, 0.0)
+
+    def norms_channels_first(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        """Select the batch norms of unknown cost with channels first, by the names of PyTorch's own kernels."""
+        return (_facts(ops, self.norm_share, 0.0) > 0) & ~ops.costed
 
     def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.doubles, 0.0)
@@ -125,6 +133,9 @@ class Recorded:
     def for_gradients(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the ops that autograd recorded for a backward pass."""
         return _facts(ops, self.differentiable, False)
+
+    def nodes_of(self, ops: OpList) -> npt.NDArray[np.int64]:
+        return _facts(ops, self.nodes, -1)
 
     def places(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _facts(ops, self.place, "")
@@ -200,29 +211,13 @@ READS_A_VALUE = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 """Calls that copy one number to the host and wait for it."""
 
 
-def outermost(host: pd.DataFrame, ops: Ints, start: int, stop: int) -> Ints:
-    """Return the outermost op on the same thread that contains each op (a row of `host`), or the op itself; -1 for -1.
-    All ops begin between `start` and `stop`."""
-    times = host["start_ns"].to_numpy()
-    rows = np.flatnonzero((times >= start) & (times <= stop) & (host["category"] == "op").to_numpy())
-    if not len(rows):
-        return ops
-    begin, thread = times[rows].astype(np.int64), host["thread"].to_numpy()[rows]
-    end = begin + host["duration_ns"].to_numpy()[rows]
-    roots = rows[covered_until(begin, end, thread) <= begin]
-    tracks = np.unique(thread)
-    places = _places(host, roots, tracks, start, stop)
-    order = np.argsort(places, kind="stable")
-    at = np.searchsorted(places[order], _places(host, np.maximum(ops, 0), tracks, start, stop), side="right") - 1
-    known = (ops >= 0) & (at >= 0)
-    return np.where(known, roots[order][at], ops)
+_EVALUATES = re.compile(r"autograd::engine::evaluate_function")
 
 
-def _places(host: pd.DataFrame, rows: npt.NDArray[np.integer], tracks: npt.NDArray, start: int, stop: int) -> Ints:
-    """Return one number per row that sorts by thread, then by time."""
-    track = np.searchsorted(tracks, host["thread"].to_numpy()[rows])
-    since = host["start_ns"].to_numpy()[rows].astype(np.int64) - start
-    return track * (stop - start + 1) + np.clip(since, 0, stop - start)
+def nodes(host: pd.DataFrame, calls: Ints, names: Objects) -> npt.NDArray[np.int64]:
+    """Return the number of the node of autograd's graph that each call, a row of `host`, evaluates; -1 for others."""
+    numbers = take(host["sequence"].to_numpy(), np.maximum(calls, -1))
+    return np.where(matching(names, _EVALUATES), numbers, -1)
 
 
 _GATHERS = ("aten::index", "aten::index_select")

@@ -49,8 +49,8 @@ class TracedStep(msgspec.Struct, frozen=True):
     tail: HostTail
     recorded: dict[str, int]
     """Category of host rows (op, runtime, range, module) -> number of rows in the step. Also python_calls, estimated
-    from the step's part of the other rows, and graph_nodes, the number of work items that graphs launched. If several
-    hosts launch side by side, the mean of these."""
+    from the step's part of the other rows, graph_nodes, the number of work items that graphs launched, and shapes, the
+    number of rows with shapes. If several hosts launch side by side, the mean of these."""
     busy_ns: int
     """Busy time of all devices."""
     graphs: GraphUse
@@ -80,6 +80,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     recorded = {str(name): int(rows) for name, rows in host.category.value_counts().items() if rows}
     recorded["python_calls"] = round(trace.metadata.python_calls * len(host) / max(1, len(trace.host)))
     recorded["graph_nodes"] = int((work.graph >= 0).sum())
+    recorded["shapes"] = int((host.shapes != "").sum())
     beside = _hosts_side_by_side(trace.host.thread.to_numpy()[launches], work.device)
     recorded = {name: rows // beside for name, rows in recorded.items()}
     tail = _tail(trace, host, work, start + issued)

@@ -2,7 +2,6 @@
 gained."""
 
 import csv
-from itertools import groupby
 from pathlib import Path
 from statistics import median
 
@@ -11,12 +10,6 @@ Row = dict[str, str]
 _LATER = "later, gains known"
 _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
-_GROUPS = {
-    **dict.fromkeys(("eleventh", "twelfth"), "eleventh and twelfth, again"),
-    **dict.fromkeys(("thirteenth", "fourteenth"), "thirteenth and fourteenth, again"),
-    **dict.fromkeys(("fifteenth", "sixteenth"), "the last two, again"),
-}
-"""Names of groups of later sets that were diagnosed by later code."""
 _TOLD = ", latency told"
 """End of the name of a set that was diagnosed again with the latency of each script told."""
 
@@ -79,11 +72,8 @@ def summary() -> str:
     lines.append(_counts("**all sets**", first, ""))
     for name in dict.fromkeys(row["set"] for row in told()):
         lines.append(_counts(name, [row for row in told() if row["set"] == name], "before gains"))
-    for name, some in groupby(later(), key=lambda row: _GROUPS.get(row["set"], "first nine, again")):
-        lines.append(_counts(name, list(some), _LATER))
-    for name in dict.fromkeys(row["machine"] for row in again()):
-        some = [row for row in again() if row["machine"] == name]
-        lines.append(_counts(f"ten of the first, {name}", some, "rules known"))
+    lines.append(_counts("all but the tenth, again", later(), _LATER))
+    lines.append(_counts("ten of the first, on three machines", again(), "rules known"))
     return "\n".join(f"| {line} |" if not line.startswith("---") else f"|{line}|" for line in lines)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.predict.recorded import outermost
+from tracekit.analyzers.attribute import outermost
 from tracekit.analyzers.predict.waiting import blocking_copies
 
 ROWS = [  # thread, start, duration, category, name

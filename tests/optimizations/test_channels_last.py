@@ -9,7 +9,7 @@ import pytest
 from op_lists import base
 
 from tracekit.advise import find
-from tracekit.analyzers.attribute import changes_layout
+from tracekit.analyzers.attribute import changes_layout, normalizes_channels_first
 from tracekit.analyzers.cost import Cost, Norm, Product
 from tracekit.analyzers.predict import Baseline, start
 from tracekit.analyzers.predict.recorded import Recorded
@@ -85,6 +85,35 @@ def test_norms_over_channels_in_bf16_use_the_faster_kernels_of_this_layout() -> 
         assert after[0] < 0.6 and after[1] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("void at::native::batch_norm_backward_kernel<c10::BFloat16, float, float, int>", True),
+        ("void at::native::batch_norm_collect_statistics_kernel<at::native::Var, c10::BFloat16, float>", True),
+        ("void at::native::batch_norm_collect_statistics_channels_last_kernel<at::native::Var, c10::BFloat16>", False),
+        ("void at::native::batch_norm_backward_reduce_channels_last_kernel<4, c10::BFloat16>", False),
+        ("void at::native::batch_norm_transform_input_kernel<c10::BFloat16, float, float, false, int>", False),
+    ],
+)
+def test_norms_with_channels_first_that_train_are_known_by_their_names(name: str, first: bool) -> None:
+    assert normalizes_channels_first(pd.Series([name], dtype="category")).tolist() == [first]
+
+
+def test_norms_of_unknown_size_are_faster_in_this_layout_if_their_names_show_the_other() -> None:
+    run = _with_copies(_convolutions("aten::conv2d"), 0.4)
+    others = np.flatnonzero(run.ops.call != "aten::conv2d")[:3]
+    costs, phases, shares = run.ops.cost.copy(), run.ops.phase.astype(object), np.zeros(len(run.ops))
+    costs[others[:2]], phases[others[1]], shares[others] = None, "backward", 1.0
+    ops = run.ops.assign(cost=costs, phase=phases)
+    run = replace(run, ops=ops, recorded=replace(run.recorded, norm_share=shares))
+    after = {
+        outcome: (CHANNELS_LAST.transform(run, outcome).kernel_ns / ops.kernel_ns)[others]
+        for outcome in ("worst", "expected", "best")
+    }
+    assert after["expected"].tolist() == pytest.approx([0.6, 0.32, 1.0])
+    assert (after["best"][:2] < after["expected"][:2]).all() and (after["expected"][:2] < after["worst"][:2]).all()
+
+
 def test_what_copies_nothing_and_what_has_no_such_layout_is_refused() -> None:
     assert "no convolution" in str(CHANNELS_LAST.objection(base("h200")))
     assert "No convolution copies" in str(CHANNELS_LAST.objection(_with_copies(_convolutions("aten::conv2d"), 0.0)))
@@ -96,7 +125,8 @@ def test_a_recorded_training_run_of_images_is_told_of_its_copies() -> None:
     _, run = start(cache.load(TRACES / "data-loading.json.gz"))
     assert run is not None
     assert CHANNELS_LAST.objection(run) is None
-    (statement,) = CHANNELS_LAST.reason(run)
+    statement, norms = CHANNELS_LAST.reason(run)
+    assert norms.kind == "channels-last-norms"
     copies = next(each.value for each in statement.evidence if each.role == "copies")
     assert 0.1 < copies < 0.2
     _, sequences = start(cache.load(TRACES / "scales-on-streams.json.gz"))

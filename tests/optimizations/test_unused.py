@@ -59,6 +59,13 @@ def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():
     assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, *[WIDE] * 4, *[BIAS] * 5))
 
 
+def test_a_weight_that_is_used_again_and_again_has_its_gradients_added_up():
+    head, summed = gradient(HEAD), op("aten::add_", call=ENGINE + "TBackward0", ns=2_000.0, phase="backward")
+    cells = [*gradient(WIDE), *[*gradient(WIDE), summed | given(("float", *WIDE), ("float", *WIDE))] * 3]
+    assert not unused(*head, *cells, update(HEAD, WIDE, BIAS, BIAS))
+    assert unused(*head, *cells, update(HEAD, BIAS))
+
+
 def test_parts_of_a_packed_weight_are_trained():
     part = (512, 512)
     assert unused(*gradient(part) * 3, *gradient(part) * 4, update((1536, 512), *[BIAS] * 3))
@@ -88,6 +95,28 @@ def test_tensors_that_leave_and_come_back_stay_if_the_memory_holds_them():
     assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(sizes[:1] * 12, name)]))
     huge = [size << 13 for size in sizes]
     assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(huge * 4, name)]))
+
+
+def backward_pass(*nodes, **more):
+    rows = [each | {"node": node} for node in nodes for each in gradient(WIDE)]
+    return [*[row | more for row in rows], op("aten::mean", ns=2_000.0, phase="forward")]
+
+
+def test_the_first_of_two_backward_passes_through_a_graph_disappears():
+    first, second = backward_pass(9, 7, 6), backward_pass(8, 7, 6)
+    assert found("backward-again", run(FORWARD, *first, *second, update(WIDE)))
+    left = find("backward-again").transform(run(FORWARD, *first, *second, update(WIDE)), "expected")
+    assert Counter(left.name)["aten::mm"] == 1 + 2 * 4
+    assert not found("backward-again", run(FORWARD, *backward_pass(9, 7, 6), *backward_pass(5, 4, 3), update(WIDE)))
+    assert not found("backward-again", run(FORWARD, *backward_pass(-1, -1), *backward_pass(-1, -1), update(WIDE)))
+
+
+def test_gradients_of_gradients_and_rows_of_a_jacobian_need_each_pass():
+    of_gradients = backward_pass(7, 6, differentiable=True)
+    assert not found("backward-again", run(FORWARD, *of_gradients, *backward_pass(9, 7, 6), update(WIDE)))
+    rows = [each for _ in range(16) for each in backward_pass(7, 6)]
+    assert not found("backward-again", run(FORWARD, *rows, update(WIDE)))
+    assert found("backward-again", run(FORWARD, *rows, older(WIDE), update(WIDE))), "windows of a state"
 
 
 M, N = 4096, 32768

@@ -103,7 +103,23 @@ def test_many_rows_in_passes_that_choose_a_token_were_there_before(rows):
     assert again(run(*token(rows) * 8)) == (rows > 8)
 
 
+def unknown(ns: float):
+    return op("aten::addmm", call="aten::linear", ns=ns)
+
+
+def timed_token(*ns: float):
+    return [*[unknown(6_000.0)] * 6, *map(unknown, ns), unknown(200_000.0), op("aten::argmax", ns=3_000.0)]
+
+
+def test_without_shapes_long_products_are_of_many_rows_unless_they_make_logits_or_read_what_the_host_sends():
+    assert again(run(*timed_token(300_000.0) * 8))
+    assert not again(run(*timed_token(6_000.0) * 8))
+    image = op("aten::copy_", ns=90_000.0, category="memcpy") | {"copies": "Memcpy HtoD", "copied": 1e6}
+    assert not again(run(*[image, *timed_token(300_000.0)] * 8))
+
+
 def test_a_prompt_is_no_work_again():
+    assert not again(run(unknown(300_000.0), *timed_token(6_000.0) * 8))
     assert not again(run(linear(4096), *token(8) * 8))
 
 
@@ -156,6 +172,13 @@ def test_experts_that_compute_all_tokens_are_told_from_those_that_compute_their_
 def test_numbers_that_are_read_one_after_another_are_waits_and_no_loop():
     scores = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
     assert not found("loop-of-small-ops", run(linear(), *scores, op("aten::add", ns=1_500.0), *scores))
+
+
+@pytest.mark.parametrize("ns", [9_000.0, 400_000.0])
+def test_a_round_with_a_long_op_is_a_step_of_a_solver_and_no_loop_of_small_ops(ns):
+    rounds = [op(f"aten::{name}", ns=1_500.0) for name in ("mul", "add", "clone")]
+    solve = op("aten::linalg_lu_factor_ex", call="aten::linalg_solve", ns=ns)
+    assert found("loop-of-small-ops", run(*[*rounds, solve] * 40)) == (ns < 100_000)
 
 
 ROWS = 1 << 20
@@ -228,6 +251,39 @@ def test_calls_that_each_take_a_part_and_are_joined_are_one():
 )
 def test_steps_of_a_rollout_or_of_a_recurrent_network_are_no_items(rows):
     assert not found("one-call-per-item", run(*rows))
+
+
+PICTURE = op("aten::copy_", call="aten::to", ns=3_000.0) | {"takes": True}
+PREPARED, BUFFER = ("float", 1, 3, 64, 64), ("float", 4, 4, 5)
+
+
+def filled(taken=("unsigned char", 1, 3, 64, 64), result=("float", 5), read=BUFFER, ends="aten::copy_"):
+    """Return a run that writes the result of each of 16 calls to its part of a buffer."""
+    call = [
+        PICTURE | given(PREPARED, taken),
+        op("aten::mul", ns=2_000.0),
+        linear(8),
+        op("aten::relu", ns=2_000.0),
+        op("aten::copy_", call=ends, ns=1_000.0) | given(result, result),
+    ]
+    return run(op("aten::fill_", ns=900.0), *call * 16, op("aten::argmax", ns=9_000.0) | given(read))
+
+
+def test_calls_whose_results_fill_a_buffer_are_one():
+    assert found("one-call-per-item", filled())
+    assert len(find("one-call-per-item").transform(filled(), "expected")) == 5 + 2
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        filled(taken=("float", 1, 8, 5)),  # a step of a rollout reads what steps before it wrote
+        filled(read=("float", 64, 5)),  # a cache, of which each layer writes a part
+        filled(ends="aten::clone"),
+    ],
+)
+def test_steps_and_layers_that_write_parts_are_no_items(base):
+    assert not found("one-call-per-item", base)
 
 
 IMAGE, WINDOW = ("float", 3, 64, 64), ("float", 16, 3, 64, 64)

@@ -1,6 +1,5 @@
 """Detectors of work that was done before: in an earlier pass, in the forward pass, for another layer or item."""
 
-import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -9,12 +8,11 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.optimizations.copies import values
-from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
+from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened, removed
 from tracekit.advise.waste.repeats import size_of, tensors_in
-from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Attention, Cost, Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, where, which
+from tracekit.analyzers.cost import Attention, Cost, batched
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 
 TO_DEVICE, TO_HOST = r"HtoD|HostToDevice|[HM]2D", r"DtoH|DeviceToHost|D2[HM]"
 
@@ -56,7 +54,7 @@ def remade_constants(base: Baseline) -> Finding | None:
         return None
     ops, rows, chains = base.ops, np.zeros(len(base.ops), dtype=bool), 0
     for start in np.flatnonzero(which(ops.call, lambda call: bool(_BEGINS.match(call)))).tolist():
-        end = _chain_end(ops, start)
+        end = _chain_end(base, start)
         if rows[start] or end == start:
             continue
         rows[start : end + 1], chains = True, chains + 1
@@ -64,12 +62,16 @@ def remade_constants(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), chains) if rows.any() else None
 
 
-def _chain_end(ops: OpList, start: int) -> int:
-    """Return the last op after `start` that follows from constants for sure, with only such ops between."""
-    end = start
+def _chain_end(base: Baseline, start: int) -> int:
+    """Return the last op after `start` that follows from constants for sure, with only such ops between. What compares
+    more tensors than the ops have begun reads other tensors, too, such as lengths."""
+    ops, end, begun = base.ops, start, 1
     for place in range(start + 1, len(ops)):
         call = ops.call[place]
+        begun += bool(_BEGINS.match(call))
         if _FOLLOWS.match(call):
+            if len(tensors_in(base, place, place + 1)) > begun:
+                break
             end = place
         elif not (_MAY_FOLLOW.match(call) or _BEGINS.match(call)):
             break
@@ -87,7 +89,7 @@ def copied_again(base: Baseline) -> Finding | None:
 
 def tensors_moved_back(base: Baseline) -> Finding | None:
     """Find tensors that leave the device and come back in each step, if its memory holds them. Where large ones do, so
-    do small ones, for each of which the host waits as long."""
+    do small ones, for each of which the host waits as long. What is put in order to leave goes with them."""
     ops, sizes = base.ops, base.recorded.copied_bytes(base.ops)
     ways = [base.recorded.copies_like(ops, way) & (sizes > 0) & ~values(ops) for way in (TO_DEVICE, TO_HOST)]
     coming, leaving = (Counter(sizes[way].tolist()) for way in ways)
@@ -99,7 +101,35 @@ def tensors_moved_back(base: Baseline) -> Finding | None:
     for way in ways:
         for size, count in pairs.items():
             rows[np.flatnonzero(way & (sizes == size))[:count]] = True
-    return Finding(rows, removed(rows), pairs.total(), notes=_note_on_memory(base))
+    ordered = _put_in_order(base, rows & ways[1])
+    change = _in_old_order if ordered.any() else removed
+    return Finding(rows | ordered, change(rows | ordered), pairs.total(), notes=_note_on_memory(base))
+
+
+def _put_in_order(base: Baseline, leaving: Rows) -> Rows:
+    """Select the copies on the device right before these, of another order: they take longer than two passes."""
+    ops, passes = base.ops, 2 * 2 * base.recorded.copied_bytes(base.ops) / base.gpu.bandwidth * 1e9
+    before = (ops.name == "aten::copy_") & (ops.category == "kernel")
+    before &= np.append(leaving[1:] & (ops.call[1:] == ops.call[:-1]), False)
+    return before & (ops.kernel_ns > np.append(passes[1:], np.inf))
+
+
+_OF_FORWARD = 2.0
+"""Time of a backward pass in times of the forward pass, of products and most other ops."""
+
+
+def _in_old_order(rows: Rows) -> Change:
+    """Return the change that leaves out these ops, of which some put tensors in another order. At best, the kernels of
+    the backward pass that read them become as fast as those of the forward pass."""
+
+    def change(base: Baseline, outcome: Outcome) -> OpList:
+        ops = base.ops[~rows]
+        passes = [in_phase(ops, phase) & (ops.category == "kernel") for phase in ("forward", "backward")]
+        forward, backward = (float(ops.kernel_ns[each].sum()) for each in passes)
+        part = min(1.0, _OF_FORWARD * forward / backward) if outcome == "best" and backward else 1.0
+        return ops.assign(kernel_ns=np.where(passes[1], ops.kernel_ns * part, ops.kernel_ns))
+
+    return change
 
 
 def _fits(base: Baseline, added: float) -> bool:
@@ -137,57 +167,8 @@ def used_by(ops: OpList, place: int) -> str:
     return str(after[0]) if after else ""
 
 
-def casts_of_weights(base: Baseline) -> Finding | None:
-    """Find casts of weights right before the product that reads them."""
-    if base.trains:
-        return None
-    ops = base.ops
-    casts = where(ops, lambda cost: is_cast(cost) and cost is not None and cost.read_bytes > cost.write_bytes)
-    rows = np.zeros(len(ops), dtype=bool)
-    for place in np.flatnonzero(casts).tolist():
-        later = [cost for cost in ops.cost[place + 1 : place + 4] if cost is not None]
-        rows[place] = any(cost.weight_bytes == ops.cost[place].write_bytes for cost in later)
-    rows |= _casts_of_products(ops)
-    return Finding(rows, removed(rows), int(rows.sum())) if rows.any() else None
-
-
-_CASTING = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::addmm")
-
-
-def _casts_of_products(ops: OpList) -> Rows:
-    """Select the copies without shapes that autocast makes of weights and biases: of two or three right before a
-    product in one call, all but the last one, which is of the input."""
-    rows = np.zeros(len(ops), dtype=bool)
-    copies = (ops.name == "aten::copy_") & ~ops.costed & which(ops.call, _CASTING.__contains__)
-    for place in np.flatnonzero(~copies & which(ops.call, _CASTING.__contains__)).tolist():
-        begin = place
-        while begin and copies[begin - 1] and ops.call[begin - 1] == ops.call[place] and place - begin < _OPERANDS:
-            begin -= 1
-        if place - begin > 1:
-            rows[begin : place - 1] = True
-    return rows
-
-
-_OPERANDS = 3
-"""Tensors that a product casts: its bias, its weight, and its input."""
 _SOON = 6
-"""Ops within which a product reads what was gathered for it."""
-
-
-def weights_for_each_item(base: Baseline) -> Finding | None:
-    """Find matrices that are gathered for each item, and the products right after that read each copy once."""
-    sources, ops = base.recorded.sources(base.ops), base.ops
-    copies, products, matrices = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), 1
-    for place in [at for at, source in enumerate(sources) if source is not None]:
-        number, elements = sources[place]
-        for later in range(place + 1, min(place + _SOON, len(ops))):
-            work = getattr(ops.cost[later], "work", None)
-            if isinstance(work, Product) and work.groups >= 2 * number and work.n * work.k == elements:
-                copies[place], products[later], matrices = True, True, max(matrices, number)
-    if not copies.any():
-        return None
-    grouped = lessened(products, STAYS, cost=partial(_grouped, matrices=matrices))
-    return Finding(copies, lambda base, outcome: grouped(base, outcome)[~copies], int(copies.sum()))
+"""Ops within which attention reads what was copied for it."""
 
 
 def heads_for_each_query(base: Baseline) -> Finding | None:
@@ -218,14 +199,3 @@ def is_attention(cost: Cost | None) -> bool:
 def _repeats(cost: Cost | None, size: int) -> bool:
     """Return whether an op copies so many bytes from at most half as many."""
     return cost is not None and cost.family == "copy" and cost.write_bytes == size >= 2 * cost.read_bytes > 0
-
-
-def _grouped(cost: Cost, matrices: int) -> Cost:
-    """Return the cost if the items of each matrix are rows of one product."""
-    work = cost.work
-    if not isinstance(work, Product) or work.groups <= matrices:
-        return cost
-    one, all_items = work.n * work.k, work.groups * work.m * work.k
-    read = round(cost.read_bytes * (all_items + matrices * one) / (all_items + work.groups * one))
-    rows = math.ceil(work.groups * work.m / matrices)
-    return replace(cost, read_bytes=read, work=replace(work, groups=matrices, m=rows, weight="b"))

@@ -13,17 +13,14 @@ from tracekit.advise.optimization import Optimization, refused, runs_torch
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.reasons import largest, of_step, say, share_of
 from tracekit.advise.waste.again import (
-    casts_of_weights,
-    copied_again,
     forward_passes_again,
     heads_for_each_query,
     passes_without_cache,
     remade_constants,
-    weights_for_each_item,
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
-from tracekit.advise.waste.gradients import gradients_for_items
+from tracekit.advise.waste.gradients import backward_again, gradients_for_items
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
@@ -39,8 +36,8 @@ from tracekit.advise.waste.inputs import (
     planned_again,
     sorted_gradients,
 )
-from tracekit.advise.waste.items import calls_for_items
 from tracekit.advise.waste.loops import loops_of_small_ops
+from tracekit.advise.waste.siblings import calls_in_a_row
 from tracekit.advise.waste.unasked import (
     casts_there_and_back,
     collected_and_freed,
@@ -53,6 +50,7 @@ from tracekit.advise.waste.unasked import (
 )
 from tracekit.advise.waste.unchanged import done_again
 from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
+from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_item, weights_made_ready
 from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
@@ -73,7 +71,7 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: str
     costs: Costs
     ways: Mapping[str, str] = {}
-    """Code for each of several ways in which it is found, in place of `code`."""
+    """Code for each of several ways of finding it, in place of `code`. One with a hyphen has its own sentence."""
     caveats: tuple[str, ...] = ()
     training: bool = True
     needless: bool = True
@@ -129,7 +127,7 @@ class Waste(Optimization):
             of_step("part", "outside_share", min(1.0, time / max(base.unprofiled_ns, 1.0))),
             of_step("tokens", "tokens", round(found.tokens)),
         ]
-        return (say(self.id, *values),)
+        return (say(found.way if "-" in found.way else self.id, *values),)
 
     def evidence(self, base: Baseline) -> Statements:
         found = _found(self, base)
@@ -191,7 +189,7 @@ def _statement(kind: str, role: str, name: str) -> Statement:
 DETECTORS = {
     "memory-management": collected_and_freed,
     "kv-cache": passes_without_cache,
-    "one-call-per-item": calls_for_items,
+    "one-call-per-item": calls_in_a_row,
     "gradients-one-by-one": gradients_for_items,
     "loop-of-small-ops": loops_of_small_ops,
     "double-precision": numbers_in_64_bits,
@@ -200,9 +198,9 @@ DETECTORS = {
     "zeroed-gradients": zeros_in_gradients,
     "computed-again": done_again,
     "remade-constants": remade_constants,
-    "copied-again": copied_again,
+    "copied-again": copied_each_pass,
     "casts-back": casts_there_and_back,
-    "weights-cast": casts_of_weights,
+    "weights-cast": weights_made_ready,
     "gathered-weights": weights_for_each_item,
     "repeated-heads": heads_for_each_query,
     "spread-and-summed": spread_and_summed,
@@ -224,6 +222,7 @@ DETECTORS = {
     "enlarged-early": enlarged_early,
     "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
+    "backward-again": backward_again,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())

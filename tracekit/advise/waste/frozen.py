@@ -53,7 +53,8 @@ def _updated(base: Baseline, place: int) -> Iterator[Shape]:
 
 def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape]") -> int:
     """Return the place after the last gradient of a trained tensor; the end if it is not known. Gradients of matrices
-    are known by their shapes, or are parts of packed ones; of other tensors, they are counted."""
+    are known by their shapes, or are parts of packed ones; of other tensors, they are counted. A matrix that is used
+    several times, as that of a recurrent cell, has several gradients, which are added up."""
     matrices = Counter({_sides(shape): count for shape, count in trained.items() if len(shape) > 1 and 1 not in shape})
     vectors = trained.total() - sum(count for shape, count in trained.items() if _sides(shape) in matrices)
     rows_left = {shape: shape[-1] * count for shape, count in matrices.items()}
@@ -62,8 +63,16 @@ def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape
             _take(rows_left, _sides(weight))
         vectors -= _vectors(base, place)
         if vectors <= 0 and not any(rows_left.values()):
-            return place + 1
+            return max(place + 1, _after_summed(base, begin, end, set(matrices)))
     return end
+
+
+def _after_summed(base: Baseline, begin: int, end: int, trained: set[Shape]) -> int:
+    """Return the place after the last gradient that the backward pass adds to others of the same trained matrix."""
+    adds = np.isin(base.ops.name[begin:end], _ADDS) & (base.ops.call[begin:end] != _ACCUMULATES)
+    given = [tensors_in(base, place, place + 1)[:1] for place in (begin + np.flatnonzero(adds)).tolist()]
+    summed = trained & {_sides(shape) for each in given for _, shape in each}
+    return max((place + 1 for place in range(begin, end) if _sides(_weight(base, place)) in summed), default=begin)
 
 
 def _sides(shape: Shape) -> Shape:

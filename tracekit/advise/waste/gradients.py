@@ -1,11 +1,11 @@
-"""Detector of gradients that a program computes for one example after another."""
+"""Detectors of backward passes that a program runs too often: for each example, or twice through one graph."""
 
 import re
 from itertools import pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.finding import Finding, removed
 from tracekit.advise.waste.items import for_all, products, products_of_layers, repeated_in
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
@@ -53,3 +53,27 @@ def _updates(ops: OpList, one: Ints) -> bool:
     sums = int(which(names, lambda name: bool(_UPDATES.match(name))).sum())
     optimizes = in_phase(ops[one], "optimizer").any() or which(names, lambda name: bool(_CHANGES.match(name))).any()
     return bool((calls == _SUMS).any() or optimizes or sums >= max(layers, 1))
+
+
+_LOSSES = 4
+"""Most backward passes through one graph, if none of them adds its gradients to those of another."""
+
+
+def backward_again(base: Baseline) -> Finding | None:
+    """Find backward passes through nodes of autograd's graph that another one of the step passes through later, whose
+    gradients are added up or dropped. Gradients of gradients need the first pass, whose ops autograd records, too."""
+    ops, node = base.ops, base.recorded.nodes_of(base.ops)
+    begins = np.flatnonzero((node >= 0) & (np.diff(node, prepend=-1) != 0))
+    _, of, times = np.unique(node[begins], return_inverse=True, return_counts=True)
+    adds = ((ops.call == _SUMS) & which(ops.name, lambda name: bool(_UPDATES.match(name)))).any()
+    if not base.trains or times.max(initial=0) < 2 or (times.max() > _LOSSES and not adds):
+        return None
+    last = np.zeros(len(times), dtype=np.int64)
+    last[of] = begins  # in order: the last one stays
+    rows = np.zeros(len(ops), dtype=bool)
+    for begin in begins[begins < last[of]].tolist():
+        end = begin + int(np.argmax(np.append(node[begin:] != node[begin], True)))
+        rows[begin:end] = True
+    if not rows.any() or base.recorded.for_gradients(ops)[rows].any():
+        return None
+    return Finding(rows, removed(rows), int(times.max()))

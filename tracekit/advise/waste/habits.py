@@ -3,15 +3,18 @@ step by step, one-hot rows that a matrix multiplies, buffers that grow by copyin
 
 import math
 import re
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
+from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
 from tracekit.advise.waste.finding import Finding, lessened, removed
-from tracekit.advise.waste.items import cells, repeated_in
+from tracekit.advise.waste.items import cells, products, repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.order import products_out_of_order
+from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -71,31 +74,67 @@ _SOON = 8
 
 
 def one_hot_products(base: Baseline) -> Finding | None:
-    """Find products with rows that are one-hot, which pick rows of a matrix."""
+    """Find products with rows that are one-hot, which pick or add rows of a matrix; else with other matrices of mostly
+    zeros."""
     ops, rows, reading = base.ops, np.zeros(len(base.ops), dtype=bool), np.zeros(len(base.ops), dtype=bool)
-    for place in np.flatnonzero((ops.call == "aten::one_hot") & (ops.name == "aten::scatter_")).tolist():
-        classes = next(iter(tensors_in(base, place, place + 1)), ("", (0,)))[1][-1]
-        reads = where(ops, partial(_reads_columns, classes))
+    for begin, place, elements in _one_hot_rows(base):
+        reads = where(ops, partial(_has_operand, elements))
         later = np.flatnonzero(reads[place : place + _SOON])
         if len(later):
-            begin = place - int(np.argmin(np.append(ops.call[place::-1] == "aten::one_hot", False))) + 1
             rows[begin : place + later[0]], reading[place + later[0]] = True, True
-            reading |= in_phase(ops, "backward") & where(ops, partial(_has_side, classes))
+            reading |= in_phase(ops, "backward") & where(ops, partial(_has_operand, elements, of_result=True))
     picks = int((reading & ~in_phase(ops, "backward")).sum())
-    if not picks:
-        return None
     picked = lessened(reading, _KNOWN["picked"])
-    return Finding(rows | reading, lambda run, outcome: picked(run, outcome)[~rows], picks)
+    if picks:
+        return Finding(rows | reading, lambda run, outcome: picked(run, outcome)[~rows], picks)
+    ways = {"diagonal-product": _DIAGONAL, "dense-product": _DENSE}
+    found = [(way, _of_mostly_zeros(base, calls)) for way, calls in ways.items()]
+    return next(
+        (Finding(some, lessened(some, _KNOWN["picked"]), 1, way=way) for way, some in found if some.any()), None
+    )
+
+
+_COMPARED = 16
+"""Elements of a comparison for each of its inputs from which it compares each number with each class."""
+
+
+def _one_hot_rows(base: Baseline) -> Iterator[tuple[int, int, int]]:
+    """Yield the places of the first and the last op that makes one-hot rows, and how many elements these have."""
+    ops = base.ops
+    for place in np.flatnonzero((ops.call == "aten::one_hot") & (ops.name == "aten::scatter_")).tolist():
+        begin = place - int(np.argmin(np.append(ops.call[place::-1] == "aten::one_hot", False))) + 1
+        yield begin, place, math.prod(next(iter(tensors_in(base, place, place + 1)), ("", (0,)))[1])
+    for place in np.flatnonzero(ops.name == "aten::eq").tolist():
+        written, given = ops.cost[place], tensors_in(base, place, place + 1)
+        most = max((math.prod(shape) for _, shape in given), default=0)
+        numbers = len(given) > 1 and all("int" in kind for kind, _ in given)
+        if written is not None and numbers and written.write_bytes >= _COMPARED * most:
+            yield place, place, written.write_bytes
+
+
+def _has_operand(elements: int, cost: Cost | None, *, of_result: bool = False) -> bool:
+    work = cost.work if cost is not None else None
+    if not isinstance(work, Product):
+        return False
+    return elements in (work.m * work.k, work.k * work.n, work.m * work.n * of_result)
+
+
+_DIAGONAL, _DENSE = ("aten::diag", "aten::diag_embed"), ("aten::to_dense", "aten::_to_dense")
+
+
+def _of_mostly_zeros(base: Baseline, calls: tuple[str, ...]) -> Rows:
+    """Select products with a matrix that these calls just filled with zeros and a few numbers, and the calls."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    for begin, end in spans_of(which(ops.call, calls.__contains__)):
+        side = next((shape[-1] for _, shape in tensors_in(base, begin, end) if len(shape) > 1), 0)
+        if end < len(ops) and side and _reads_columns(side, ops.cost[end]):
+            rows[begin : end + 1] = True
+    return rows
 
 
 def _reads_columns(classes: int, cost: Cost | None) -> bool:
     work = cost.work if cost is not None else None
     return isinstance(work, Product) and work.k == classes
-
-
-def _has_side(classes: int, cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and classes in (work.m, work.n)
 
 
 _GROWN = 8
@@ -119,38 +158,33 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), int(rows.sum()) + 1)
 
 
-_TAPS = 64
-"""Fewest taps of a filter for which its transform, or two separable passes, are cheaper."""
-_FILTERS = re.compile(r"conv")
-_DECOMPOSES = re.compile(r"^aten::_?linalg_svd")
-_SORTS = ("aten::sort", "aten::argsort")
-_MANY, _PART = 1 << 12, 8
-"""Fewest numbers in a row, and rows for each one that is read, from which a whole sort is not needed."""
+_DECOMPOSES = re.compile(r"^aten::(?:_?linalg_svd|_trilinear)")
+_QUANTILES = ("aten::quantile", "aten::nanquantile")
 
 
 def costly_algorithms(base: Baseline) -> Finding | None:
-    """Find depthwise filters of many taps, whole singular value decompositions, and sorts of which little is read."""
+    """Find whole singular value decompositions, filters of many taps, sorts and permutations of which little is read,
+    convolutions without cuDNN, or products in an order that computes more: what takes most time."""
     ops = base.ops
-    filters = np.flatnonzero(which(ops.name, lambda name: bool(_FILTERS.search(name)))).tolist()
-    rows = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
-    rows[[place for place in filters if _most_taps(base, place) >= _TAPS]] = True
-    rows |= _sorted_for_few(base)
-    change = lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"])
-    return Finding(rows, change, int(rows.sum())) if rows.any() else None
+    decomposes = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
+    decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
+    ways = {"": decomposes, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
+    found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
+    found += filter(None, (long_filters(base), sorted_for_few(base), products_out_of_order(base)))
+    return max(found, key=lambda each: float(ops.kernel_ns[each.rows].sum()), default=None)
 
 
-def _most_taps(base: Baseline, place: int) -> int:
-    """Return the taps of a depthwise filter, whose tensor has one input channel; 0 without one."""
-    shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
-    return max((math.prod(shape[2:]) for shape in shapes[1:] if len(shape) > 2 and shape[1] == 1 < shape[0]), default=0)
+def _cheaper(rows: Rows, way: str) -> Finding:
+    return Finding(rows, lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"]), int(rows.sum()), way=way)
 
 
-def _sorted_for_few(base: Baseline) -> Rows:
-    """Select sorts of long rows, of whose results all later ops read a small part; indices for whole rows do not."""
-    rows = np.zeros(len(base.ops), dtype=bool)
-    for place in np.flatnonzero(which(base.ops.call, _SORTS.__contains__)).tolist():
-        shape = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
-        later = [math.prod(each) for kind, each in tensors_in(base, place + 1, len(base.ops)) if kind == "long int"]
-        if shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape):
-            rows[place] = True
+_NEAR = 4
+_SLOW = re.compile(r"slow_conv|thnn_conv|im2col")
+
+
+def _without_cudnn(ops: OpList) -> Rows:
+    """Select convolutions that unfold their input, as without cuDNN or by hand, and the products that read it."""
+    rows, multiplies = which(ops.name, lambda name: bool(_SLOW.search(name))), products(ops)
+    for place in np.flatnonzero(rows).tolist():
+        rows[place : place + 1 + int(np.argmax(multiplies[place : place + _NEAR]))] = True
     return rows

@@ -7,39 +7,58 @@ from dataclasses import replace
 
 import numpy as np
 
+from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Attention, Cost
+from tracekit.analyzers.cost import Attention, Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
 
 
 def planned_again(base: Baseline) -> Finding | None:
-    """Find ops whose library plans a kernel for a new shape in each step."""
+    """Find ops whose library plans a kernel for a new shape in each step. It asks for memory to try each, and at best
+    what else is longer than a launch is planning, too."""
     planning = base.planning
     rows = planning > 0
     if not rows.any():
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        return run.ops.assign(host_ns=run.ops.host_ns - (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning)
+        longer = np.where(rows & (outcome == "best"), run.other_host, 0.0)
+        planned = (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning
+        return run.ops.assign(host_ns=run.ops.host_ns - planned - longer)
 
-    return Finding(rows, change, int(rows.sum()), host_ns=float(planning.sum()))
+    return Finding(rows, change, int(rows.sum()), likely=("allocation", "setup"), host_ns=float(planning.sum()))
 
 
 _LONG = 64
 """Fewest positions of a sequence that may be padded, or that a mask hides."""
 
 
+_SET = 128
+"""A length that is a multiple of this is a maximum that somebody set: the longest item of a batch seldom has one."""
+
+
 def padded_items(base: Baseline) -> Finding | None:
-    """Find sequences of a batch that have masks of their own: items of other lengths than the longest."""
+    """Find sequences of a batch that have masks of their own: items of other lengths than the longest, or than a
+    maximum that is set."""
+    ops = base.ops
     masked = _masked(base, lambda dims, work: len(dims) == 4 and dims[0] == work.batch > 1)
     if not masked.any():
         return None
-    kernels = (base.ops.category == "kernel") & ~in_phase(base.ops, "optimizer")
-    return Finding(kernels, lessened(kernels, _KNOWN["not_padding"]), int(masked.sum()))
+    kernels = (ops.category == "kernel") & ~in_phase(ops, "optimizer")
+    set_ = all(cost.work.keys % _SET == 0 for cost in ops.cost[masked])
+    left = _KNOWN["below_a_maximum"] if set_ else _KNOWN["not_padding"]
+    attends = kernels & where(ops, is_attention)
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        """Return the step with so many of the tokens, whose attention grows with the square of the length."""
+        part = np.where(kernels, pick(left, outcome), 1.0)
+        return run.ops.assign(kernel_ns=run.ops.kernel_ns * np.where(attends, part**2, part))
+
+    return Finding(kernels, change, int(masked.sum()))
 
 
 def masked_attention(base: Baseline) -> Finding | None:
@@ -50,9 +69,18 @@ def masked_attention(base: Baseline) -> Finding | None:
     sizes = {_size(cost) for cost in base.ops.cost[masked]}
     rows = where(base.ops, lambda cost: cost is not None and _size(cost) in sizes)
     changes = {"expected": lessened(rows, STAYS, cost=_causal), "best": lessened(rows, STAYS, cost=_narrow)}
-    return Finding(
-        rows, lambda run, outcome: changes[outcome](run, outcome) if outcome in changes else run.ops, int(masked.sum())
-    )
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        """Return the step without masks, to which kernels may owe that they are slower than modelled."""
+        if outcome not in changes:
+            return run.ops
+        ops, kernel = changes[outcome](run, outcome), run.ops.kernel_ns.copy()
+        modelled = np.array([estimate_ns(cost, run.gpu) for cost in ops.cost[rows]])
+        excess = np.maximum(ops.kernel_ns[rows] / modelled, 1.0)
+        kernel[rows] = ops.kernel_ns[rows] / excess ** pick(_KNOWN["owed_to_the_mask"], outcome)
+        return ops.assign(kernel_ns=kernel)
+
+    return Finding(rows, change, int(masked.sum()))
 
 
 def _masked(base: Baseline, fits: Callable[[list[int], Attention], bool]) -> Rows:
@@ -95,27 +123,32 @@ def sorted_gradients(base: Baseline) -> Finding | None:
     )
     gathers = float(ops.kernel_ns[(ops.name == "aten::index") & in_phase(ops, "forward")].sum())
     took = float(ops.kernel_ns[rows].sum())
-    if not base.trains or not took or not gathers or gathers * _ADDS_ROWS.best > took:
+    if not base.trains or not took or not gathers or gathers * _ADDS_ROWS.expected > took:
         return _sorted_sums(base)
     kept = _ADDS_ROWS.mapped(lambda times: min(1.0, times * gathers / took))
     return Finding(rows, lessened(rows, kept), int(rows.sum()))
 
 
 def _sorted_sums(base: Baseline) -> Finding | None:
-    """Find `index_put_(accumulate=True)`, which sorts, outside of autograd. Without accumulating, it takes as long as
-    its bytes."""
+    """Find `index_put_(accumulate=True)`, which sorts, where no gradient of `x[index]` calls it: the program does, or
+    deterministic sums by index do. Without accumulating, it takes as long as its bytes."""
     ops = base.ops
-    rows = which(ops.call, lambda call: call == "aten::index_put_") & (ops.category == "kernel")
+    rows = which(ops.call, lambda call: bool(_SUMS_BY_INDEX.search(call))) & (ops.category == "kernel")
     puts = rows & which(ops.name, lambda name: name.startswith("aten::_index_put_impl_"))
     given = [tensors_in(base, place, place + 1)[1:] for place in np.flatnonzero(puts).tolist()]
     bytes_ns = sum(size_of(*each) for tensors in given for each in tensors) / base.gpu.bandwidth * 1e9
+    rows &= which(ops.call, set(ops.call[puts]).__contains__)
     took = float(ops.kernel_ns[rows].sum())
     if not bytes_ns or took < _CONTENDED * bytes_ns:
         return None
     kept = _KNOWN["spread_out"].mapped(lambda times: min(1.0, times * bytes_ns / took))
-    return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()))
+    way = "" if (ops.call[puts] == "aten::index_put_").all() else "deterministic-sums"
+    return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()), way=way)
 
 
+_SUMS_BY_INDEX = re.compile(
+    r"aten::(?:index_put|index_add|scatter_add|scatter_reduce)_?$|(?:IndexSelect|Gather)Backward"
+)
 _CONTENDED = 10
 """Times that its bytes take from which a sum by index waits for itself."""
 _SUMS = re.compile(r"^aten::(?:scatter_add_?|index_add_?|bincount|histc)$")

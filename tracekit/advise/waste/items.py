@@ -30,7 +30,7 @@ from tracekit.analyzers.predict import (
 _PRODUCT = re.compile(r"mm$|_rnn$|^aten::(?:linear|convolution|cudnn_convolution|conv\w*|embedding|_convolution)$")
 FROM_DEVICE = r"DtoH|-> (?:Pageable|Pinned)"
 
-_ITEMS = 4
+FEWEST = 4
 """Fewest calls of a step that may be one."""
 _ALIKE = 0.8
 """Fraction of the calls that launch the same ops of the same sizes."""
@@ -45,13 +45,13 @@ def calls_for_items(base: Baseline) -> Finding | None:
     """Find equal sequences of ops for separate inputs."""
     ops = base.ops
     for begins in (_copied_inputs(base), _answers_of_one_module(base)):
-        if len(begins) < _ITEMS:
+        if len(begins) < FEWEST:
             continue
         calls = [np.arange(*ends) for ends in pairwise([*begins, len(ops)])]
-        usual = _signature(ops, calls[len(calls) // 2])
-        alike = [call[: len(usual)] for call in calls if _signature(ops, call[: len(usual)]) == usual]
-        if len(alike) >= max(_ITEMS, _ALIKE * len(calls)) and _answers(base, alike[0]):
-            return _together(ops, alike)
+        usual = signature(ops, calls[len(calls) // 2])
+        alike = [call[: len(usual)] for call in calls if signature(ops, call[: len(usual)]) == usual]
+        if len(alike) >= max(FEWEST, _ALIKE * len(calls)) and _answers(base, alike[0]):
+            return together(ops, alike)
     return _shared_layers(base) or _decisions(base) or _joined(base)
 
 
@@ -73,7 +73,7 @@ def _answers_of_one_module(base: Baseline) -> list[int]:
     return begins if len(layers) == 1 and all(all(names) and names for names in layers) else []
 
 
-def _signature(ops: OpList, call: Ints) -> list[tuple[str, int]]:
+def signature(ops: OpList, call: Ints) -> list[tuple[str, int]]:
     return [(name, id(cost)) for name, cost in zip(ops.name[call], ops.cost[call], strict=True)]
 
 
@@ -95,7 +95,7 @@ def _answers(base: Baseline, call: Ints) -> bool:
     return bool(products(ops).any() and not trains.any() and read[appends + 1].all())
 
 
-def _together(ops: OpList, calls: Sequence[Ints]) -> Finding:
+def together(ops: OpList, calls: Sequence[Ints], way: str = "") -> Finding:
     """Return the finding that all calls become the first one, for as many items."""
     others, first = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
     others[np.concatenate(calls[1:])], first[calls[0]] = True, True
@@ -107,7 +107,7 @@ def _together(ops: OpList, calls: Sequence[Ints]) -> Finding:
         growth = items ** pick(_GROWS, outcome)
         return larger.assign(kernel_ns=changed(larger.kernel_ns, unknown, larger.kernel_ns[unknown] * growth))[~others]
 
-    return Finding(first | others, change, items)
+    return Finding(first | others, change, items, way=way)
 
 
 def _enlarged(base: Baseline, rows: Rows, items: int, outcome: Outcome) -> OpList:
@@ -136,11 +136,11 @@ def _shared_layers(base: Baseline) -> Finding | None:
     gradients autograd adds up, and whose first product needs no gradient of its input."""
     ops = base.ops
     added = which(ops.name, _ADDS.__contains__) & which(ops.call, lambda call: bool(_SUMMED.search(call)))
-    if not base.trains or added.sum() < _ALIKE * _ITEMS:
+    if not base.trains or added.sum() < _ALIKE * FEWEST:
         return None
-    stretches = _rounds(ops)
+    stretches = rounds(ops)
     items = max(map(len, stretches), default=0)
-    if items < _ITEMS or added.sum() < _ALIKE * items or not _of_data(ops, items):
+    if items < FEWEST or added.sum() < _ALIKE * items or not _of_data(ops, items):
         return None
     rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
@@ -150,10 +150,10 @@ def _shared_layers(base: Baseline) -> Finding | None:
 def _decisions(base: Baseline) -> Finding | None:
     """Find calls of a network that each choose one answer. Tokens are chosen one after another: their calls look
     one up, attend, or append to a cache."""
-    for calls in _rounds(base.ops):
+    for calls in rounds(base.ops):
         names = set(base.ops.name[calls[0]])
         if names & _CHOICES and not any(_OF_TOKENS.search(name) for name in names):
-            return _together(base.ops, calls)
+            return together(base.ops, calls)
     return None
 
 
@@ -165,36 +165,47 @@ def _joined(base: Baseline) -> Finding | None:
     """Find calls of a network in inference that each take a part of a batch, and whose results are joined. Steps that
     need each other's results read what the step before wrote: as many numbers."""
     ops = base.ops
-    for rounds in _rounds(ops) if not base.trains else ():
-        calls = _taking_parts(base, rounds)
+    for stretch in rounds(ops) if not base.trains else ():
+        calls = _taking_parts(base, stretch)
         after = int(calls[-1][-1]) + 1 if calls else len(ops)
         joins = after < len(ops) and ops.call[after] in _JOINS and ops.call[after - 1] not in _JOINS
-        if joins and _of_one_network(ops, calls) and not _feeds_itself(base, calls[0]):
-            return _together(ops, calls)
+        one = joins and bool(products(ops[calls[0][:1]])[0]) and not feeds_itself(base, calls[0])
+        if calls and (one or _fill_a_buffer(base, calls)) and _of_one_network(ops, calls):
+            return together(ops, calls)
     return None
 
 
-def _taking_parts(base: Baseline, rounds: list[Ints]) -> list[Ints]:
+def _fill_a_buffer(base: Baseline, calls: list[Ints]) -> bool:
+    """Return whether the program copies the result of each call to its part of what the next op reads, by recorded
+    shapes. A result of another type, or with a dimension of its own, is not what the next call begins with."""
+    first, last, after = int(calls[0][0]), int(calls[0][-1]), int(calls[-1][-1]) + 1
+    given, written, read = (tensors_in(base, place, place + 1) for place in (first, last, after))
+    if base.ops.call[last] != "aten::copy_" or not given or not written:
+        return False
+    kind, shape = written[0]
+    fed = any(kind == each and set(shape) <= set(dims) for each, dims in given)
+    return not fed and any(size_of(*each) == len(calls) * size_of(kind, shape) for each in read)
+
+
+def _taking_parts(base: Baseline, stretch: list[Ints]) -> list[Ints]:
     """Return these calls, each from the op before which the program takes a part; empty if it takes none."""
-    ops, takes, first = base.ops, base.recorded.takes_part(base.ops), np.array([call[0] for call in rounds])
-    begin = next((place for place in range(len(rounds[0])) if takes[first[:-1] + place].mean() >= _ALIKE), None)
+    ops, takes, first = base.ops, base.recorded.takes_part(base.ops), np.array([call[0] for call in stretch])
+    begin = next((place for place in range(len(stretch[0])) if takes[first[:-1] + place].mean() >= _ALIKE), None)
     if begin is None:
         return []
-    before, usual = range(1, int(first[0] + begin) // len(rounds[0]) + 1), ops.name[rounds[0] + begin]
-    calls = [rounds[0] + begin - each * len(rounds[0]) for each in before] + [call + begin for call in rounds]
+    before, usual = range(1, int(first[0] + begin) // len(stretch[0]) + 1), ops.name[stretch[0] + begin]
+    calls = [stretch[0] + begin - each * len(stretch[0]) for each in before] + [call + begin for call in stretch]
     calls = [call for call in calls if call[-1] < len(ops) and (ops.name[call] == usual).all()]
     return sorted(calls, key=lambda call: int(call[0]))
 
 
 def _of_one_network(ops: OpList, calls: list[Ints]) -> bool:
-    """Return whether each call begins with a product, of the same layers where these are known, and no call has what
-    recurrent networks and tokens have."""
+    """Return whether the calls are of the same layers where these are known, and not of recurrences or tokens."""
     same = all((ops.layer[call] == ops.layer[calls[0]]).all() for call in calls)
-    carries = any(_CARRIES.search(name) for name in ops.name[calls[0]])
-    return bool(same and products(ops[calls[0][:1]])[0] and not carries)
+    return same and not any(_CARRIES.search(name) for name in ops.name[calls[0]])
 
 
-def _feeds_itself(base: Baseline, call: Ints) -> bool:
+def feeds_itself(base: Baseline, call: Ints) -> bool:
     """Return whether the call writes at its end as many bytes as it reads at its beginning, by recorded shapes."""
     given, last = tensors_in(base, int(call[0]), int(call[0]) + 1), base.ops.cost[call[-1]]
     return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
@@ -210,10 +221,9 @@ _FED_BACK = re.compile(r"embedding|attention|arg\w+$|multinomial|topk")
 
 def cells(base: Baseline) -> Iterator[list[Ints]]:
     """Yield the steps of each stretch in which the cell of a recurrent network, or a network for one step, repeats,
-    without steps that choose, attend, or read what the host sends before the next one. The GPU waits for them, and a
-    whole sequence takes many launches."""
+    that the GPU waits for, without steps that choose, attend, or read what the host sends before the next one."""
     ops, coming = base.ops, base.recorded.copies_like(base.ops, TO_DEVICE)
-    for calls in _rounds(ops, of_cells=True):
+    for calls in rounds(ops, of_cells=True):
         names, one = set(ops.name[calls[0]]), np.concatenate(calls)
         known = not any(_FED_BACK.search(name) for name in names) and not coming[one].any()
         if len(calls) >= _STEPS and known and ops.kernel_ns[one].sum() < ops.host_ns[one].sum():
@@ -227,7 +237,7 @@ def _is_cell(call: OpList) -> bool:
     return bool(one_step or names >= _OF_A_CELL or any(_CELLS.search(name) for name in names))
 
 
-def _rounds(ops: OpList, *, of_cells: bool = False) -> list[list[Ints]]:
+def rounds(ops: OpList, *, of_cells: bool = False) -> list[list[Ints]]:
     """Return the calls of each stretch of the forward pass in which a sequence of ops with a product repeats: cells of
     recurrent networks, or others."""
     return [calls for calls in _repeating(ops) if _is_cell(ops[calls[0]]) == of_cells]
@@ -243,10 +253,10 @@ def _repeating(ops: OpList) -> list[list[Ints]]:
     changes = np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))
     while start < len(codes):
         alike = int(changes[np.searchsorted(changes, start, side="right")]) - start
-        if alike > _ITEMS:  # one op is no call of a network
+        if alike > FEWEST:  # one op is no call of a network
             start += alike - 1
         period, length = _period(codes[start:])
-        if length < _ITEMS * period or not product[start : start + period].any():
+        if length < FEWEST * period or not product[start : start + period].any():
             start += max(length, 1)
             continue
         found.append([np.arange(at, at + period) for at in range(start, start + length - period + 1, period)])
@@ -259,7 +269,7 @@ def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
     for period in (np.flatnonzero(codes[1 : _LONGEST + 1] == codes[0]) + 1).tolist():
         differ = np.flatnonzero(codes[period:] != codes[:-period])
         length = int(differ[0]) + period if len(differ) else len(codes)
-        if length >= _ITEMS * period and len(set(codes[:period].tolist())) > 1:
+        if length >= FEWEST * period and len(set(codes[:period].tolist())) > 1:
             return period, length
     return 1, 1
 
@@ -284,7 +294,6 @@ def repeated_in(ops: OpList, items: int) -> Rows:
 
 
 def for_all(rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
-    """Return the change by which one call does what these ops do for all items, in so many times the host time of one
-    item."""
+    """Return the change by which one call does this for all items, in so many times the host time of one item."""
     kept = _GROWS.mapped(lambda growth: items ** (growth - 1))
     return lessened(rows, kept, host.mapped(lambda times: times / items))

@@ -4,7 +4,6 @@ import re
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.items import products
@@ -15,6 +14,8 @@ _ROUNDS = 16
 """Fewest rounds of a loop. Chains of a model's elementwise ops repeat no name so often between two products."""
 _REPEATED = 0.9
 """Fraction of the ops of a stretch whose names repeat in each round."""
+_LONG_NS = 100_000
+"""Time of an op from which it is no small one, such as the factorization in a solver's step."""
 _LONGEST = 64
 """Most ops of a round."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
@@ -29,7 +30,7 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
     device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own."""
     ops = base.ops
-    counts = [(stretch, _rounds(ops.name[stretch])) for stretch in _stretches(ops)]
+    counts = [(stretch, _rounds(ops[stretch])) for stretch in _stretches(ops)]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
     if not loops:
@@ -70,7 +71,8 @@ def _branches(ops: OpList, stretch: Ints, count: int) -> bool:
 
 def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
-    apart = products(ops) | (ops.phase == "optimizer") | which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
+    apart = products(ops) | (ops.kernel_ns > _LONG_NS) | (ops.phase == "optimizer")
+    apart |= which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
     if present(ops.message).any():  # gradients that are copied into what ranks reduce
         apart |= ops.call == "aten::copy_"
     keys = zip(ops.layer.tolist(), ops.phase.tolist(), apart.tolist(), strict=True)
@@ -79,11 +81,16 @@ def _stretches(ops: OpList) -> list[Ints]:
     return [np.array([place for place, _ in part]) for part in chosen]
 
 
-def _rounds(names: npt.NDArray[np.object_]) -> int:
+_IN_PLACE = re.compile(r"^aten::(?!(?:zero|fill|add)_$)\w+_$")
+
+
+def _rounds(ops: OpList) -> int:
     """Return how often a loop over these ops runs: the number of calls of the rarest op that it repeats; 0 if it is no
-    loop. What repeats one op alone adds up or fills gradients, or reads values (`avoid-syncs`)."""
-    _, counts = np.unique(names.astype(str), return_counts=True)
+    loop. What repeats one op alone adds up or fills gradients, or reads values (`avoid-syncs`), unless a program calls
+    it to change a tensor in place, as for each average of a weight."""
+    names, counts = np.unique(ops.name.astype(str), return_counts=True)
     often = counts[counts >= _ROUNDS]
-    if often.sum() < _REPEATED * len(names) or len(often) < 2:
+    alone = len(often) == 1 and bool(_IN_PLACE.match(names[counts.argmax()])) and (ops.category == "kernel").all()
+    if often.sum() < _REPEATED * len(ops) or not (alone or len(often) > 1) or (alone and (ops.name != ops.call).any()):
         return 0
-    return int(often.min()) if len(names) <= _LONGEST * often.min() else 0
+    return int(often.min()) if len(ops) <= _LONGEST * often.min() else 0

@@ -59,7 +59,13 @@ def _narrowed(rows: Rows, base: Baseline, outcome: Outcome) -> OpList:
     ops = (fast if outcome == "best" else plain).assign(kernel_ns=kernel)
     modelled = np.array([estimate_ns(cost, base.gpu) if cost else np.inf for cost in ops.cost])
     excess = np.where(rows, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
-    return ops.assign(kernel_ns=ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome))
+    kernel = ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome)
+    scans = which(ops.name, lambda name: bool(_SCANS.match(name))) & (outcome != "best")
+    return ops.assign(kernel_ns=np.where(scans, base.ops.kernel_ns, kernel))
+
+
+_SCANS = re.compile(r"^aten::_?(?:log)?cum\w+$")
+"""Running sums, whose rows wait for themselves, however wide their numbers are."""
 
 
 def _at_peaks(gpu: GPU) -> float:
@@ -216,7 +222,21 @@ def spread_and_summed(base: Baseline) -> Finding | None:
     for place, size in spread:
         if any(_sums(cost, size) for cost in moves[place + 1 : place + 1 + _BETWEEN]):
             rows |= np.array([cost is not None and 2 * max(cost.read_bytes, cost.write_bytes) > size for cost in moves])
-    return Finding(rows, lessened(rows, _KNOWN["in_place_of_it"]), len(spread)) if rows.any() else None
+    return Finding(rows, lessened(rows, _KNOWN["in_place_of_it"]), len(spread)) if rows.any() else _gathered(base)
+
+
+def _gathered(base: Baseline) -> Finding | None:
+    """Find rows that are gathered by index, and summed at once."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    for place in np.flatnonzero(which(ops.name, _GATHERS.__contains__)[:-1]).tolist():
+        cost, after = ops.cost[place], ops.cost[place + 1]
+        if cost is not None and _sums(after, cost.write_bytes) and after.read_bytes == cost.write_bytes:
+            rows[[place, place + 1]] = True
+    change = lessened(rows, _KNOWN["in_bags"])
+    return Finding(rows, change, int(rows.sum()) // 2, way="gathered-and-summed") if rows.any() else None
+
+
+_GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select")
 
 
 def _spreads(cost: Cost) -> bool:

@@ -15,6 +15,7 @@ from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.items import products
+from tracekit.advise.waste.order import rows_repeated_before
 from tracekit.advise.waste.repeats import (
     Span,
     Tensors,
@@ -28,6 +29,7 @@ from tracekit.advise.waste.repeats import (
 )
 from tracekit.advise.waste.same_each_step import same_in_each_step
 from tracekit.advise.waste.windows import windows_encoded_again
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 
@@ -37,7 +39,8 @@ def done_again(base: Baseline) -> Finding | None:
     within = [_without(*find(base), _name(find)) for find in (_sorted_edges, _made_large)]
     alone = (_functions_of_weights, factorized_again, _rows_of_before, _propagated, same_in_each_step)
     whole = [_without(rows, rows, _name(find)) for find, rows in ((find, find(base)) for find in alone)]
-    found = [each for each in (*within, *whole, windows_encoded_again(base)) if each is not None]
+    others = [find(base) for find in (windows_encoded_again, rows_repeated_before)]
+    found = [each for each in (*within, *whole, *others) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
     return max(found, key=lambda each: float(spent[each.rows].sum()), default=None)
 
@@ -218,6 +221,8 @@ def _written(base: Baseline, spans: list[Span]) -> bool:
 _PASSES = 4
 _MORE_ROWS = 16
 """Rows of a product for each of the usual product from which it is not about the new token."""
+_A_FEW_TOKENS = 1 << 16
+"""Most bytes of tokens that the host chooses."""
 _NEXT = re.compile(r"^aten::(?:argmax|multinomial|topk|max)$")
 
 
@@ -225,18 +230,32 @@ def _rows_of_before(base: Baseline) -> Rows:
     """Select products of many rows in equal passes that each choose one token: the rows were there before."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
     chosen = np.flatnonzero(which(ops.call, lambda call: bool(_NEXT.match(call))))
-    weighs = products(ops) & where(
-        ops, lambda cost: isinstance(work := cost and cost.work, Product) and bool(work.weight)
-    )
-    if base.trains or len(chosen) < _PASSES or not weighs.any():
+    many = _of_many_rows(base, chosen)
+    if base.trains or len(chosen) < _PASSES:
         return again
-    rows = np.array([cost.work.m if weighs[place] else 0 for place, cost in enumerate(ops.cost)])
-    many = rows > _MORE_ROWS * np.median(rows[weighs])
-    passes = [many[start:end] for start, end in pairwise(chosen)]
-    counts = {int(each.sum()) for each in passes}
+    counts = {int(many[start:end].sum()) for start, end in pairwise(chosen)}
     if len(counts) == 1 and counts != {0}:
         again[chosen[0] :] = many[chosen[0] :]
     return again
+
+
+def _of_many_rows(base: Baseline, chosen: Ints) -> Rows:
+    """Select the products of far more rows than others have: by their costs, else by their time, without those of the
+    tokens' logits, whose weights are large, if the host sends nothing large to the passes."""
+    ops = base.ops
+    weighs = where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and bool(work.weight))
+    if weighs.any():
+        size = np.array([cost.work.m if weighs[place] else 0 for place, cost in enumerate(ops.cost)])
+        return np.asarray(size > _MORE_ROWS * np.median(size[weighs]))
+    linear = (ops.call == "aten::linear") & products(ops)
+    after = linear & (np.arange(len(ops)) > min(chosen, default=len(ops)))
+    sent = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) > _A_FEW_TOKENS)
+    if not after.any() or sent[chosen[0] :].any():
+        return np.zeros(len(ops), dtype=bool)
+    heads = [np.flatnonzero(linear[:place])[-1] for place in chosen[1:].tolist()]
+    many = linear & (ops.kernel_ns > _MORE_ROWS * np.median(ops.kernel_ns[after]))
+    many[heads] = False
+    return np.asarray(many)
 
 
 def _propagated(base: Baseline) -> Rows:

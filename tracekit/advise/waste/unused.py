@@ -7,9 +7,11 @@ from functools import partial
 
 import numpy as np
 
+from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.frozen import backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.unread import is_head, unread_parts
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, Rows, in_phase, where, which
@@ -48,7 +50,6 @@ def unused_gradients(base: Baseline) -> Finding | None:
 
 _READ_ROWS = 4
 """Rows of the logits for each row that is read, from which most of them are unused."""
-_VOCABULARY = 8_192
 
 
 _READERS = re.compile(r"softmax|max|topk|sort|multinomial|gather|index|sum|mean")
@@ -58,7 +59,7 @@ _BY_ROW = ("copy", "pointwise", "softmax")
 def logits_of_all_tokens(base: Baseline) -> Finding | None:
     """Find the product with a vocabulary of which later ops read few rows, with casts and softmax of all rows."""
     ops = base.ops
-    heads = np.flatnonzero(where(ops, _is_head))
+    heads = np.flatnonzero(where(ops, is_head))
     if base.trains or not len(heads):
         return None
     rows = _on_each_row(base, heads[-1])
@@ -94,11 +95,6 @@ def _has_all(base: Baseline, place: int, work: Product) -> bool:
     return any(math.prod(shape) == work.m * work.n for _, shape in tensors_in(base, place, place + 1))
 
 
-def _is_head(cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
-
-
 _PICKS = re.compile(r"^aten::(?:index|index_select|embedding|gather)$")
 _MIXES = re.compile(r"batch_norm|softmax|sum|mean|var|cum|sort|topk|conv|attention|sparse|scatter|index_add|roll|fft")
 _MANY = 1 << 12
@@ -117,11 +113,33 @@ def rows_of_which_few_are_picked(base: Baseline) -> Finding | None:
             rows[made], picked = True, max(picked, part)
             many = source[0]
     if not rows.any():
-        return None
+        return _copied_for_few(base) or unread_parts(base)
     back = in_phase(ops, "backward") & np.array([_has(base, place, many) for place in range(len(ops))], dtype=bool)
     rows |= back
     left = Outcomes(2 * picked, picked, picked)
     return Finding(rows, lessened(rows, left, cost=partial(batched, factor=picked)), int(rows.sum()))
+
+
+_LARGE = 1 << 20
+"""Fewest bytes of a tensor that is copied whole."""
+
+
+def _copied_for_few(base: Baseline) -> Finding | None:
+    """Find copies to the device of a whole tensor of which one of the next ops picks a few rows."""
+    ops, rows, most = base.ops, np.zeros(len(base.ops), dtype=bool), 0.0
+    large = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) >= _LARGE)
+    for place in np.flatnonzero(large).tolist():
+        copied = tensors_in(base, place, place + 1)[:1]
+        for later in range(place + 1, min(place + 1 + _SOON, len(ops))):
+            picks = bool(_PICKS.match(ops.name[later])) and tensors_in(base, later, later + 1)[:1] == copied != ()
+            part = _part_picked(base, later, copied[0][1]) if picks else 1.0
+            if part * _FEW <= 1:
+                rows[place], most = True, max(most, part)
+    change = lessened(rows, Outcomes(2 * most, most, 0.0))
+    return Finding(rows, change, int(rows.sum()), way="copied-for-few") if rows.any() else None
+
+
+_SOON = 4
 
 
 def _part_picked(base: Baseline, place: int, source: tuple[int, ...]) -> float:

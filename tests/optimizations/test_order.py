@@ -1,0 +1,248 @@
+"""Products in another order, weights made ready once, rows that are picked first, and what only looks like them."""
+
+import op_lists
+import pytest
+from test_waste import ENGINE, linear, op, run, trained
+from test_work_again import found, given
+
+from tracekit.advise import find
+from tracekit.analyzers.cost import Cost
+
+
+def multiplied(m, k, n, **more):
+    cost = op_lists.product(m, n, k, "fp32")
+    return op("aten::mm", cost, call="aten::matmul", **more) | given(("float", m, k), ("float", k, n))
+
+
+SCORES = multiplied(4096, 64, 4096)
+SCALED = op("aten::mul", op_lists.elementwise(4096 * 4096, "fp32")) | given(("float", 4096, 4096), ("float",))
+SOFTMAX = op("aten::_softmax", op_lists.elementwise(4096 * 4096, "fp32", "softmax")) | given(("float", 4096, 4096))
+VALUES = multiplied(4096, 4096, 64)
+
+
+def test_a_large_product_between_small_ones_is_never_made_unless_a_softmax_reads_it():
+    base = run(SCORES, SCALED, VALUES)
+    assert found("costly-algorithm", base) and not found("costly-algorithm", run(SCORES, SOFTMAX, VALUES))
+    left = find("costly-algorithm").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert left == pytest.approx([64 / 4096] * 3)
+    assert "a @ (b @ c)" in find("costly-algorithm").how_to(base)
+
+
+def test_gradients_of_products_out_of_order_are_out_of_order_too():
+    back = multiplied(64, 4096, 4096, phase="backward") | {"call": ENGINE + "MmBackward0"}
+    base = trained(SCORES, VALUES, back)
+    left = find("costly-algorithm").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert sum(left < 0.1) == 3
+
+
+@pytest.mark.parametrize("middle", [512, 4096])
+def test_a_narrow_product_between_large_ones_is_in_order(middle):
+    chain = multiplied(4096, middle, 64), multiplied(4096, 64, 512)
+    assert not found("costly-algorithm", run(*chain))
+
+
+@pytest.mark.parametrize(("rows", "again"), [(20_000, True), (90_000, False)])
+def test_rows_are_multiplied_before_they_are_gathered(rows, again):
+    gathers = op("aten::index", Cost(0, 25_600_000, 25_600_000, "gather", "fp32")) | {"gathered": (rows, 64)}
+    base = run(gathers, multiplied(100_000, 64, 256))
+    assert found("computed-again", base) == again
+
+
+WEIGHT, INPUT = ("float", 1024, 512), ("float", 64, 512)
+LAYER = op("aten::mm", op_lists.product(64, 1024, 512, "fp32"), call="aten::linear") | given(
+    INPUT, ("float", 512, 1024)
+)
+
+
+def scales(*tensors):
+    size = 4 * 1024 * 512
+    return op("aten::mul", Cost(1024 * 512, size, size, "pointwise", "fp32")) | given(*tensors)
+
+
+@pytest.mark.parametrize(("tensor", "made"), [(WEIGHT, True), (INPUT, False)])
+def test_a_weight_that_each_pass_scales_is_made_once(tensor, made):
+    base = run(*[scales(tensor, ("float", 1024, 1)), LAYER] * 8)
+    assert found("weights-cast", base) == made
+    assert not found("weights-cast", trained(*[scales(tensor), LAYER] * 8))
+
+
+def adapted(narrow, added="aten::add"):
+    wide = given(("float", 64, 1024), ("float", 64, 1024))
+    size = 4 * 64 * 1024
+    add = op(added, Cost(64 * 1024, 2 * size, size, "pointwise", "fp32")) | wide
+    return [LAYER, multiplied(64, 512, narrow), multiplied(64, narrow, 1024), add]
+
+
+def test_adapters_beside_layers_are_merged_unless_they_are_wide_or_gates():
+    base = run(*adapted(16) * 6)
+    assert found("weights-cast", base) and len(find("weights-cast").transform(base, "expected")) == 6
+    assert not found("weights-cast", run(*adapted(512) * 6))
+    assert not found("weights-cast", run(*adapted(16, "aten::mul") * 6))
+
+
+def test_a_diagonal_matrix_is_a_vector_unless_it_is_added_to_another():
+    made = [op(f"aten::{name}", call="aten::diag") | given(("float", 1024, 1024)) for name in ("fill_", "copy_")]
+    added = op("aten::add", ns=9_000.0) | given(("float", 1024, 1024))
+    product = multiplied(1024, 1024, 1024)
+    assert found("one-hot-product", run(*made, product))
+    assert not found("one-hot-product", run(*made, added, product))
+
+
+@pytest.mark.parametrize(("rows", "whole"), [(512, True), (190_000, False)])
+def test_a_table_that_is_copied_for_a_few_rows_stays_on_the_gpu(rows, whole):
+    table = ("float", 200_000, 64)
+    size = 200_000 * 64 * 4
+    comes = op("aten::copy_", ns=3_000_000.0, category="memcpy") | given(table)
+    comes |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": float(size)}
+    picks = op("aten::index", Cost(0, 256 * rows, 256 * rows, "gather", "fp32"), ns=9_000.0) | given(table)
+    assert found("unused-rows", run(comes, picks, linear())) == whole
+
+
+def test_deterministic_sums_are_named():
+    put = op("aten::_index_put_impl_", ns=2_000_000.0, call="aten::index_add_")
+    base = run(linear(), put | given(("float", 1024, 64), ("float", 4_000, 64)))
+    assert "use_deterministic_algorithms(False)" in find("sorted-gradients").how_to(base)
+
+
+@pytest.mark.parametrize(("name", "loop"), [("aten::lerp_", True), ("aten::add_", False), ("aten::relu", False)])
+def test_a_loop_may_change_one_tensor_after_another_in_place(name, loop):
+    assert found("loop-of-small-ops", run(linear(), *[op(name, ns=1_500.0)] * 100)) == loop
+
+
+@pytest.mark.parametrize("name", ["aten::im2col", "aten::_slow_conv2d_forward", "aten::randperm"])
+def test_convolutions_without_cudnn_and_random_orders_have_another_way(name):
+    base = run(op(name, ns=90_000.0), linear())
+    assert find("costly-algorithm").expected_speedup(base) > 1.2
+
+
+ROWS = op("aten::native_layer_norm", Cost(0, 4 << 20, 4 << 20, "norm", "fp32")) | given(("float", 2048, 512))
+HEAD = op("aten::addmm", op_lists.product(2048, 1024, 512, "fp32"), call="aten::linear")
+HEAD |= given(("float", 1024), ("float", 2048, 512), ("float", 512, 1024))
+
+
+def argmax(rows):
+    return op("aten::argmax", Cost(0, 4096 * rows, 8 * rows, "reduction", "fp32")) | given(("float", rows, 1024))
+
+
+@pytest.mark.parametrize(("rows", "unread"), [(32, True), (2048, False), (512, False)])
+def test_rows_that_the_next_op_leaves_out_are_not_computed(rows, unread):
+    base = run(linear(), ROWS, HEAD, argmax(rows))
+    assert found("unused-rows", base) == unread
+    assert not found("unused-rows", run(linear(), ROWS, HEAD, argmax(rows), argmax(2048)))
+
+
+def test_a_part_that_is_read_beside_what_is_joined_may_be_another_tensor():
+    joined = op("aten::cat", Cost(0, 9 << 20, 9 << 20, "copy", "fp32"))
+    assert not found("unused-rows", run(linear(), ROWS, HEAD, argmax(32), joined))
+
+
+@pytest.mark.parametrize(("side", "unread"), [(32, True), (64, False)])
+def test_pixels_that_the_next_op_leaves_out_are_a_stride(side, unread):
+    size = 4 * 8 * 32 * 64 * 64
+    conv = op("aten::cudnn_convolution", Cost(0, size, size, "convolution", "fp32"), call="aten::conv2d", ns=900_000.0)
+    conv |= given(("float", 8, 16, 64, 64), ("float", 32, 16, 3, 3))
+    relu = op("aten::relu", Cost(0, size, size, "pointwise", "fp32")) | given(("float", 8, 32, side, side))
+    assert found("unused-rows", run(conv, relu)) == unread
+
+
+def test_all_pairs_are_not_multiplied_for_those_of_equal_rows():
+    pairs, read = multiplied(4096, 64, 4096), op("aten::sigmoid", ns=1_500.0) | given(("float", 4096))
+    assert "sum(-1)" in find("unused-rows").how_to(run(pairs, read))
+    assert not found("unused-rows", run(pairs, SOFTMAX, read))
+
+
+MEMBERS = op("aten::eq", Cost(0, 8 * 20_000, 128 * 20_000, "pointwise", "fp32")) | given(
+    ("long int", 1, 20_000), ("long int", 128, 1)
+)
+
+
+@pytest.mark.parametrize(("product", "found_"), [((128, 20_000, 64), True), ((128, 512, 64), False)])
+def test_groups_that_a_product_adds_up_are_sums_by_index(product, found_):
+    assert found("one-hot-product", run(MEMBERS, multiplied(*product))) == found_
+
+
+def test_a_sparse_matrix_stays_sparse():
+    dense = [
+        op(f"aten::{name}", call="aten::to_dense") | given(("float", 1024, 1024)) for name in ("fill_", "index_add_")
+    ]
+    assert "torch.sparse.mm" in find("one-hot-product").how_to(run(*dense, multiplied(1024, 1024, 64)))
+
+
+@pytest.mark.parametrize(("terms", "bag"), [(64, True), (2, False)])
+def test_rows_that_are_gathered_and_summed_at_once_are_a_bag(terms, bag):
+    size = terms << 20
+    gathers = op("aten::gather", Cost(0, size, size, "embedding", "fp32"), call="aten::embedding")
+    base = run(gathers, op("aten::sum", Cost(0, size, 1 << 20, "reduction", "fp32")), linear(4))
+    assert found("spread-and-summed", base) == bag
+
+
+QUERY = [
+    multiplied(16, 128, 128),
+    op("aten::div", Cost(0, 16_384, 8_192, "pointwise", "fp32")) | given(("float", 16, 128)),
+]
+GALLERY = multiplied(16, 128, 200_000)
+SIZE = 200_000 * 128 * 4
+NORMED = op("aten::div", Cost(0, SIZE, SIZE, "pointwise", "fp32")) | given(("float", 200_000, 128))
+
+
+def test_an_index_that_each_request_makes_ready_or_copies_stays():
+    made = op("aten::relu", Cost(0, SIZE, SIZE, "pointwise", "fp32")) | given(("float", 200_000, 128))
+    assert found("weights-cast", run(*QUERY, NORMED, GALLERY))
+    assert not found("weights-cast", run(made, op("aten::softmax", ns=9_000.0), *QUERY, NORMED, GALLERY))
+    copied = NORMED | {"category": "memcpy", "copies": "Memcpy HtoD (Pageable -> Device)", "copied": float(SIZE)}
+    assert found("copied-again", run(*QUERY, copied, GALLERY)) and not found("copied-again", run(copied, GALLERY))
+
+
+LAYERS = [op("aten::addmm", ns=20_000.0, call="aten::linear", phase="forward")] * 10
+PASS = [op("aten::mm", ns=20_000.0, call=ENGINE + "AddmmBackward0", phase="backward")] * 20
+ADDS = [op("aten::add_", ns=2_000.0, call=ENGINE + "torch::autograd::AccumulateGrad", phase="backward")] * 10
+LOSS = op("aten::ones_like", ns=1_000.0)
+
+
+def test_losses_of_one_forward_pass_have_one_backward_pass():
+    base = run(*LAYERS, LOSS, *PASS, LOSS, *PASS, *ADDS)
+    assert found("computed-again", base) and "other_loss" in find("computed-again").how_to(base)
+    assert not found("computed-again", run(*LAYERS, LOSS, *PASS, LOSS, *PASS))
+    assert not found("computed-again", run(*LAYERS, LOSS, *PASS, *LAYERS, LOSS, *PASS, *ADDS))
+    assert not found("computed-again", run(*LAYERS, *LAYERS, LOSS, *PASS, LOSS, *PASS, *ADDS))
+
+
+def test_what_is_compared_with_lengths_is_no_constant():
+    begin, read = op("aten::arange", ns=90_000.0), ("long int", 512)
+    compares = op("aten::lt", ns=90_000.0)
+    assert found("remade-constants", run(begin, compares | given(read), linear()))
+    assert not found("remade-constants", run(begin, compares | given(read, ("long int", 8, 1)), linear()))
+
+
+def parts(*between):
+    part = [*LAYERS, LOSS, *PASS, *ADDS, *between]
+    return run(*[each | {"ns": 2_000.0} for each in part] * 8)
+
+
+def test_parts_of_a_batch_that_wait_for_launches_are_one_unless_each_updates_weights():
+    base = parts()
+    assert "larger parts" in find("one-call-per-item").how_to(base)
+    assert find("one-call-per-item").expected_speedup(base) > 3
+    assert not found("one-call-per-item", parts(op("aten::_fused_adam_", phase="optimizer")))
+    assert not found("one-call-per-item", run(*[*LAYERS, LOSS, *PASS, *ADDS] * 8))
+
+
+MEMBER = [
+    op("aten::addmm", op_lists.product(256, 64, 32, "fp32"), call="aten::linear", ns=2_000.0)
+    | given(("float", 256, 32)),
+    op("aten::relu", op_lists.elementwise(256 * 64, "fp32"), ns=2_000.0) | given(("float", 256, 64)),
+]
+STACKED = op("aten::stack", ns=3_000.0)
+
+
+def test_networks_on_one_input_are_one_unless_each_reads_what_the_last_one_wrote():
+    deeper = [MEMBER[0], op("aten::relu", op_lists.elementwise(256 * 32, "fp32"), ns=2_000.0)]
+    assert "stack_module_state" in find("one-call-per-item").how_to(run(*MEMBER * 8, STACKED))
+    assert not found("one-call-per-item", run(*deeper * 8, STACKED))
+    assert not found("one-call-per-item", run(*MEMBER * 8, op("aten::softmax", ns=3_000.0)))
+
+
+@pytest.mark.parametrize("tables", [26, 3])
+def test_tables_of_embeddings_are_one_if_there_are_many(tables):
+    lookup = op("aten::gather", ns=2_000.0, call="aten::embedding")
+    assert found("one-call-per-item", run(*[lookup] * tables, STACKED | {"call": "aten::cat"})) == (tables > 8)

@@ -1,0 +1,87 @@
+"""Detectors of filters of many taps and of sorts for few, for which there are cheaper algorithms."""
+
+import math
+import re
+
+import numpy as np
+
+from tracekit.advise.waste.finding import Finding, lessened
+from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, pick, which
+
+_KNOWN = outcomes(__file__)
+_FILTERS = re.compile(r"conv(?!.*transpose)")
+_TAPS = 64
+"""Fewest taps of a filter for which its transform, or separable passes, are cheaper."""
+_COLUMNS = 8
+"""Filters of a channel from which a convolution is a product for tensor cores, which compute 8 columns at least."""
+
+
+def long_filters(base: Baseline) -> Finding | None:
+    """Find filters of many taps, each of one channel, whose kernels compute each tap. A pass for each dimension
+    computes as many taps as its side; a filter along one dimension can be a product of Fourier transforms."""
+    ops, named = base.ops, which(base.ops.name, lambda name: bool(_FILTERS.search(name)))
+    sides = {place: _sides(base, place) for place in np.flatnonzero(named).tolist()}
+    long = {place: each for place, each in sides.items() if math.prod(each) >= _TAPS}
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        kernel = run.ops.kernel_ns.copy()
+        for place, each in long.items():
+            kernel[place] *= _kept(each, outcome)
+        return run.ops.assign(kernel_ns=kernel)
+
+    rows = np.zeros(len(ops), dtype=bool)
+    rows[[place for place, each in long.items() if _kept(each, "expected") < 1]] = True
+    return Finding(rows, change, int(rows.sum())) if rows.any() else None
+
+
+def _kept(sides: tuple[int, ...], outcome: Outcome) -> float:
+    """Return the fraction of the time of such filters that a cheaper algorithm takes."""
+    taps = math.prod(sides)
+    if len(sides) > 1:
+        return (sum(sides) / taps) ** pick(_KNOWN["of_taps"], outcome)
+    return min(1.0, pick(_KNOWN["transforms"], outcome) / taps)
+
+
+def _sides(base: Baseline, place: int) -> tuple[int, ...]:
+    """Return the sides, longer than 1, of filters that each read one channel, of which there are few for it."""
+    shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
+    if "backward" in base.ops.name[place]:  # the gradient of the result comes first, with a channel for each filter
+        result, *shapes = shapes or [()]
+        if len(shapes) < 2 or result[1:2] != shapes[1][:1]:
+            return ()
+    if len(shapes) < 2 or min(map(len, shapes[:2])) < 3:
+        return ()
+    channels, (filters, read, *sides) = shapes[0][1], shapes[1]
+    return tuple(side for side in sides if side > 1) if read == 1 and filters < _COLUMNS * channels else ()
+
+
+_SORTS = ("aten::sort", "aten::argsort")
+_MANY, _PART = 1 << 12, 8
+"""Fewest numbers in a row, and rows for each one that is read, from which a whole sort is not needed."""
+_READ = 500
+"""Times as long as the op that reads its result a sort takes if that reads a part. A sort moves each number and its
+index four times or more: reading all takes a hundredth of that."""
+
+
+def sorted_for_few(base: Baseline) -> Finding | None:
+    """Find sorts of long rows, of whose results all later ops read a small part. Without shapes, the program takes a
+    part of the result for an op that is too short to read all."""
+    ops, takes = base.ops, base.recorded.takes_part(base.ops)
+    rows, times = np.zeros(len(ops), dtype=bool), 0
+    for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
+        if base.recorded.inputs_of(ops[start:end])[-1] is not None:
+            few = _few_are_read(base, start, end)
+        else:
+            few = end < len(ops) and takes[end] and _READ * ops.kernel_ns[end] <= ops.kernel_ns[start:end].sum()
+        rows[start:end] |= few
+        times += int(few)
+    return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times) if times else None
+
+
+def _few_are_read(base: Baseline, start: int, end: int) -> bool:
+    """Return whether all ops after these sorts read few numbers, by shapes; those that index whole rows do not."""
+    shape = next((shape for _, shape in tensors_in(base, start, end)), ())
+    later = [math.prod(each) for kind, each in tensors_in(base, end, len(base.ops)) if kind == "long int"]
+    return bool(shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape))

@@ -1,0 +1,123 @@
+"""Detectors of products in an order that computes more: a large product between two small ones, rows that are repeated
+before they are multiplied."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from tracekit.advise.waste.finding import STAYS, Finding, lessened
+from tracekit.advise.waste.repeats import tensors_in
+from tracekit.analyzers.cost import Product, batched
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase
+
+Products = Sequence[Product | None]
+"""The product of each op; None for others."""
+_SOON = 4
+"""Ops within which a product reads what was made for it."""
+_LESS = 2
+"""Times the operations of another order from which the order matters."""
+_SCALES = ("aten::mul", "aten::mul_", "aten::div", "aten::div_")
+_COPIES = ("aten::copy_", "aten::_to_copy")
+
+
+def _products(ops: OpList) -> Products:
+    works = [cost.work if cost is not None else None for cost in ops.cost]
+    return [work if isinstance(work, Product) and not work.routed else None for work in works]
+
+
+def products_out_of_order(base: Baseline) -> Finding | None:
+    """Find products of a product, as (q kᵀ) v without a softmax, that take half as many operations in another order."""
+    ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
+    factor, parts = np.ones(len(ops)), dict[tuple[int, ...], float]()
+    for place, one in enumerate(works):
+        next_one = 0 if one is None or backward[place] else _next_product(base, works, place, one)
+        other = works[next_one]
+        if next_one and one and other and (part := _part_in_other_order(one, other)) * _LESS <= 1:
+            factor[place : next_one + 1] = part
+            parts |= dict.fromkeys((_sides(one), _sides(other)), part)
+    multiplies = np.array([work is not None for work in works], dtype=bool)
+    for place in np.flatnonzero(multiplies & backward).tolist():
+        factor[place] = parts.get(_sides(works[place]), 1.0)
+    rows = factor < 1
+
+    def change(run: Baseline, _: Outcome) -> OpList:
+        return run.ops.assign(kernel_ns=run.ops.kernel_ns * factor)
+
+    return Finding(rows, change, int((rows & multiplies).sum()), way="products-out-of-order") if rows.any() else None
+
+
+def _sides(work: Product | None) -> tuple[int, ...]:
+    """Return the sizes of a product, which those of its gradients are in another order."""
+    return (work.groups, *sorted((work.m, work.n, work.k))) if work else ()
+
+
+def _next_product(base: Baseline, works: Products, place: int, one: Product) -> int:
+    """Return the place of the next product, if only ops that scale the result of this one come between; 0 if there is
+    none. Layers keep their weights apart, and an activation may be part of a product's op."""
+    ops, size = base.ops, one.groups * one.m * one.n
+    if ops.name[place] == "aten::_addmm_activation":
+        return 0
+    for later in range(place + 1, min(place + 1 + _SOON, len(ops))):
+        if works[later] is not None:
+            return 0 if ops.call[place] == ops.call[later] == "aten::linear" else later
+        given = [math.prod(shape) for _, shape in tensors_in(base, later, later + 1)]
+        scales = ops.name[later] in _SCALES and given == [size]
+        if not scales and not (ops.name[later] in _COPIES and given[:1] == [size]):
+            return 0
+    return 0
+
+
+def _part_in_other_order(one: Product, other: Product) -> float:
+    """Return the operations of another order relative to those of this one, where the second product reads what the
+    first one writes; 1: it does not. A square result may be either operand, so that the most of the orders counts."""
+    now = one.m * one.n * one.k + other.m * other.n * other.k
+    orders = _other_orders(one, other) if one.groups == other.groups else ()
+    return max((then / now for then in orders), default=1.0)
+
+
+def _other_orders(one: Product, other: Product) -> Iterator[int]:
+    """Yield the operations of each other order for the operand, transposed or not, that the first result may be."""
+    if (other.m, other.k) == (one.m, one.n):
+        yield one.k * one.n * other.n + one.m * one.k * other.n
+    if (other.m, other.k) == (one.n, one.m):
+        yield one.k * one.m * other.n + one.n * one.k * other.n
+    if (other.k, other.n) == (one.m, one.n):
+        yield other.m * one.m * one.k + other.m * one.k * one.n
+    if (other.k, other.n) == (one.n, one.m):
+        yield other.m * one.n * one.k + other.m * one.k * one.m
+
+
+_GATHERS = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave")
+
+
+def rows_repeated_before(base: Baseline) -> Finding | None:
+    """Find products of rows that were just gathered or repeated from half as many or fewer, with their gradients."""
+    ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
+    rows, most, sides = np.zeros(len(ops), dtype=bool), 0.0, set()
+    for place, work in enumerate(works):
+        if work is None or backward[place] or work.groups > 1 or not work.weight:
+            continue
+        part = max((_part_of_rows(base, at, work) for at in range(max(place - 2, 0), place)), default=0.0)
+        if 0 < part * _LESS <= 1:
+            rows[place], most = True, max(most, part)
+            sides.add(_sides(work))
+    if not rows.any():
+        return None
+    rows |= backward & np.array([_sides(work) in sides for work in works], dtype=bool)
+    change = lessened(rows, STAYS, cost=partial(batched, factor=most))
+    return Finding(rows, change, int(rows.sum()), way="rows-repeated")
+
+
+def _part_of_rows(base: Baseline, place: int, work: Product) -> float:
+    """Return the rows from which an op gathers or repeats all rows of this product, relative to theirs; 0: it does
+    not."""
+    cost, source = base.ops.cost[place], base.recorded.sources(base.ops[place : place + 1])[0]
+    if cost is None or base.ops.call[place] not in _GATHERS or not work.k:
+        return 0.0
+    element = cost.write_bytes / (work.m * work.k)
+    if element not in (1, 2, 4, 8):
+        return 0.0
+    before = source[0] * source[1] if source else cost.read_bytes / element
+    return float(before / (work.m * work.k))

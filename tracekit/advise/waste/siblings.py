@@ -1,0 +1,88 @@
+"""Detectors of equal work in a row that one call could do: networks on one input, tables of embeddings, and parts of a
+batch."""
+
+from itertools import pairwise
+
+import numpy as np
+from msgspec.structs import replace
+
+from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.items import (
+    FEWEST,
+    calls_for_items,
+    feeds_itself,
+    for_all,
+    repeated_in,
+    rounds,
+    signature,
+    together,
+)
+from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
+
+_JOINS = ("aten::cat", "aten::stack")
+_TABLES = 8
+"""Fewest lookups in a row that may be one."""
+_ALIKE = 0.8
+"""Fraction of the passes that call the same ops."""
+_IDLE = 2
+"""Host time of small ops in times of their kernels'."""
+_MEMORY = "A larger part needs memory for its activations: try twice as large ones first."
+_SUMS = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+
+
+def calls_in_a_row(base: Baseline) -> Finding | None:
+    """Find calls for items, for parts of a batch, of networks on one input, or of tables, that one call could do."""
+    kinds = (calls_for_items, parts_of_a_batch, networks_on_one_input, tables_one_by_one)
+    return next((found for kind in kinds if (found := kind(base))), None)
+
+
+def networks_on_one_input(base: Baseline) -> Finding | None:
+    """Find equal sequences of small ops whose results are joined, and of which none writes as much as it reads."""
+    ops = base.ops
+    for calls in rounds(ops):
+        after, known = int(calls[-1][-1]) + 1, bool(tensors_in(base, int(calls[0][0]), int(calls[0][0]) + 1))
+        joins = [ops.call[place] in _JOINS for place in (*calls[0], after) if place < len(ops)]
+        alike = all(signature(ops, call) == signature(ops, calls[0]) for call in calls)
+        if joins[-1] and sum(joins) == 1 and known and alike and not feeds_itself(base, calls[0]):
+            return _at_once(ops, np.concatenate(calls), len(calls), "networks-beside")
+    return None
+
+
+def tables_one_by_one(base: Baseline) -> Finding | None:
+    """Find lookups of many embeddings in a row, whose results are joined."""
+    ops = base.ops
+    for begin, end in spans_of(which(ops.call, lambda call: call == "aten::embedding")):
+        if end - begin >= _TABLES and end < len(ops) and ops.call[end] in _JOINS:
+            return _at_once(ops, np.arange(begin, end), end - begin, "tables-one-by-one")
+    return None
+
+
+def _at_once(ops: OpList, places: np.ndarray, items: int, way: str) -> Finding | None:
+    """Return the finding that one call does what these ops, and as many of the backward pass, do; None if they are not
+    small."""
+    rows: Rows = in_phase(ops, "backward") & repeated_in(ops, items)
+    rows[places] = True
+    return Finding(rows, for_all(rows, items), items, way=way) if _is_small(ops, rows) else None
+
+
+def _is_small(ops: OpList, rows: Rows) -> bool:
+    return bool(_IDLE * ops.kernel_ns[rows].sum() < ops.host_ns[rows].sum())
+
+
+def parts_of_a_batch(base: Baseline) -> Finding | None:
+    """Find equal forward and backward passes whose gradients are added up, and which wait for launches."""
+    ops, back = base.ops, in_phase(base.ops, "backward")
+    begins = [begin for begin, _ in spans_of(back)]
+    passes = [np.arange(*ends) for ends in pairwise(begins)]
+    if len(passes) < FEWEST or in_phase(ops[np.concatenate(passes)], "optimizer").any():
+        return None
+    usual = ops.name[passes[-1]].tolist()
+    alike = [each for each in passes if ops.name[each].tolist() == usual]
+    rows = np.zeros(len(ops), dtype=bool)
+    rows[np.concatenate(passes)] = True
+    added = (ops.call[passes[-1]] == _SUMS).any()
+    forward = which(ops.name[passes[-1]][~back[passes[-1]]], lambda name: name.endswith("mm")).any()
+    if not (added and forward and _is_small(ops, rows)) or len(alike) < _ALIKE * len(passes):
+        return None
+    return replace(together(ops, alike, way="parts-of-a-batch"), notes=(_MEMORY,))
