@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, removed
-from tracekit.advise.waste.items import for_all, products, products_of_layers, repeated_in
+from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
+from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
 

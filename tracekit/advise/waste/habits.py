@@ -11,10 +11,11 @@ import numpy as np
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
 from tracekit.advise.waste.finding import Finding, lessened, removed
-from tracekit.advise.waste.items import cells, products, repeated_in
+from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.order import products_out_of_order
 from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.advise.waste.rounds import cells, products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened
-from tracekit.advise.waste.items import products
+from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, present, which
 

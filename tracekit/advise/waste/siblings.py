@@ -7,17 +7,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.items import (
-    FEWEST,
-    calls_for_items,
-    feeds_itself,
-    for_all,
-    repeated_in,
-    rounds,
-    signature,
-    together,
-)
+from tracekit.advise.waste.items import calls_for_items, feeds_itself, for_all, repeated_in, signature, together
 from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.advise.waste.rounds import FEWEST, rounds
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
 
 _JOINS = ("aten::cat", "aten::stack")

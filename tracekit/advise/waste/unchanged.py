@@ -14,7 +14,6 @@ import numpy as np
 from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.items import products
 from tracekit.advise.waste.order import rows_repeated_before
 from tracekit.advise.waste.repeats import (
     Span,
@@ -27,6 +26,7 @@ from tracekit.advise.waste.repeats import (
     size_of,
     tensors_in,
 )
+from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.same_each_step import same_in_each_step
 from tracekit.advise.waste.windows import windows_encoded_again
 from tracekit.analyzers.core import Ints

@@ -8,8 +8,8 @@ import numpy as np
 
 from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import Finding, lessened
-from tracekit.advise.waste.items import products
 from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import Baseline, which

@@ -1,0 +1,89 @@
+"""Sequences of ops that repeat in a step: calls of a network, or steps of a recurrent one."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tracekit.advise.waste.again import TO_DEVICE
+from tracekit.analyzers.core import Ints
+from tracekit.analyzers.cost import Product
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, where, which
+
+_PRODUCT = re.compile(r"mm$|_rnn$|^aten::(?:linear|convolution|cudnn_convolution|conv\w*|embedding|_convolution)$")
+FEWEST = 4
+"""Fewest calls of a step that may be one."""
+_LONGEST = 200
+"""Most ops of one call in training."""
+_OF_A_CELL = {"aten::sigmoid", "aten::tanh"}
+"""Ops of a recurrent cell, whose calls need each other's results."""
+
+
+def products(ops: OpList) -> Rows:
+    """Select GEMMs, convolutions and recurrent networks."""
+    named = which(ops.name, lambda name: bool(_PRODUCT.search(name)))
+    return named | where(ops, lambda cost: cost is not None and isinstance(cost.work, Product))
+
+
+_CELLS, _RECURRENT = re.compile(r"_cell$"), re.compile(r"_rnn$")
+_STEPS = 8
+"""Fewest steps of a recurrent network."""
+_OF_A_STEP = 16
+"""Most launches of an op for one step: two or three for each layer and direction."""
+_FED_BACK = re.compile(r"embedding|attention|arg\w+$|multinomial|topk")
+
+
+def cells(base: Baseline) -> Iterator[list[Ints]]:
+    """Yield the steps of each stretch in which the cell of a recurrent network, or a network for one step, repeats,
+    that the GPU waits for, without steps that choose, attend, or read what the host sends before the next one."""
+    ops, coming = base.ops, base.recorded.copies_like(base.ops, TO_DEVICE)
+    for calls in rounds(ops, of_cells=True):
+        names, one = set(ops.name[calls[0]]), np.concatenate(calls)
+        known = not any(_FED_BACK.search(name) for name in names) and not coming[one].any()
+        if len(calls) >= _STEPS and known and ops.kernel_ns[one].sum() < ops.host_ns[one].sum():
+            yield calls
+
+
+def _is_cell(call: OpList) -> bool:
+    """Return whether these ops are a cell, or a recurrent network for one step, which launches little."""
+    names, steps = set(call.name), which(call.name, lambda name: bool(_RECURRENT.search(name)))
+    one_step = steps.any() and (call.launches[steps] <= _OF_A_STEP).all()
+    return bool(one_step or names >= _OF_A_CELL or any(_CELLS.search(name) for name in names))
+
+
+def rounds(ops: OpList, *, of_cells: bool = False) -> list[list[Ints]]:
+    """Return the calls of each stretch of the forward pass in which a sequence of ops with a product repeats: cells of
+    recurrent networks, or others."""
+    return [calls for calls in _repeating(ops) if _is_cell(ops[calls[0]]) == of_cells]
+
+
+@remembered
+def _repeating(ops: OpList) -> list[list[Ints]]:
+    found: list[list[Ints]] = []
+    start = 0
+    _, codes = np.unique(np.array([f"{a} {b}" for a, b in zip(ops.name, ops.call, strict=True)]), return_inverse=True)
+    ends = np.flatnonzero(in_phase(ops, "backward"))
+    codes, product = codes[: ends[0] if len(ends) else len(codes)], products(ops)
+    changes = np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))
+    while start < len(codes):
+        alike = int(changes[np.searchsorted(changes, start, side="right")]) - start
+        if alike > FEWEST:  # one op is no call of a network
+            start += alike - 1
+        period, length = _period(codes[start:])
+        if length < FEWEST * period or not product[start : start + period].any():
+            start += max(length, 1)
+            continue
+        found.append([np.arange(at, at + period) for at in range(start, start + length - period + 1, period)])
+        start += length
+    return found
+
+
+def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
+    """Return the period with which these codes begin to repeat, and for how long; (1, 1) if they do not."""
+    for period in (np.flatnonzero(codes[1 : _LONGEST + 1] == codes[0]) + 1).tolist():
+        differ = np.flatnonzero(codes[period:] != codes[:-period])
+        length = int(differ[0]) + period if len(differ) else len(codes)
+        if length >= FEWEST * period and len(set(codes[:period].tolist())) > 1:
+            return period, length
+    return 1, 1
