@@ -6,6 +6,7 @@ A simulated step without that work is the bound.
 import re
 from abc import abstractmethod
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from tracekit.advise.optimization import Optimization, refused
 from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
 from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 NOTABLE = 0.01
 """Host work below this fraction of a step is ignored."""
@@ -69,7 +72,7 @@ class LessHostWork(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return named_causes(base, self.reduced(base))
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code around the model, which the advice shows.")
 
 
