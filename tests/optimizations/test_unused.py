@@ -139,3 +139,10 @@ def test_a_softmax_of_all_logits_is_unused_like_them_unless_an_op_reads_each_row
     assert not found("unused-logits", run(LOGITS, SOFTMAX))
     left = find("unused-logits").transform(run(LOGITS, SOFTMAX, FEW), "expected").kernel_ns
     assert left[1] < 0.1 * run(LOGITS, SOFTMAX).ops.kernel_ns[1]
+
+
+def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets_them():
+    teacher = [*gradient(WIDE), older(WIDE)] * 6
+    assert unused(*teacher, *gradient(HEAD), update(HEAD, BIAS))
+    assert not unused(*gradient(WIDE) * 6, *gradient(HEAD), update(HEAD, BIAS))
+    assert not unused(*teacher, *gradient(HEAD), update(HEAD, BIAS, WIDE))

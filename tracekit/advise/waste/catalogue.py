@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -54,7 +54,9 @@ from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_ite
 from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _WIDTH = 124
 Detector = Callable[[Baseline], Finding | None]
@@ -145,7 +147,7 @@ class Waste(Optimization):
         code = self._kind.ways.get(found.way if found else "", self._kind.code)
         return (code if runs_torch(base) else self._kind.without_torch).strip()
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the script, which the advice shows.")
 
 
