@@ -76,6 +76,8 @@ class Optimization(ABC):
     changes of the workload."""
     needless: bool = False
     """Whether the whole work that it removes is of no use. Then it comes before everything that makes work faster."""
+    suspected: bool = False
+    """Whether a trace does not show how much work it removes. Then what it shows to be of no use comes before."""
     needs_gpu: bool = True
     """Whether its prediction needs the rates of the GPU that ran the step."""
     needs_torch: bool = True

@@ -122,8 +122,8 @@ class Search:
         """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
 
         Mistakes are fixed first, unless another step gains far more and does not wait for the fix. Work of no use
-        comes before everything, if the step without it is a tenth faster, or without much of its work. Of several, the
-        most useful comes first.
+        comes before everything, if the step without it is a tenth faster, or without much of its work. Of several, what
+        a trace shows comes before what it lets suspect, and then the most useful.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
         most = max(alone.values(), default=0.0)
@@ -131,7 +131,7 @@ class Search:
         first = [step for step in steps if step.needless and (alone[step] >= math.log(_LARGE) or self._is_large(step))]
         least = {step: _OF_THE_MOST * (_AWAITED if step.id in awaited else 1.0) * most for step in steps}
         fixes = [step for step in steps if step.fixes_mistake and (step in first or alone[step] >= least[step])]
-        fixes.sort(key=lambda step: (step not in first, -usefulness(self.gain((step,)), 1.0)))
+        fixes.sort(key=lambda step: (step not in first, step.suspected, -usefulness(self.gain((step,)), 1.0)))
         kept = start
         for step in fixes:
             more = (*kept, step)

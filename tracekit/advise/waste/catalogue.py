@@ -78,6 +78,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     training: bool = True
     needless: bool = True
     """Whether the work is of no use in each step of a long run."""
+    suspected: bool = False
+    """Whether a trace does not show how much of the work it is."""
     without_torch: str = ""
     """Code for a program that does not run PyTorch; "": only PyTorch does such work."""
 
@@ -99,7 +101,7 @@ class Waste(Optimization):
         self.id, self.title = name, self._kind.title
         self.costs, self.caveats = self._kind.costs, self._kind.caveats
         self.for_training, self.needs_torch = self._kind.training, not self._kind.without_torch
-        self.needless = self._kind.needless
+        self.needless, self.suspected = self._kind.needless, self._kind.suspected
 
     @property
     def description(self) -> str:
