@@ -52,6 +52,12 @@ def test_the_backward_pass_behind_the_last_gradient_that_is_used_disappears():
     assert Counter(left.name) == Counter({"aten::mm": 3, "aten::sum": 1, "aten::_fused_adamw_": 1})
 
 
+def test_a_list_that_is_too_long_to_be_recorded_may_hold_any_tensor():
+    lists = {"inputs": ("[[],[],[]]", '["TensorList","TensorList","Scalar"]')}
+    other = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer") | lists
+    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS), other)
+
+
 def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():
     assert not unused(*gradient(WIDE) * 4, *gradient(HEAD), update(HEAD, BIAS))
     assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS, *[BIAS] * 8)), "norms of all layers"
@@ -133,3 +139,10 @@ def test_a_softmax_of_all_logits_is_unused_like_them_unless_an_op_reads_each_row
     assert not found("unused-logits", run(LOGITS, SOFTMAX))
     left = find("unused-logits").transform(run(LOGITS, SOFTMAX, FEW), "expected").kernel_ns
     assert left[1] < 0.1 * run(LOGITS, SOFTMAX).ops.kernel_ns[1]
+
+
+def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets_them():
+    teacher = [*gradient(WIDE), older(WIDE)] * 6
+    assert unused(*teacher, *gradient(HEAD), update(HEAD, BIAS))
+    assert not unused(*gradient(WIDE) * 6, *gradient(HEAD), update(HEAD, BIAS))
+    assert not unused(*teacher, *gradient(HEAD), update(HEAD, BIAS, WIDE))

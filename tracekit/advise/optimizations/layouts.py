@@ -74,6 +74,11 @@ class ChannelsLast(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _copying(base))
 
+    def how_to(self, base: Baseline) -> str:
+        calls = " ".join(set(base.ops.call[_copying(base)]))
+        volumes = "3d" in calls and "2d" not in calls
+        return self.recipe.replace("channels_last", "channels_last_3d") if volumes else self.recipe
+
     def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, channels_last=True)
 
