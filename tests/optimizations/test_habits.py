@@ -136,3 +136,10 @@ def test_an_inverse_and_a_determinant_are_one_factor_and_solvers_stay_in_32_bits
     names = replace(base.recorded, multiplies_in=np.array(["fp32"] * 3, dtype=object))
     assert names.products_in(base.ops).tolist() == ["", "", ""]
     assert names.products_in(run(*[op("aten::mm", ns=9e6)] * 3).ops).tolist() == ["fp32"] * 3
+
+
+def test_unique_rows_are_one_number_each_and_unique_numbers_are_fine():
+    sorts = op("aten::unique_dim", ns=9e6)
+    assert found("costly-algorithm", run(linear(), sorts)) and not found(
+        "costly-algorithm", run(linear(), sorts | {"call": "aten::_unique2"})
+    )

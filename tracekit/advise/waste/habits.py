@@ -173,6 +173,7 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     decomposes = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
     decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
     ways = {"": decomposes, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
+    ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
     found += filter(None, (long_filters(base), sorted_for_few(base), products_out_of_order(base), pooled_late(base)))
