@@ -51,7 +51,17 @@ def test_a_quantized_model_decodes_as_before(monkeypatch):
         fuse_decoder(packed_projections.apply(model))
         cache = transformers.StaticCache(config=config, max_cache_len=9)
         model(tokens[:, :5], past_key_values=cache)
+        calls, fused = [], kernel.fused
+        monkeypatch.setattr(kernel, "fused", lambda *given, **options: calls.append(given) or fused(*given, **options))
         for at in (5, 6):
             logits = model(tokens[:, at : at + 1], past_key_values=cache).logits
             torch.testing.assert_close(logits, expected[:, at : at + 1], rtol=1e-3, atol=1e-3)
-    assert [int(layer.cumulative_length) for layer in cache.layers] == [7, 7]
+    assert len(calls) == 16 and [int(layer.cumulative_length) for layer in cache.layers] == [7, 7]
+
+
+def test_a_model_without_packed_layers_cannot_be_fused():
+    from tracekit.analyzers.core import InputError
+    from tracekit.quantization import fuse_decoder
+
+    with pytest.raises(InputError, match="no decoder layers that can be fused"):
+        fuse_decoder(torch.nn.Sequential(torch.nn.Linear(64, 64)))

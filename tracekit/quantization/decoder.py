@@ -36,8 +36,8 @@ def fuse_decoder(model: Any) -> Any:
             "Quantize it (tracekit.quantize(model, 'int4')) and apply packed_projections first.",
         )
     chain = _Chain()
-    for layer, after in zip(layers, (*layers[1:], layers[0]), strict=True):
-        object.__setattr__(layer, "_after", (chain, after.input_layernorm))
+    for layer, after in zip(layers, (*layers[1:], None), strict=True):
+        object.__setattr__(layer, "_after", (chain, after))
         layer.forward = MethodType(_forward, layer)
     return model
 
@@ -51,7 +51,7 @@ def _can_be_fused(layer: Any) -> bool:
         return False
     products = _products(layer)
     return (
-        all(hasattr(norm, "variance_epsilon") for norm in norms)
+        len({getattr(norm, "variance_epsilon", id(norm)) for norm in norms}) == 1
         and all(isinstance(each, WeightOnlyLinear) and each.smooth is None for each in products)
         and len({each.bits for each in products}) == 1
         and all(len(each.packed) % (2 * _OUTPUTS) == 0 for each in products)
@@ -67,8 +67,8 @@ def _products(layer: Any) -> Sequence[Any]:
 
 
 def _forward(layer: Any, hidden_states: torch.Tensor, attention_mask: Any = None, **options: Any) -> torch.Tensor:
-    (chain, norm), given = layer._after, layer._after[0].given
-    chain.given = None
+    chain, after = layer._after
+    given, chain.given = chain.given, None
     stored = None
     if hidden_states.shape[:2] == (1, 1):
         caches = options.get("past_key_values")
@@ -79,15 +79,14 @@ def _forward(layer: Any, hidden_states: torch.Tensor, attention_mask: Any = None
     products = _products(layer)
     if given is None or given[0] is not hidden_states:
         given = (hidden_states, *_begun(hidden_states[0], layer.input_layernorm.weight, products[0].bits))
-    rest = (layer.post_attention_layernorm.weight, norm.weight, layer.input_layernorm.variance_epsilon)
+    norms = layer.post_attention_layernorm, (layer if after is None else after).input_layernorm
     tensors = [[getattr(each, name) for each in products] for name in ("packed", "scale", "bias")]
     heads = [layer.self_attn.head_dim, *layer.self_attn.q_proj._joined[0].sizes]
     position = options["position_embeddings"]
-    chain.given = _layer(
-        *given, *tensors, products[0].bits, *rest, *position, *stored, attention_mask, layer.self_attn.scaling, heads
-    )
-    result: torch.Tensor = chain.given[0]
-    return result
+    rest = (*(norm.weight for norm in norms), norms[0].variance_epsilon, *position, *stored, attention_mask)
+    made: tuple[torch.Tensor, ...] = _layer(*given, *tensors, products[0].bits, *rest, layer.self_attn.scaling, heads)
+    chain.given = None if after is None else made
+    return made[0]
 
 
 def _begun(x: torch.Tensor, gain: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
