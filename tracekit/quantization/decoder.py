@@ -45,13 +45,14 @@ def fuse_decoder(model: Any) -> Any:
 def _can_be_fused(layer: Any) -> bool:
     attention: Any = getattr(layer, "self_attn", None)
     mlp: Any = getattr(layer, "mlp", None)
-    norms = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
+    norms: list[Any] = [getattr(layer, name, None) for name in ("input_layernorm", "post_attention_layernorm")]
     joined = getattr(attention, "q_proj", None), getattr(mlp, "gate_proj", None)
     if not all(hasattr(each, "_joined") for each in joined):
         return False
     products = _products(layer)
     return (
-        len({getattr(norm, "variance_epsilon", id(norm)) for norm in norms}) == 1
+        all(hasattr(norm, "variance_epsilon") for norm in norms)
+        and len({norm.variance_epsilon for norm in norms}) == 1
         and all(isinstance(each, WeightOnlyLinear) and each.smooth is None for each in products)
         and len({each.bits for each in products}) == 1
         and all(len(each.packed) % (2 * _OUTPUTS) == 0 for each in products)
