@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -26,8 +26,7 @@ _Sized = tuple[int, int, int]
 _BATCH = re.compile(r"(?:bs|batch(?:_size)?|num_tokens|tokens)[_=-]?(\d{1,7})(?!\d)")
 
 
-@dataclass(frozen=True)
-class Capture:
+class Capture(msgspec.Struct, frozen=True):
     """A capture, with its launches in order."""
 
     end_ns: int

@@ -1,7 +1,6 @@
 """Builds the table WORK: every item attributed, costed, and placed under the roofs of its GPU."""
 
 from collections import Counter
-from dataclasses import replace
 from math import prod
 
 import msgspec
@@ -109,7 +108,7 @@ def with_measured(
     flops, moved = (np.append(counters[name].to_numpy(), np.nan)[row] for name in ("flops", "dram_bytes"))
     used = np.isfinite(flops) | np.isfinite(moved)
     row = np.where(used, row, -1)
-    costed = replace(
+    costed = msgspec.structs.replace(
         judged.costed,
         flops=_or(flops, judged.costed.flops),
         bytes=_or(moved, judged.costed.bytes),

@@ -5,8 +5,7 @@ that compute them, not to helper kernels that transpose or copy. A copy has its 
 that it moves over a link.
 """
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -24,8 +23,7 @@ _TF32_FAMILIES = ("gemm", "convolution")
 _WITH_HELPERS = ("gemm", "convolution", "attention")
 
 
-@dataclass(frozen=True)
-class Costed:
+class Costed(msgspec.Struct, frozen=True):
     """Costs of work items, with one entry per item; NaN if unknown."""
 
     cost_op: Rows

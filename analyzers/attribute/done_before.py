@@ -137,13 +137,19 @@ def _by_grids(device: pd.DataFrame) -> Growth | None:
     kernels = kernels[is_helper(names) | ~may_multiply(names)]
     if len(kernels) < _PASSES:
         return None
-    grids = {name: of.to_numpy() for name, of in kernels.groupby("name", observed=True, sort=False)["blocks"]}
-    found = [growth for values in grids.values() if (growth := _growth(values, tolerance=1))]
+    grids = [_growing(of.to_numpy()) for _, of in kernels.groupby("name", observed=True, sort=False)["blocks"]]
+    found = [growth for values in grids if (growth := _growth(values, tolerance=1))]
     if not found:
         return None
     best = max(found, key=lambda growth: growth.passes)
-    growing = sum(len(values) for values in grids.values() if _grow_in_place(values, best.passes))
+    growing = sum(len(values) for values in grids if _grow_in_place(values, best.passes))
     return best if growing >= _MOST * len(kernels) else None
+
+
+def _growing(grids: Ints) -> Ints:
+    """Return these grids, or those without the most frequent one, as of the last token alone, if only they grow."""
+    rest = _without_usual(grids)
+    return grids if _growth(grids, tolerance=1) or not _growth(rest, tolerance=1) else rest
 
 
 def _grow_in_place(grids: Ints, passes: int) -> bool:

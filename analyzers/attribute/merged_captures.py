@@ -6,9 +6,10 @@ a single trace.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -25,8 +26,7 @@ _TEXTS = tuple(column.name for column in HOST.columns if column.dtype == "catego
 _BETWEEN_NS = 1_000
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """Host rows from a file of captures. Times begin at 0."""
 
     name: str

@@ -1,7 +1,6 @@
 """Links device work to its launch on the host, and the launch to its op; by ops, recognizes work of training."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -15,8 +14,7 @@ from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.results import Runtime
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The host rows that each item comes from; -1 if unknown."""
 
     launch: Rows

@@ -63,11 +63,11 @@ def set_apart(host: Host, attributed: Attributed, steps: pd.DataFrame) -> pd.Dat
     work = _launched(attributed)
     threads, copies = launching(host, work).threads[host.thread], is_host_copy(work["name"])
     marks_a_step, waits = host.is_range & matching(host.name, STEP_NAMES), _waits(host, work, copies)
-    begin, end = _bounds(host.table, work)
+    begin, end = _bounds(host, work)
     idle = Covered(*_times(work)).outside(begin, end)
     unrecorded = _unrecorded(host, work, copies, idle)
-    idle = idle.common(Covered(*_joined(_times(host.table[waits]), _times(unrecorded))).outside(begin, end))
-    quiet = Covered(*_times(host.table[threads & ~marks_a_step])).outside(begin, end).common(idle)
+    idle = idle.common(Covered(*_joined(_spans(host, waits), _times(unrecorded))).outside(begin, end))
+    quiet = Covered(*_spans(host, threads & ~marks_a_step)).outside(begin, end).common(idle)
     starting = _starting(host, work, steps, idle, threads & ~waits)
     every = pd.concat([_named(host.table, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
     notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
@@ -87,15 +87,21 @@ def _times(rows: pd.DataFrame) -> tuple[Ints, Ints]:
     return start, start + rows["duration_ns"].to_numpy()
 
 
+def _spans(host: Host, rows: Bools) -> tuple[Ints, Ints]:
+    start = host.start[rows].astype(np.int64)
+    return start, start + host.duration[rows]
+
+
 def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     starts, ends = zip(*spans, strict=True)
     return np.concatenate(starts), np.concatenate(ends)
 
 
-def _bounds(host: pd.DataFrame, work: pd.DataFrame) -> tuple[int, int]:
+def _bounds(host: Host, work: pd.DataFrame) -> tuple[int, int]:
     """Return when the recording begins and ends. Captures from other files lie before it, at negative times."""
-    start, end = _joined(_times(host), _times(work))
-    return max(0, int(start.min())), int(end.max())
+    starts, ends = zip(_times(host.table[["start_ns", "duration_ns"]]), _times(work), strict=True)
+    first, last = (int(each.min()) for each in starts if len(each)), (int(each.max()) for each in ends if len(each))
+    return max(0, min(first)), max(last)
 
 
 def _waits(host: Host, work: pd.DataFrame, copies: Bools) -> Bools:
@@ -172,26 +178,27 @@ def _with_category(column: pd.Series, word: str) -> pd.Series:
 def _starting(host: Host, work: pd.DataFrame, steps: pd.DataFrame, idle: Covered, mine: Bools) -> Ints:
     """Return the host rows among `mine` that start something up: driver calls and compilations that last too long to
     recur, and calls of the driver and of ops that launch work far longer than the others of their kind."""
-    start, end = host.start, host.start + host.duration
-    name = host.name.cat.codes.to_numpy().astype(np.int64)
+    slow = np.flatnonzero(mine & (host.duration >= _SLOW_NS))
+    alone = idle.within(host.start[slow], host.start[slow] + host.duration[slow])
+    slow, alone = slow[alone >= _SLOW_NS], alone[alone >= _SLOW_NS]
+    if not len(slow):
+        return slow
+    code = host.name.cat.codes.to_numpy()
     calls = host.table["category"].isin(["runtime", "overhead"]).to_numpy() & mine
-    kinds = calls | (host.is_op & mine & _launches(host, work))
-    usual, count = _median_by(name, end - start, kinds)
-    alone = np.where(mine & (end - start >= _SLOW_NS), idle.within(start, end), 0)
-    far = kinds & (count >= _FEW) & (alone >= np.maximum(_SLOW_NS, _FAR * usual))
-    rare = np.bincount(name[far], minlength=int(name.max(initial=0)) + 1)[name] <= np.maximum(1, _RARE * count)
-    once = (far & rare) | ((calls | host.compiles) & (alone >= _NEVER_RECURS_NS))
-    return np.flatnonzero(once & ~_recurs(name, start, once, steps))
+    kinds = calls | _launching(host, work, host.is_op & mine)
+    name = code[slow].astype(np.int64)
+    usual, count = _median_by(code[kinds], host.duration[kinds], name)
+    far = kinds[slow] & (count >= _FEW) & (alone >= np.maximum(_SLOW_NS, _FAR * usual))
+    rare = np.bincount(name[far], minlength=int(name.max()) + 1)[name] <= np.maximum(1, _RARE * count)
+    once = (far & rare) | ((calls | host.compiles)[slow] & (alone >= _NEVER_RECURS_NS))
+    return slow[once & ~_recurs(name, host.start[slow], once, steps)]
 
 
-def _median_by(code: Ints, ns: Ints, mask: Bools) -> tuple[npt.NDArray[np.float64], Ints]:
-    """Return the median duration and the number of the rows in `mask` with each row's name."""
-    groups = pd.Series(ns[mask]).groupby(code[mask])
-    size = int(code.max(initial=0)) + 1
-    usual = groups.median().reindex(range(size), fill_value=0).to_numpy()
-    return usual.astype(np.float64)[code], groups.size().reindex(range(size), fill_value=0).to_numpy().astype(np.int64)[
-        code
-    ]
+def _median_by(code: Ints, ns: Ints, wanted: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
+    """Return the median duration and the number of the rows with each of the wanted names."""
+    groups = pd.Series(ns).groupby(code)
+    usual, count = groups.median().reindex(wanted, fill_value=0), groups.size().reindex(wanted, fill_value=0)
+    return usual.to_numpy().astype(np.float64), count.to_numpy().astype(np.int64)
 
 
 def _recurs(code: Ints, start: Ints, mask: Bools, steps: pd.DataFrame) -> Bools:
@@ -204,11 +211,14 @@ def _recurs(code: Ints, start: Ints, mask: Bools, steps: pd.DataFrame) -> Bools:
     return seen[code] > (_TWICE if len(begins) > _TWICE + 1 else 1)
 
 
-def _launches(host: Host, work: pd.DataFrame) -> Bools:
-    """Return which rows contain a launch of work."""
-    rows = work["launch"].to_numpy()
-    times = np.sort(host.start[rows[rows >= 0]])
-    return np.searchsorted(times, host.start + host.duration, "right") > np.searchsorted(times, host.start, "left")
+def _launching(host: Host, work: pd.DataFrame, among: Bools) -> Bools:
+    """Return which of these rows contain a launch of work."""
+    launches, rows = work["launch"].to_numpy(), np.flatnonzero(among)
+    times, start = np.sort(host.start[launches[launches >= 0]]), host.start[rows]
+    found = np.zeros(len(among), dtype=bool)
+    after = np.searchsorted(times, start + host.duration[rows], "right")
+    found[rows] = after > np.searchsorted(times, start, "left")
+    return found
 
 
 def _named(host: pd.DataFrame, rows: Ints, idle: Covered) -> pd.DataFrame:

@@ -72,6 +72,8 @@ TOLD_EVERY_S = 0.1
 
 @dataclass
 class _Watch:
+    """Who is told of progress, and what was told last."""
+
     tell: Callable[[str, int, int], None]
     what: str = ""
     told: float = 0.0

@@ -10,6 +10,8 @@ from statistics import NormalDist
 from types import CodeType
 from typing import Any, ClassVar
 
+import msgspec
+
 from tracekit.analyzers.core.limits import Number
 
 
@@ -26,8 +28,7 @@ class Interval:
             raise ValueError(f"The ends of an interval are out of order: {self.low}, {self.expected}, {self.high}")
 
 
-@dataclass(frozen=True)
-class Outcomes:
+class Outcomes(msgspec.Struct, frozen=True):
     """A constant of a prediction in each scenario. A larger value is better for some constants and worse for others."""
 
     worst: float

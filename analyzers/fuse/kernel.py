@@ -145,8 +145,7 @@ _VECTOR_BYTES = 16
 Launch = dict[str, int]
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(msgspec.Struct, frozen=True):
     """Launch configurations to try, best first: `num_warps` and the kernel's other parameters."""
 
     launches: tuple[Launch, ...]

@@ -4,12 +4,13 @@ A profiler slows the host, so the host times in a trace are scaled until the sim
 took without a profiler. What the op list lacks then is host work, or stays as it is.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import analyze, growing_prefix, recurring, usual_ns, whole_steps
+from tracekit.analyzers.attribute import analyze, growing_prefix, matching, recurring, usual_ns, whole_steps
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.predict.batch_size import batch_by_shapes
@@ -167,7 +168,18 @@ def profiled(raw: Baseline, share: Interval) -> Baseline:
     most = _largest_host_factor(raw)
     low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
     open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
+    raw = replace(raw, outside=_without_loading(raw).unrecorded)
     return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
+
+
+_LOADS = re.compile(r"LaunchKernel|FuncGetAttributes|(?:Module|Library)Load|Lazy Function Loading|Module Loading")
+
+
+def _without_loading(raw: Baseline) -> Outside:
+    """Return the host work outside the model without the loading of kernels, which a process does once for each."""
+    setup = raw.host_causes[raw.host_causes["cause"] == "setup"]
+    loading = setup["idle_ns"][matching(setup["name"], _LOADS)].sum()
+    return raw.outside.scaled(1 - min(1.0, loading / max(raw.outside.total(("setup",)), 1.0)), ("setup",))
 
 
 def timed(raw: Baseline, share: Interval) -> Baseline:

@@ -37,6 +37,8 @@ class Outside:
     cause: npt.NDArray[np.object_] = field(default_factory=_none)
     ns: Floats = field(default_factory=_none)
     place: Floats = field(default_factory=_none)
+    recorded: float = 0.0
+    """Number of ops of PyTorch that were recorded in this work."""
 
     def total(self, causes: Iterable[str] = OUTSIDE_MODEL) -> float:
         """Return the time of these causes."""
@@ -46,11 +48,19 @@ class Outside:
         """Return the work of both."""
         if not len(other.ns):
             return self
-        return Outside(
-            np.concatenate([self.cause, other.cause]),
-            np.concatenate([self.ns, other.ns]),
-            np.concatenate([self.place, other.place]),
+        return replace(
+            self,
+            cause=np.concatenate([self.cause, other.cause]),
+            ns=np.concatenate([self.ns, other.ns]),
+            place=np.concatenate([self.place, other.place]),
         )
+
+    @property
+    def unrecorded(self) -> "Outside":
+        """The work without the time in which a profiler recorded its ops."""
+        named = [cause for cause in OUTSIDE_MODEL if cause != "unexplained"]
+        recording = min(RECORDED_OP_US * 1e3 * self.recorded / max(self.total(named), 1.0), _MOST_OF_OTHERS)
+        return self.scaled(1 - recording, named)
 
     @property
     def tail_ns(self) -> float:
@@ -112,10 +122,19 @@ def outside_work(
     place = np.where(op == len(launched), TAIL, op / len(launched))
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
     outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
+    work = np.bincount(op, ns, minlength=len(most))[long] / np.maximum(end - begin, 1)[long]
+    outside = replace(outside, recorded=float((work * _ops_in(host, by, begin[long], end[long])).sum()))
     rest = np.maximum(host_ns - times, 0.0)
     planning = np.minimum(_time_before_ops(activity, "planning", long, len(launched)), rest)
     recording = np.minimum(_time_before_ops(activity, "recording", long, len(launched)), rest - planning)
     return outside, BeforeOps(times, planning, recording)
+
+
+def _ops_in(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> Ints:
+    """Return the number of ops that the launching threads begin in each of these windows."""
+    chosen = (host["category"] == "op").to_numpy() & by.threads[host["thread"].to_numpy()]
+    starts = np.sort(host["start_ns"].to_numpy()[chosen])
+    return np.searchsorted(starts, end) - np.searchsorted(starts, begin)
 
 
 def _time_before_ops(activity: pd.DataFrame, cause: str, long: Ints, ops: int) -> Floats:
@@ -137,6 +156,8 @@ _WITHOUT_MODULES, _WITHOUT_SHAPES = _INTERVALS["share_without_modules"], _INTERV
 """The same without modules, whose ranges Python opens, and without shapes, too, which are copied for each op."""
 _RANGES = 0.02
 """Ranges and calls of modules for each op from which modules are recorded."""
+RECORDED_OP_US = _NUMBERS["recorded_op_us"]
+"""Time in us for recording an op on tensors in the host's memory."""
 EAGER_OP_US = _NUMBERS["eager_op_us"]
 """Host time per recorded op, including the profiler's."""
 _SLOWEST = 2.5

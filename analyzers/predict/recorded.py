@@ -15,6 +15,8 @@ from tracekit.analyzers.core import Bools, Floats, Ints
 from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.trace import recorded_dims
 
+_SOLVES = re.compile(r"^aten::_?(?:linalg_|cholesky|triangular_solve)")
+
 
 def _none(dtype: type) -> Callable[[], Any]:
     return lambda: np.zeros(0, dtype)
@@ -85,8 +87,10 @@ class Recorded:
         return _facts(ops, self.copied, 0.0)
 
     def products_in(self, ops: OpList) -> npt.NDArray[np.object_]:
-        """Return the precision of each GEMM of unknown cost, by the name of its kernel; "" for others."""
-        return np.where(~ops.costed, _facts(ops, self.multiplies_in, ""), "").astype(object)
+        """Return the precision of each GEMM of unknown cost, by the name of its kernel; "" for others, and for those of
+        solvers, which no setting narrows."""
+        some = ~ops.costed & ~matching(ops.name, _SOLVES)
+        return np.where(some, _facts(ops, self.multiplies_in, ""), "").astype(object)
 
     def unaligned_in(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the GEMMs of unknown cost that load one or two elements at a time, by the names of their

@@ -7,9 +7,10 @@ Gradients are in the order in which they become ready, and DistributedDataParall
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, log2, prod
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -245,7 +246,7 @@ def all_reduce_ns(size: int, ranks: int, gpu: GPU, link: Link) -> float:
 def message_ns(message: Message, gpu: GPU, link: Link) -> float:
     """Return the time in nanoseconds of a collective with this message."""
     inside = min(message.ranks, GPUS_OF_A_HOST)
-    on_host = collective_ns(replace(message, ranks=inside), gpu)
+    on_host = collective_ns(msgspec.structs.replace(message, ranks=inside), gpu)
     if link == "nvlink" or message.ranks <= GPUS_OF_A_HOST:
         return on_host
     through_network = message.carried / (inside * ADAPTER_GBS * SUSTAINED)

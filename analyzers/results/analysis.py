@@ -130,6 +130,8 @@ class DeviceTime(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Timeline:
+    """When a trace worked, and its steps."""
+
     wall_ns: int
     busy_ns: int
     idle_ns: int

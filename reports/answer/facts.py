@@ -1,7 +1,6 @@
 """The figures under the headline; the origin of each kind of number, the command that made it, what was left out."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -176,8 +175,7 @@ _STEP = {
 }
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     number: str
     kind: Kind
     how: str

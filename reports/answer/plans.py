@@ -1,8 +1,9 @@
 """The plan as every output shows it: each step by its own move, and a bar for the time that is left after it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.core import Interval
@@ -53,8 +54,7 @@ def _scaled(latency_us: Interval, start: PredictedBaseline) -> Interval:
     return Interval(latency_us.low * factor, latency_us.expected * factor, latency_us.high * factor)
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """A step of the run, as it is or after a step of the plan and all before it."""
 
     title: str

@@ -1,9 +1,9 @@
 """What a document is made of. A writer decides how it looks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import pandas as pd
 
 from tracekit.reports.words import printable, rows_of
@@ -12,20 +12,18 @@ Mark = str
 """How a text is set apart: headline, strong, soft, good, bad, doubtful, code, a bound; "": not at all."""
 
 
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """A part of a document."""
 
 
-@dataclass(frozen=True)
-class Text(Block):
+class Text(Block, frozen=True):
     """A paragraph."""
 
     text: str
     mark: Mark = ""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     text: str
     mark: Mark = ""
     part: float | tuple[float, ...] | None = None
@@ -35,8 +33,7 @@ class Cell:
     help: str = ""
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(msgspec.Struct, frozen=True):
     """A name from a trace, which a writer may shorten: of `count` like layers, `depth` levels below the root."""
 
     text: str
@@ -49,8 +46,7 @@ class Name:
 Row = Sequence[str | Cell | Name]
 
 
-@dataclass(frozen=True)
-class Table(Block):
+class Table(Block, frozen=True):
     columns: Sequence[str]
     """Labels; one that begins with ">" is that of numbers, which are aligned right."""
     rows: Sequence[Row]
@@ -72,43 +68,37 @@ class Table(Block):
         return f"{shown} of {total:,}" if shown < total else ""
 
 
-@dataclass(frozen=True)
-class Listing(Block):
+class Listing(Block, frozen=True):
     """Short lines, such as what to do next."""
 
     lines: Sequence[str]
     title: str = ""
 
 
-@dataclass(frozen=True)
-class Facts(Block):
+class Facts(Block, frozen=True):
     """Pairs of a label and a text."""
 
     rows: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Shares(Block):
+class Shares(Block, frozen=True):
     """Parts of a whole by name, the largest first."""
 
     rows: Sequence[tuple[str, float]]
 
 
-@dataclass(frozen=True)
-class Code(Block):
+class Code(Block, frozen=True):
     text: str
 
 
-@dataclass(frozen=True)
-class Drawn(Block):
+class Drawn(Block, frozen=True):
     """What only a page shows: `values` in the template of this name in templates/drawn."""
 
     template: str
     values: Any
 
 
-@dataclass(frozen=True)
-class Section(Block):
+class Section(Block, frozen=True):
     title: str
     blocks: Sequence[Block]
     note: str = ""
@@ -117,8 +107,7 @@ class Section(Block):
     folded: bool = False
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     title: str
     """The title of the page."""
     blocks: Sequence[Block]

@@ -3,9 +3,9 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.core import TABLES
@@ -86,16 +86,14 @@ _SCALE = {"s": 1e9, "ms": 1e6, "µs": 1e3, "TFLOP": 1e12, "GFLOP": 1e9, "MFLOP":
 _SCALE |= {"GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     label: str
     unit: str
     kind: Kind
     help: str
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     text: str
     value: str
     """Value to sort by: a number, or "" if unknown."""
@@ -105,8 +103,7 @@ class Cell:
     """A change as a fraction of the largest change in its column, -1 to 1."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     index: int
     cells: tuple[Cell, ...]
     bound: str
@@ -116,8 +113,7 @@ class Row:
     """Name below the parent."""
 
 
-@dataclass(frozen=True)
-class TableView:
+class TableView(msgspec.Struct, frozen=True):
     id: str
     title: str
     columns: tuple[Column, ...]

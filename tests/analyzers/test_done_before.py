@@ -34,6 +34,18 @@ def test_passes_that_are_one_token_longer_have_no_cache(shapes: bool) -> None:
     assert (growth.passes, growth.tokens) == (20, pytest.approx(109.5))
 
 
+def test_a_kernel_that_also_reads_the_last_token_alone_grows() -> None:
+    made, at = generated([]), 0.0
+    for length in range(100, 120):
+        made.host("op", "aten::layer_norm", at, 5)
+        for place in range(3):
+            made.launched("vectorized_layer_norm_kernel<float>", at + place, at + 8 + 2 * place, 2, blocks=4 * length)
+        made.launched("vectorized_layer_norm_kernel<float>", at + 4, at + 14, 2, blocks=4)
+        at += 20
+    growth = growing_prefix(made.trace().host, made.trace().device)
+    assert growth is not None and growth.tokens == pytest.approx(109.5)
+
+
 @pytest.mark.parametrize("shapes", [True, False])
 def test_a_cache_grows_and_its_passes_do_not(shapes: bool) -> None:
     trace = generated([*range(100, 120)], shapes=shapes, cached=True).trace()

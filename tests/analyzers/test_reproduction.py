@@ -1,5 +1,6 @@
 """The simulation of an unmodified step takes as long as the step did, in every trace that we have."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import tracekit
 from tracekit.analyzers import analyze
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import Baseline, Reproduction, baseline
-from tracekit.analyzers.predict.outside import profiler_share
+from tracekit.analyzers.predict.outside import Outside, profiler_share
 from tracekit.analyzers.results import PredictedBaseline
 from tracekit.analyzers.trace import load, single
 
@@ -138,6 +139,20 @@ def test_recording_python_and_nodes_of_graphs_takes_time() -> None:
     assert stacks.low > plain.low and stacks.expected == pytest.approx(plain.expected + 0.4)
     assert nodes.expected == pytest.approx(0.52)
     assert profiler_share(10e6, {"op": 100, "python_calls": 10**6}, "kineto").high < 1.0
+
+
+def test_a_profiler_takes_less_where_it_records_less() -> None:
+    recorded = {"op": 1000, "shapes": 900}
+    ranges, modules = (profiler_share(10e6, recorded | {each: 100}, "kineto") for each in ("range", "module"))
+    shapes, nothing = profiler_share(10e6, recorded, "kineto"), profiler_share(10e6, {"op": 1000}, "kineto")
+    assert ranges == modules and ranges.expected > shapes.expected > nothing.expected
+
+
+def test_host_work_outside_the_model_is_shorter_without_the_recording_of_its_ops() -> None:
+    causes = np.array(["data-loading", "unexplained"], dtype=object)
+    work = Outside(causes, np.array([20e6, 5e6]), np.array([0.0, 0.0]), recorded=5_000)
+    assert work.unrecorded.ns.tolist() == pytest.approx([10e6, 5e6])
+    assert replace(work, recorded=100_000).unrecorded.ns[0] == pytest.approx(2e6)
 
 
 def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> None:

@@ -102,8 +102,13 @@ def test_the_widths_of_scripts_have_the_least_score_on_their_blind_gains():
     count, inside, span, score = scripts.summary([(row, row.interval(known)) for row in rows])
     assert (count, inside) == (written["rows"], pytest.approx(written["inside"], abs=0.02))
     assert (span, score) == (pytest.approx(written["span"], abs=0.1), pytest.approx(written["score"], abs=0.02))
-    others = [replace(known, outcome=factor * known.outcome, host=factor * known.host) for factor in (0.3, 3.0)]
-    assert all(scripts.summary([(row, row.interval(other)) for row in rows])[3] > score for other in others)
+    others = [replace(known, outcome=known.outcome + 0.5)]
+    others += [
+        replace(known, gain={kind: (part * down, part * up) for kind, (down, up) in known.gain.items()})
+        for part in (0.3, 3)
+    ]
+    least = scripts._mean(known, rows)
+    assert all(scripts._mean(other, rows) > least for other in others)
 
 
 def test_a_machine_that_was_left_out_is_held_less_often(conformal, rows):

@@ -63,6 +63,11 @@ def test_recorded_copies_go_and_the_rest_of_the_convolution_stays() -> None:
     assert at_best.sum() < expected < at_worst < run.ops.kernel_ns.sum()
 
 
+def test_volumes_have_a_layout_of_their_own() -> None:
+    volumes, images = (CHANNELS_LAST.how_to(_with_copies(_convolutions(f"aten::conv{n}d"), 0.4)) for n in (3, 2))
+    assert volumes == images.replace("channels_last", "channels_last_3d") != images
+
+
 def test_modelled_convolutions_lose_the_modelled_copies() -> None:
     run = _convolutions("aten::conv2d")
     run = replace(run, source=replace(run.source, kind="modelled"))

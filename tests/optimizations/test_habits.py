@@ -126,3 +126,20 @@ def test_scripts_that_waste_something_else_do_none_of_it(path):
     _, base = start(tracekit.load(path))
     assert base is not None
     assert not [name for name in (*NEW, "one-hot-product", "grown-by-copying") if found(name, base)]
+
+
+def test_an_inverse_and_a_determinant_are_one_factor_and_solvers_stay_in_32_bits():
+    solves = op("aten::linalg_lu_factor_ex", call="aten::linalg_inv", ns=9e6, phase="forward")
+    base = run(linear(), solves, solves | {"call": ENGINE + "LinalgSlogdetBackward0", "phase": "backward"})
+    assert found("costly-algorithm", base) and "cholesky" in find("costly-algorithm").how_to(base)
+    assert not found("costly-algorithm", run(linear(), solves | {"call": "aten::linalg_solve"}))
+    names = replace(base.recorded, multiplies_in=np.array(["fp32"] * 3, dtype=object))
+    assert names.products_in(base.ops).tolist() == ["", "", ""]
+    assert names.products_in(run(*[op("aten::mm", ns=9e6)] * 3).ops).tolist() == ["fp32"] * 3
+
+
+def test_unique_rows_are_one_number_each_and_unique_numbers_are_fine():
+    sorts = op("aten::unique_dim", ns=9e6)
+    assert found("costly-algorithm", run(linear(), sorts)) and not found(
+        "costly-algorithm", run(linear(), sorts | {"call": "aten::_unique2"})
+    )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import op_lists
+import pandas as pd
 import pytest
 
 import tracekit
@@ -324,3 +325,20 @@ def test_what_the_host_makes_of_constants_is_not_copied_once_the_gpu_makes_it(na
     base = replace(base, ops=ops, recorded=replace(base.recorded, copies=copied))
     assert (find("preprocessing").transform(base, "expected").kernel_ns[0] == 0) == goes
     assert find("preprocessing").transform(base, "worst").kernel_ns[0] == 5e6
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("aten::index", "data[index]"),
+        ("torch/serialization.py(943): save", "async_save"),
+        ("aten::pin_memory", "torch.empty(shape, pin_memory=True)"),
+        ("cv2.resize", "VideoDecoder"),
+        ("slow.pillarize", "num_workers=8"),
+    ],
+)
+def test_the_code_is_that_of_the_function_which_takes_most_time(name, code):
+    base = with_work("preprocessing", name)
+    little = with_work("preprocessing", "aten::randn").host_causes.assign(idle_ns=round(LOADED_NS / 10))
+    both = pd.concat([little, base.host_causes])
+    assert code in find("preprocessing").how_to(replace(base, host_causes=both))

@@ -1,12 +1,14 @@
 """Products in another order, weights made ready once, rows that are picked first, and what only looks like them."""
 
+from dataclasses import replace
+
 import op_lists
 import pytest
 from test_waste import ENGINE, linear, op, run, trained
 from test_work_again import found, given
 
 from tracekit.advise import find
-from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.cost import Attention, Cost
 
 
 def multiplied(m, k, n, **more):
@@ -33,6 +35,13 @@ def test_gradients_of_products_out_of_order_are_out_of_order_too():
     base = trained(SCORES, VALUES, back)
     left = find("costly-algorithm").transform(base, "expected").kernel_ns / base.ops.kernel_ns
     assert sum(left < 0.1) == 3
+
+
+@pytest.mark.parametrize(("name", "left", "late"), [("mean", 64, True), ("mean", 2048, False), ("var", 64, False)])
+def test_rows_are_pooled_before_they_are_multiplied(name, left, late):
+    cost = Cost(0, 4 * 4096 * 512, 4 * left * 512, "reduction", "fp32")
+    pools = op(f"aten::{name}", cost) | given(("float", 64, 64, 512))
+    assert found("costly-algorithm", run(multiplied(4096, 256, 512), pools)) == late
 
 
 @pytest.mark.parametrize("middle", [512, 4096])
@@ -238,3 +247,59 @@ def test_networks_on_one_input_are_one_unless_each_reads_what_the_last_one_wrote
 def test_tables_of_embeddings_are_one_if_there_are_many(tables):
     lookup = op("aten::gather", ns=2_000.0, call="aten::embedding")
     assert found("one-call-per-item", run(*[lookup] * tables, STACKED | {"call": "aten::cat"})) == (tables > 8)
+
+
+def test_iterations_that_end_by_a_value_are_no_decisions():
+    decide = [linear(64, ns=4_000.0), op("aten::max", ns=3_000.0)]
+    read = op("aten::_local_scalar_dense", ns=1_500.0, category="memcpy")
+    assert found("one-call-per-item", run(*[*decide, read | {"call": "aten::item"}] * 12))
+    assert not found("one-call-per-item", run(*[*decide, read | {"call": "aten::is_nonzero"}] * 12))
+
+
+def test_rounds_of_a_loop_have_ops_with_and_without_gradients():
+    rounds = [op("aten::eq", ns=1_500.0), op("aten::mul", ns=1_500.0, phase="forward")]
+    assert found("loop-of-small-ops", trained(*rounds * 40))
+
+
+def test_a_constant_of_a_product_is_copied_once_in_training_too():
+    size = 4 * 1024 * 2048
+    copied = op("aten::copy_", ns=900_000.0, category="memcpy") | given(("float", 1024, 2048))
+    copied |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": float(size)}
+    assert found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048)))
+    assert not found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048) | {"call": "aten::linear"}))
+
+
+def test_kernels_that_a_library_tries_disappear_at_best():
+    tried = op("aten::cudnn_convolution", ns=2e6, call="aten::conv2d") | {"planned": 30e6}
+    base = run(*[tried] * 4, linear())
+    base = replace(base, ops=base.ops.assign(launches=[40, 40, 40, 40, 1]))
+    expected, best = (find("planned-again").transform(base, outcome) for outcome in ("expected", "best"))
+    assert expected.kernel_ns[0] == 2e6 and best.kernel_ns[0] == 2e6 * 2 / 40
+    assert best.host_ns[0] <= 1e6 and "benchmark = False" in find("planned-again").how_to(base)
+
+
+def pretraining(causal=False, mask=None):
+    work = Attention(8, 12, 12, 512, 512, 64, causal)
+    attends = op("aten::_cudnn_attention_forward", Cost(1, 1, 1, "attention", "bf16", work=work), ns=9_000.0)
+    head = op("aten::addmm", op_lists.product(4096, 50_304, 768, "bf16"), call="aten::linear", phase="forward")
+    wide = given(("float", 4096, 50_304))
+    loss = [op(f"aten::{name}", ns=900_000.0, phase="forward") | wide for name in ("_log_softmax", "nll_loss_forward")]
+    back = op("aten::_log_softmax_backward_data", ns=900_000.0, phase="backward") | wide
+    return run(attends | {"mask": mask}, head | given(("float", 50_304)), *loss, back)
+
+
+@pytest.mark.parametrize("mask", [None, [8, 1, 1, 512]])
+def test_logits_of_masked_tokens_are_told_by_attention_to_both_sides(mask):
+    base = pretraining(mask=mask)
+    assert "ne(-100)" in find("unused-logits").how_to(base)
+    left = find("unused-logits").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert left == pytest.approx([1.0, 0.3, 0.3, 0.3, 0.3])
+    assert not found("unused-logits", pretraining(causal=True))
+    assert not found("unused-logits", pretraining(mask=[8, 1, 512, 512]))
+
+
+def test_layers_whose_result_is_joined_are_no_networks_on_one_input():
+    layer = op("aten::addmm", op_lists.product(64, 256, 256, "fp32"), call="aten::linear", ns=2_000.0)
+    layer |= given(("float", 256), ("float", 64, 256), ("float", 256, 256))
+    relu = op("aten::relu", op_lists.elementwise(64 * 256, "fp32"), ns=2_000.0) | given(("float", 64, 256))
+    assert not found("one-call-per-item", run(*[layer, relu] * 24, STACKED))

@@ -84,6 +84,11 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     assert unused(*gradient(HEAD), *frozen, optimizer)
     without_shapes = [each | {"inputs": None} for each in frozen]
     assert not unused(*gradient(HEAD), *without_shapes, optimizer)
+    bare = [[row | {"inputs": None, "cost": None} for row in rows] for rows in (gradient(HEAD), gradient(WIDE))]
+    tower = [each for _ in range(8) for each in (*bare[1], older(WIDE) | {"inputs": None})]
+    assert unused(*bare[0], *tower, optimizer)
+    assert not unused(*tower, *bare[0] * 8, optimizer), "a network before what is trained"
+    assert not unused(*bare[0], *tower, FORWARD, *bare[0], *tower, optimizer), "parts of a batch"
     assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"
     assert not unused(*gradient(HEAD), *gradient(WIDE), *gradient(WIDE), older(WIDE), optimizer), "one of two losses"
     assert not unused(*gradient(HEAD), *frozen, optimizer, op("aten::zero_", ns=2_000.0, phase="optimizer"))
@@ -139,3 +144,10 @@ def test_a_softmax_of_all_logits_is_unused_like_them_unless_an_op_reads_each_row
     assert not found("unused-logits", run(LOGITS, SOFTMAX))
     left = find("unused-logits").transform(run(LOGITS, SOFTMAX, FEW), "expected").kernel_ns
     assert left[1] < 0.1 * run(LOGITS, SOFTMAX).ops.kernel_ns[1]
+
+
+def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets_them():
+    teacher = [*gradient(WIDE), older(WIDE)] * 6
+    assert unused(*teacher, *gradient(HEAD), update(HEAD, BIAS))
+    assert not unused(*gradient(WIDE) * 6, *gradient(HEAD), update(HEAD, BIAS))
+    assert not unused(*teacher, *gradient(HEAD), update(HEAD, BIAS, WIDE))

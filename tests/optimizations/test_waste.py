@@ -426,3 +426,10 @@ def test_what_an_index_of_unknown_size_picks_may_change():
     back = op("aten::mm", ns=9_000.0, call=ENGINE + "MmBackward0", phase="backward")
     assert find("computed-again").obstacle(trained(picks, flips, long, FEATURES, back))
     assert find("computed-again").obstacle(trained(flips, long, FEATURES, back)) is None
+
+
+def test_waste_that_a_trace_shows_comes_before_padding_that_it_lets_suspect():
+    search = Search(run(*[masked(8, 1, 1024, 1024)] * 60, LOGITS, PICKED))
+    gains = [search.gain((find(name),)).expected for name in ("unused-logits", "padding")]
+    assert gains[0] < gains[1]
+    assert [step.id for step in search.plan()][:2] == ["unused-logits", "padding"]

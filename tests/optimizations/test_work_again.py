@@ -7,7 +7,7 @@ import op_lists
 import pytest
 from test_waste import ENGINE, linear, op, run, trained
 
-from tracekit.advise import find
+from tracekit.advise import Search, find
 from tracekit.analyzers.cost import Cost
 
 
@@ -335,3 +335,11 @@ def test_unusual_inputs_are_no_work_again(inputs):
     base = run(*odd * 3)
     for name in ("computed-again", "unused-rows", "enlarged-early", "dense-experts", "one-hot-product"):
         found(name, base)
+
+
+@pytest.mark.parametrize(("others", "first"), [(2_000.0, True), (150_000.0, False)])
+def test_waste_that_is_most_of_the_gpus_work_comes_first_even_if_the_host_hides_it(others, first):
+    short = [op("aten::softmax", ns=others), *[unknown(2_000.0)] * 30]
+    base = run(*[*short, unknown(100_000.0), unknown(20_000.0), op("aten::topk", ns=3_000.0)] * 20)
+    assert find("computed-again").expected_speedup(base) < 1.1
+    assert (Search(base).plan()[0].id == "computed-again") == first

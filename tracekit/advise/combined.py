@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from tracekit.advise.optimization import Optimization, refused, run_after
 from tracekit.advise.reasons import of_step, say
@@ -10,7 +11,9 @@ from tracekit.analyzers.core import Interval, Outcomes
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict import KERNEL_ERROR, Baseline, OpList, Outcome, host_range, moved, pick
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 
 class Combined(Optimization):
@@ -53,12 +56,12 @@ class Combined(Optimization):
         lines = (line for step, before in self.stages(base) for line in step.how(before).split("\n"))
         return "\n".join(dict.fromkeys(lines))
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         for step in self.steps:
             changes = step.change_script(changes)
         return changes
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         for step in self.steps:
             subject = step.apply(subject)
         return subject
@@ -134,5 +137,5 @@ class OtherGPU(Optimization):
     def how_to(self, base: Baseline) -> str:
         return f"Run it on {self.gpu.name}."
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "This machine does not have that GPU.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -15,7 +15,9 @@ from tracekit.analyzers.core import InputError, TracekitError, toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
 from tracekit.analyzers.results import Costs, Memory, Statements
 from tracekit.analyzers.trace import CaptureInfo
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
 """Serving engines, which run models themselves."""
@@ -74,6 +76,8 @@ class Optimization(ABC):
     changes of the workload."""
     needless: bool = False
     """Whether the whole work that it removes is of no use. Then it comes before everything that makes work faster."""
+    suspected: bool = False
+    """Whether a trace does not show how much work it removes. Then what it shows to be of no use comes before."""
     needs_gpu: bool = True
     """Whether its prediction needs the rates of the GPU that ran the step."""
     needs_torch: bool = True
@@ -151,13 +155,13 @@ class Optimization(ABC):
         return self.recipe
 
     @abstractmethod
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         """Return a run's model with the optimization, to be measured beside the one without it.
 
         Raises TracekitError if that is not possible here.
         """
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         """Return the changes around a script, whose code stays as it is, with the optimization.
 
         Raises TracekitError if it cannot be applied from outside.

@@ -16,6 +16,8 @@ WORTHWHILE = 1.03
 expected gain must reach this value."""
 _LARGE, _UNLIKELY = 1.1, 0.8
 """Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
+_LITTLE = 0.6
+"""Fraction of the GPU's work that remains without waste, below which the waste comes first, whatever it gains now."""
 _OF_THE_MOST = 0.5
 """Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
 _AWAITED = 0.5
@@ -120,20 +122,25 @@ class Search:
         """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
 
         Mistakes are fixed first, unless another step gains far more and does not wait for the fix. Work of no use
-        comes before everything, if the step without it is a tenth faster. Of several, the most useful comes first.
+        comes before everything, if the step without it is a tenth faster, or without much of its work. Of several, what
+        a trace shows comes before what it lets suspect, and then the most useful.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
         most = max(alone.values(), default=0.0)
         awaited = {name for step in steps for name in step.after}
-        first = [step for step in steps if step.needless and alone[step] >= math.log(_LARGE)]
+        first = [step for step in steps if step.needless and (alone[step] >= math.log(_LARGE) or self._is_large(step))]
         least = {step: _OF_THE_MOST * (_AWAITED if step.id in awaited else 1.0) * most for step in steps}
         fixes = [step for step in steps if step.fixes_mistake and (step in first or alone[step] >= least[step])]
-        fixes.sort(key=lambda step: (step not in first, -usefulness(self.gain((step,)), 1.0)))
+        fixes.sort(key=lambda step: (step not in first, step.suspected, -usefulness(self.gain((step,)), 1.0)))
         kept = start
         for step in fixes:
             more = (*kept, step)
             kept = more if self._allowed(more) and worthwhile(step, self.gain(more, kept)) else kept
         return self._ranked(kept, [each for each in steps if each not in fixes])
+
+    def _is_large(self, step: Optimization) -> bool:
+        """Return whether the GPU has far less work without a step's waste, even if the host hides that now."""
+        return self._run_after((step,), "expected").busy_ns <= _LITTLE * self.base.busy_ns
 
     def _ranked(self, kept: Steps, steps: Sequence[Optimization]) -> Steps:
         """Add the steps that gain enough after those before them, each time the most useful one. Where none does alone,

@@ -3,11 +3,14 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU
-from tracekit.run import Attention, Dtype, require
+from tracekit.run import require
+
+if TYPE_CHECKING:
+    from tracekit.run import Attention, Dtype
 
 Autocast = Literal["", "fp16", "bf16"]
 """The type of autocast around a forward pass; "" for none."""
@@ -25,7 +28,7 @@ _NOT_USED = "not used because"
 _NONE_LEFT = ("No available kernel", "No viable backend")
 
 
-def backend_of(attention: Attention) -> Backend:
+def backend_of(attention: "Attention") -> Backend:
     """Return the backend that an attention setting requires; "" for any."""
     return FLASH if attention == "flash" else ""
 
@@ -79,18 +82,18 @@ def _reason(backend: Backend, messages: Sequence[str]) -> str:
     return " ".join(reasons)
 
 
-TORCH_NAMES: dict[Dtype, str] = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+TORCH_NAMES: "dict[Dtype, str]" = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Fields of configurations with the number of a model's experts."""
 
 
-def torch_dtype(dtype: Dtype) -> Any:
+def torch_dtype(dtype: "Dtype") -> Any:
     """Return the torch.dtype of weights and activations; TF32 is fp32 in memory."""
     return getattr(require("torch"), TORCH_NAMES[dtype])
 
 
-def published_dtype(config: Any, gpu: GPU | None) -> Dtype:
+def published_dtype(config: Any, gpu: GPU | None) -> "Dtype":
     """Return the dtype in which the weights are published.
 
     On a GPU without bf16 it is fp16, except for a mixture of experts.
@@ -108,7 +111,7 @@ def has_experts(config: Any) -> bool:
 
 
 @contextmanager
-def numerics(dtype: Dtype, backend: Backend) -> Iterator[None]:
+def numerics(dtype: "Dtype", backend: Backend) -> Iterator[None]:
     """Use TF32 for GEMMs only if `dtype` is tf32, and only this backend's kernels for fused attention."""
     torch = require("torch")
     before = torch.get_float32_matmul_precision()

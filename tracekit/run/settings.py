@@ -66,6 +66,8 @@ WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
+    """What a run was asked for."""
+
     model: str
     """A bundled name, a directory with a config.json, or a hub name."""
     name: str = ""

@@ -87,6 +87,8 @@ class MalformedCall(ValueError):  # noqa: N818 (a condition of the input, never 
 
 @dataclass(frozen=True)
 class Tensor:
+    """A tensor among the inputs of an op."""
+
     shape: Shape
     dtype: DType
     strides: Shape | None = None

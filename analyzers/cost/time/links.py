@@ -10,10 +10,11 @@ Pat Patarasuk and Xin Yuan, Bandwidth optimal all-reduce algorithms for clusters
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Literal, get_args
+
+import msgspec
 
 from tracekit.analyzers.core import GPUS_OF_A_HOST
 from tracekit.analyzers.cost.hardware import GPU
@@ -23,8 +24,7 @@ from tracekit.analyzers.cost.time.estimate import constants
 Kind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", ""]
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One call of a collective; values that the trace does not hold are "" or 0."""
 
     kind: Kind = ""

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from tracekit.analyzers.predict import (
     which,
 )
 from tracekit.analyzers.results import Statements, of_step, say
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _WORK_BESIDE = 0.05
 """Fraction of a step from which other host work would be hidden by the GPU's."""
@@ -100,7 +103,7 @@ class AvoidSyncs(Optimization):
             "values = tensor.tolist()  # all at once, in place of one .item() for each\n" + _NAMES
         )
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code that reads values back, which the advice names.")
 
 

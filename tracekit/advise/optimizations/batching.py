@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 import numpy as np
@@ -32,8 +32,10 @@ from tracekit.analyzers.predict import (
 )
 from tracekit.analyzers.results import Memory, Statements
 from tracekit.analyzers.trace import CaptureInfo
-from tracekit.apply import Subject
 from tracekit.reports.words import shell_word
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 FACTOR = 8
 """Growth of the batch that is predicted, unless a batch is given."""
@@ -123,7 +125,7 @@ class Batching(Optimization):
         now = f"in place of {base.batch_size}" if base.batch_size else "if it is one now"
         return f"batch = torch.cat(requests[:{batch}])  # {batch} in a step, {now}"
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if subject.inputs is not None:
             raise refused(self, "The inputs of your own model have one batch size: give other inputs.")
         batch = self.batch or FACTOR * subject.settings.batch_size
@@ -253,7 +255,7 @@ class PagedKV(Optimization):
         model = shell_word(capture.model) if capture and capture.model else "MODEL"
         return f"vllm serve {model}  # or: model.generate_batch(inputs) of transformers, with paged attention"
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It needs a serving engine and many requests, which a step of one model does not have.")
 
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from operator import eq
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,9 @@ from tracekit.analyzers.predict import (
     which,
 )
 from tracekit.analyzers.results import Statements
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
 LAUNCH = _KNOWN["launch"]
@@ -146,10 +149,10 @@ class Compile(Optimization):
     def how_to(self, base: Baseline) -> str:
         return "model = torch.compile(model)" + _BEFORE_DDP * base.trains
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, compile_mode="default")
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         return replace(subject, compile_mode="default").with_own_weights()
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,9 @@ from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import copy_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
 from tracekit.analyzers.results import Statements, of_step, say
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
 HIDDEN_WHEN_PINNED = _KNOWN["hidden_when_pinned"]
@@ -64,12 +67,12 @@ class PinnedCopies(Optimization):
         rows = _pageable(base)
         return (say("pinned-copies", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),)
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         if not changes.on_cuda:
             raise refused(self, "Only copies to a GPU need pinned memory.")
         return replace(changes, pinned=True, caveats=(*changes.caveats, _BLOCKING))
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code that makes the inputs.")
 
 
@@ -138,7 +141,7 @@ class OffloadOverlap(Optimization):
             "torch.cuda.current_stream().wait_stream(copying)"
         )
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code that offloads the model.")
 
 
@@ -246,7 +249,7 @@ class DataLoading(LessHostWork):
         """Pin the batches that the loader makes."""
         return base.ops if _PINNED.objection(base) else _PINNED.transform(base, outcome)
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, loader_workers=True, pinned=True)
 
     def how_to(self, base: Baseline) -> str:

@@ -1,6 +1,7 @@
 """Replays one CUDA graph instead of launching each kernel. Compiled code checks its guards before each call."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,7 +31,9 @@ from tracekit.analyzers.predict import (
     with_fixed_transformers,
 )
 from tracekit.analyzers.results import Statements
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
 ENTERED = _KNOWN["entered"]
@@ -177,12 +180,12 @@ class CUDAGraphs(Graphed):
     def notes(self, base: Baseline) -> tuple[str, ...]:
         return (*advice(self, base), *((_GROWS,) if (base.planning > 0).any() else ()))
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         if not changes.on_cuda:
             raise refused(self, "Graphs need a CUDA device.")
         return replace(changes, graphs=True)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if not subject.on_cuda or subject.training:
             raise refused(self, "Graphs need a CUDA device, and a training step is recorded by training-graph.")
         return replace(subject, graphs=True, static_cache=subject.static_cache or subject.decodes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tracekit.advise.optimization import ENGINES, Optimization, refused
 from tracekit.advise.optimizations.weight_only import from_pretrained, other_formats
@@ -34,7 +34,9 @@ from tracekit.analyzers.predict import (
     with_weights,
 )
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import Subject, quantized
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _TILE_ROWS = 16
 """Smallest number of rows of a tile, because 8-bit GEMMs have no kernels for a single row."""
@@ -196,9 +198,11 @@ class FP8Dynamic(DynamicQuantization):
     def how_to(self, base: Baseline) -> str:
         return from_pretrained(f"{_CONFIG}(granularity={self.granularity}())", also=self.granularity)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if subject.settings.dtype == "fp16" and not self.per_tensor:
             raise refused(self, _FP16)
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_torchao(subject, _CONFIG, granularity=self.granularity)
 
 
@@ -254,5 +258,7 @@ class Int8Dynamic(DynamicQuantization):
     def how_to(self, base: Baseline) -> str:
         return from_pretrained("Int8DynamicActivationInt8WeightConfig()")
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_torchao(subject, "Int8DynamicActivationInt8WeightConfig")

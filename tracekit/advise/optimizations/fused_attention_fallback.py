@@ -1,6 +1,7 @@
 """Replaces the math path of scaled_dot_product_attention by a fused kernel."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from tracekit.analyzers.predict import (
     written_out,
 )
 from tracekit.analyzers.results import Statements
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _COPY = "aten::copy_"
 _AROUND = {_COPY, "aten::mul", "aten::div", "aten::fill_", "aten::tril", "aten::where", "aten::masked_fill_"}
@@ -110,7 +113,7 @@ class FusedAttentionFallback(Optimization):
     def how_to(self, base: Baseline) -> str:
         return _FIXES[base.fallback.cause if base.fallback else "unknown"]
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "The call is in the model's own code.")
 
 

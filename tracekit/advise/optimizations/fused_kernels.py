@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from tracekit.analyzers.predict import (
     with_kernels,
 )
 from tracekit.analyzers.results import Evidence, Statement, Statements
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 LIGER_LAUNCH = _KNOWN["liger_launch"]
@@ -158,7 +160,7 @@ class FusedKernels(Optimization):
             return 'config.activation_function = "gelu_pytorch_tanh"  # the same function, in one kernel'
         return "from liger_kernel.transformers import AutoLigerKernelForCausalLM  # pip install liger-kernel"
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         from tracekit.apply import with_fused_kernels, with_written_kernels  # only to run a model
 
         if self.groups:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from statistics import median
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -13,7 +14,9 @@ from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, joined, pick, where, which
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
 HOST_KEPT = _KNOWN["host_kept"]
@@ -98,10 +101,10 @@ class FusedOptimizer(Optimization):
     def memory(self, base: Baseline, before: Memory) -> Memory:
         return replace(before, temporaries=0)
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, fused_optimizer=True)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if not subject.training:
             raise refused(self, "The workload does not train.")
         return replace(subject, fused_optimizer=True).with_own_weights()

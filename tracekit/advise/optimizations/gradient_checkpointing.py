@@ -1,7 +1,7 @@
 """Gradient checkpointing: the backward pass runs each block's forward pass again instead of keeping its activations."""
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,9 @@ from tracekit.analyzers.predict import (
     saved_counts,
 )
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 WRAPPING = _KNOWN["wrapping"]
@@ -75,7 +77,7 @@ class GradientCheckpointing(Optimization):
         held = of_step("held", "bytes", capture.peak_memory_bytes)
         return (say("memory-of-a-step", held, of_step("memory", "bytes", base.gpu.memory_bytes)),)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if not subject.training:
             raise refused(self, "The workload does not train.")
         changed = subject.with_twin()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracekit.advise.optimization import refused
 from tracekit.advise.optimizations.compile import entering_ns
@@ -10,7 +11,9 @@ from tracekit.advise.reasons import idle
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
 from tracekit.analyzers.results import Statements, of_step, say
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
 LEFT = _KNOWN["left"]
@@ -71,8 +74,8 @@ class GraphNotReplaying(CUDAGraphs):
     def evidence(self, base: Baseline) -> Statements:
         return (say("launches-in-graphs-place", of_step("launches", "launches", int(base.ops.launches.sum()))),)
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         raise refused(self, _TENSORS)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, _TENSORS)

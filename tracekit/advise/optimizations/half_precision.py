@@ -1,7 +1,7 @@
 """Weights, activations and arithmetic in 16 bits: bfloat16 if the GPU supports it, else float16."""
 
 from dataclasses import astuple, replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 import numpy as np
@@ -37,8 +37,10 @@ from tracekit.analyzers.predict import (
 )
 from tracekit.analyzers.results import Memory, Statements
 from tracekit.analyzers.trace import CaptureInfo
-from tracekit.apply import ScriptChanges, Subject
 from tracekit.capture import TORCH_NAMES
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
 HOST_FACTOR = _KNOWN["host_factor"]
@@ -119,10 +121,10 @@ class HalfPrecision(Optimization):
     def how_to(self, base: Baseline) -> str:
         return f"model = model.to(torch.{TORCH_NAMES[self.type_on(base.gpu)]})"
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, weights=self.dtype or changes.half_type)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if subject.settings.dtype not in WIDE:
             raise refused(self, "The weights are already in 16 bits.")
         return subject.with_dtype(self.dtype or subject.half_type)

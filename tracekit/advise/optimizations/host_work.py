@@ -6,6 +6,7 @@ A simulated step without that work is the bound.
 import re
 from abc import abstractmethod
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from tracekit.advise.optimization import Optimization, refused
 from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
 from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 NOTABLE = 0.01
 """Host work below this fraction of a step is ignored."""
@@ -69,7 +72,7 @@ class LessHostWork(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return named_causes(base, self.reduced(base))
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code around the model, which the advice shows.")
 
 
@@ -112,9 +115,7 @@ OPS_MOVED = _KNOWN["ops_moved"]
 """The same for ops of PyTorch, which the GPU runs without another line."""
 UNNAMED = _NUMBERS["unnamed"]
 """Fraction of a step above which time in which the host recorded nothing counts as code outside the model."""
-_PROCESSOR = r"image_process|processing_|feature_extract|preprocess"
 _UNNAMED_CAUSE = ("unexplained",)
-_RESIZES = r"zoom|resize|interpolat|PIL|Image\."
 _RANDOM = r"aten::(?:rand|normal_|uniform_|bernoulli|exponential_|multinomial|random_)"
 _MASKS = r"aten::(?:triu|tril|arange|ones|eye|linspace|masked_fill)"
 _MADE = f"{_RANDOM}|{_MASKS}"
@@ -122,7 +123,34 @@ MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 LONG_NS = 100_000
 """Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""
-_VIDEO = r"video|decord|av\.|cv2|imageio"
+_NOTABLE_PART = 0.2
+"""Part of the host's work from which a function has code of its own."""
+_CODES = (
+    (
+        r"image_process|processing_|feature_extract|preprocess",
+        "processor = AutoProcessor.from_pretrained(name, use_fast=True)\n"
+        'inputs = processor(images=images, device="cuda", return_tensors="pt")',
+    ),
+    (_RANDOM, 'noise = torch.randn(shape, device="cuda")  # drawn on the GPU: nothing is copied'),
+    (_MASKS, 'mask = torch.ones(n, n, dtype=torch.bool, device="cuda").tril()  # on the GPU, once'),
+    (r"video|decord|\bav\.|cv2|imageio", 'decoder = torchcodec.decoders.VideoDecoder(path, device="cuda")'),
+    (
+        r"zoom|resize|interpolat|\bPIL\b|Image\.",
+        'images = torch.nn.functional.interpolate(images.to("cuda"), size=size, mode="bilinear")',
+    ),
+    (
+        r"pin_memory",
+        "pinned = torch.empty(shape, pin_memory=True)  # once; pinned.copy_(batch) in each step\n"
+        "loader = DataLoader(dataset, num_workers=8, pin_memory=True)  # or beside the steps",
+    ),
+    (
+        r"serialization|torch[./]save|pickle|deepcopy|state_dict",
+        "if step % 500 == 0:  # not in each step; torch.distributed.checkpoint.async_save does not wait\n"
+        "    torch.save(model.state_dict(), path)",
+    ),
+    (r"aten::(?:index|index_select|gather|take)\b", 'data = data.to("cuda")  # once; batch = data[index] on the GPU'),
+)
+"""Code for functions of the host, by a pattern of their names or those of their callers."""
 
 
 class Preprocessing(LessHostWork):
@@ -172,20 +200,10 @@ class Preprocessing(LessHostWork):
         if _unnamed(base):
             return "with torch.profiler.profile(with_stack=True) as profiler:  # names the functions, with their lines"
         rows = base.host_causes[base.host_causes["cause"].isin(self.causes)]
-        names = (rows["name"].astype(str) + " " + rows["caller"].astype(str)).str
-        if names.contains(_PROCESSOR, case=False).any():
-            return (
-                "processor = AutoProcessor.from_pretrained(name, use_fast=True)\n"
-                'inputs = processor(images=images, device="cuda", return_tensors="pt")'
-            )
-        if names.contains(_RANDOM).any():
-            return 'noise = torch.randn(shape, device="cuda")  # drawn on the GPU: nothing is copied'
-        if names.contains(_MASKS).any():
-            return 'mask = torch.ones(n, n, dtype=torch.bool, device="cuda").tril()  # on the GPU, once'
-        if names.contains(_VIDEO, case=False).any():
-            return 'decoder = torchcodec.decoders.VideoDecoder(path, device="cuda")'
-        if names.contains(_RESIZES, case=False).any():
-            return 'images = torch.nn.functional.interpolate(images.to("cuda"), size=size, mode="bilinear")'
+        times = rows.groupby(rows["name"].astype(str) + " " + rows["caller"].astype(str))["idle_ns"].sum()
+        for name in times[times > _NOTABLE_PART * times.sum()].sort_values(ascending=False).index:
+            if code := next((code for pattern, code in _CODES if re.search(pattern, name, re.IGNORECASE)), ""):
+                return code
         return "# with torch ops on the GPU, once before the loop, or in workers: DataLoader(dataset, num_workers=8)"
 
 

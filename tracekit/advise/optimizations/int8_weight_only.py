@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from tracekit.analyzers.predict import (
     with_extras,
 )
 from tracekit.analyzers.results import Memory
-from tracekit.apply import Subject, quantized
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 STREAM = _KNOWN["stream"]
@@ -113,7 +115,9 @@ class Int8WeightOnly(WeightOnly):
     def how_to(self, base: Baseline) -> str:
         return from_pretrained("Int8WeightOnlyConfig()", compiled=True)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_torchao(subject, "Int8WeightOnlyConfig")
 
 

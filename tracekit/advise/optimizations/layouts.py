@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -15,8 +15,10 @@ from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Norm, Product, is_unaligned, multiple_of, padded, rounded_up, vectors
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, products, retimed, where, which
 from tracekit.analyzers.results import Evidence, Statements
-from tracekit.apply import ScriptChanges, Subject, twin
 from tracekit.run import require
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _OVER_IMAGES = re.compile(r"conv(?:_transpose)?[23]d|convolution")
 _KNOWN = outcomes(__file__)
@@ -72,12 +74,19 @@ class ChannelsLast(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _copying(base))
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def how_to(self, base: Baseline) -> str:
+        calls = " ".join(set(base.ops.call[_copying(base)]))
+        volumes = "3d" in calls and "2d" not in calls
+        return self.recipe.replace("channels_last", "channels_last_3d") if volumes else self.recipe
+
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, channels_last=True)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if not subject.on_cuda:
             raise refused(self, "It applies only to cuDNN's convolutions.")
+        from tracekit.apply import twin  # only to run a model
+
         model: Any = twin(subject.model, share=False)
         return replace(subject, model=model.to(memory_format=require("torch").channels_last))
 
@@ -180,7 +189,7 @@ class PadShapes(Optimization):
             return f"width = {even}  # {side} before: choose sizes that are multiples of 8"
         return f"inputs = F.pad(inputs, (0, 0, 0, {even - side}))  # a length of {even}, not {side}; mask the rest"
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "Sizes are set in the model's own code: change them there, and compare the two traces.")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.half_precision import HalfPrecision, in_half
@@ -32,7 +33,9 @@ from tracekit.analyzers.predict import (
     with_weights,
 )
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import Subject, quantized
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _HALF = 2
 """Bytes per 16-bit element."""
@@ -120,7 +123,9 @@ class LLMInt8(BitsAndBytes):
         products = of_step("products", "launches", int(rows.sum()))
         return (say("llm-int8", products, share_of(base, rows), of_step("added", "launches", added)),)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_llm_int8(subject)
 
 

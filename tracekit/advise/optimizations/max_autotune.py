@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +25,9 @@ from tracekit.analyzers.predict import (
     where,
 )
 from tracekit.analyzers.results import Statements
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _KNOWN = outcomes(__file__)
 _NUMBERS = numbers(__file__)
@@ -74,10 +77,10 @@ class MaxAutotune(Graphed):
     def notes(self, base: Baseline) -> tuple[str, ...]:
         return mask_advice(self, base)
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, compile_mode="max-autotune")
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         changed = replace(subject, compile_mode="max-autotune").with_own_weights()
         return replace(changed, static_cache=True) if subject.decodes else changed
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.half_precision import half_type
@@ -25,8 +26,10 @@ from tracekit.analyzers.predict import (
     with_extras,
 )
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import ScriptChanges, Subject
 from tracekit.capture import TORCH_NAMES
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 _PRODUCTS = ("gemm", "convolution", "attention")
 _FOLLOW = ("pointwise", "copy", "gather")
@@ -108,11 +111,11 @@ class MixedPrecision(Optimization):
         kept = round(before.activations * pick(_KEPT, "expected"))
         return replace(before, activations=kept + before.weights // 2)
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         unscaled = (_UNSCALED,) if changes.half_type == "fp16" else ()
         return replace(changes, autocast=changes.half_type, caveats=(*changes.caveats, *unscaled))
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if not subject.training or subject.settings.dtype not in _WIDE:
             raise refused(self, "It is for training with weights in 32 bits.")
         return replace(subject, autocast=subject.half_type).with_own_weights()
@@ -164,12 +167,12 @@ class TF32(Optimization):
     def evidence(self, base: Baseline) -> Statements:
         return largest(base, _fp32_products(base))
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         if not changes.on_cuda:
             raise refused(self, "It applies only to GEMMs on tensor cores.")
         return replace(changes, tf32=True)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if not subject.on_cuda or subject.settings.dtype != "fp32":
             raise refused(self, "It applies only to fp32 GEMMs on tensor cores.")
         return replace(subject, settings=replace(subject.settings, dtype="tf32")).with_own_weights()

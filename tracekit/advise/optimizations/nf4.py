@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,8 +29,10 @@ from tracekit.analyzers.predict import (
     with_weights,
 )
 from tracekit.analyzers.results import Statements
-from tracekit.apply import Subject, quantized
 from tracekit.capture import TORCH_NAMES
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 BYTES_A_WEIGHT = 0.5 + 1 / 64
 """Bytes per weight: four bits, and a scale of one byte for each block of 64 (itself quantized)."""
@@ -98,7 +101,9 @@ class NF4(BitsAndBytes):
             "model = AutoModelForCausalLM.from_pretrained(name, quantization_config=config)"
         )
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_nf4(subject)
 
 

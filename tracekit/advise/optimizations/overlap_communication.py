@@ -1,5 +1,7 @@
 """Overlaps collectives with kernels."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tracekit.advise.optimization import REWRITE, Optimization, refused
@@ -8,7 +10,9 @@ from tracekit.analyzers.attribute import is_communication
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, present
 from tracekit.analyzers.results import Statements, of_step, say
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 HIDDEN = _KNOWN["hidden"]
@@ -51,7 +55,7 @@ class OverlapCommunication(Optimization):
             return (*statements, say("slow-link", *rates))
         return statements
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code that distributes the model.")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.eight_bits import DynamicQuantization
@@ -23,8 +23,10 @@ from tracekit.analyzers.predict import (
     products_of,
     with_extras,
 )
-from tracekit.apply import Subject, quantized
 from tracekit.quantization import CHANNEL, Group
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 OWN_FORMATS = ("packed-int4", "packed-int8", "awq", "smoothquant")
 GROUP = "64"
@@ -93,7 +95,9 @@ class Packed(WeightOnly):
         """The name that `quantize` knows it by."""
         return self.id.removeprefix("packed-")
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_own(subject, self.format, group_size=self.group)
 
 
@@ -164,7 +168,9 @@ class SmoothQuant(DynamicQuantization):
         out = product.rows * product.outputs
         return [Extra("aten::mul", moving(4 * out, 4 * out, "fp32")), Extra("aten::mul", moving(4 * out, 2 * out))]
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_own(subject, "smoothquant")
 
 

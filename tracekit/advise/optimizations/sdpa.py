@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -35,8 +35,10 @@ from tracekit.analyzers.predict import (
     written_out,
 )
 from tracekit.analyzers.results import Statements
-from tracekit.apply import Subject
 from tracekit.capture import EFFICIENT, beginning
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 HOST_KEPT = _KNOWN["host_kept"]
@@ -171,7 +173,7 @@ class SDPA(Optimization):
         only = f"with torch.nn.attention.sdpa_kernel(SDPBackend.{BACKENDS[self.backend].enum}):"
         return f"{sdpa}\n{only}\n    model(**inputs)"
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         """Switch attention; a named backend is then the only one that is allowed."""
         written = subject.settings.attention == "eager"
         if not written and not self.backend:
@@ -181,7 +183,7 @@ class SDPA(Optimization):
         settings = replace(changed.settings, attention="sdpa")
         return replace(changed, settings=settings, named_backend=BACKENDS[self.backend].enum if self.backend else "")
 
-    def _exchanged(self, subject: Subject) -> Subject:
+    def _exchanged(self, subject: "Subject") -> "Subject":
         changed = subject.with_twin()
         model: Any = changed.model
         if not hasattr(model, "set_attn_implementation"):

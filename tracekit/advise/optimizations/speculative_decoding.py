@@ -4,7 +4,7 @@ Tokens per pass, for an acceptance rate a and k drafted tokens: (1 - a^(k+1)) / 
 """
 
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -33,7 +33,9 @@ from tracekit.analyzers.predict import (
     with_masks,
 )
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 _NUMBERS = numbers(__file__)
@@ -161,7 +163,7 @@ class SpeculativeDecoding(Optimization):
             "model.generate(**inputs, assistant_model=draft)"
         )
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         """Apply the part that needs no draft model: the check of drafted tokens, at the expected acceptance rate."""
         if subject.settings.workload != "decode" or subject.inputs is not None or subject.graphs:
             raise refused(self, "Its check is measured beside a decode step: --workload decode, without graphs.")

@@ -1,6 +1,7 @@
 """A KV cache of fixed size, which is written in place, so that its addresses and shapes never change."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +32,9 @@ from tracekit.analyzers.predict import (
     with_masks,
 )
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _KNOWN = outcomes(__file__)
 LENGTH = _KNOWN["length"]
@@ -88,7 +91,7 @@ class StaticCache(Optimization):
             say("concatenations", of_step("copies", "launches", int(rows.sum())), share_of(base, rows)),
         )
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if subject.settings.workload not in ("decode", "generate"):
             raise refused(self, "The workload does not decode.")
         return replace(subject, static_cache=True)

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracekit.advise.optimization import LINES, refused
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs
 from tracekit.analyzers.attribute import is_communication
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, Outcome, pick, present
-from tracekit.apply import ScriptChanges, Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import ScriptChanges, Subject
 
 ELSEWHERE = outcomes(__file__)["elsewhere"]
 """Fraction of the host time between launches of no known phase that remains beside the graph."""
@@ -40,10 +43,10 @@ class TrainingGraph(CUDAGraphs):
     def other_ns(self, base: Baseline, outcome: Outcome) -> float:
         return pick(ELSEWHERE, outcome) * float(base.other_host[base.ops.phase == ""].sum())
 
-    def change_script(self, changes: ScriptChanges) -> ScriptChanges:
+    def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         raise refused(self, "It changes the loop of the script.", by_hand=True)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         if not subject.on_cuda or not subject.training:
             raise refused(self, "It records a training step on a CUDA device.")
         if subject.autocast == "fp16":

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import largest, of_step, say, share_of
@@ -24,7 +25,9 @@ from tracekit.analyzers.predict import (
     with_weights,
 )
 from tracekit.analyzers.results import Memory, Statements
-from tracekit.apply import Subject, quantized
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 
 class WeightOnly(Optimization):
@@ -171,8 +174,10 @@ class Int4WeightOnly(WeightOnly):
         configuration = f'Int4WeightOnlyConfig(group_size={GROUP}, int4_packing_format="tile_packed_to_4d")'
         return from_pretrained(configuration)
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         """Quantize in the layout of PyTorch's own kernel, which requires bf16."""
+        from tracekit.apply import quantized  # only to run a model
+
         return quantized.with_torchao(
             subject.with_dtype("bf16"), "Int4WeightOnlyConfig", int4_packing_format="tile_packed_to_4d"
         )

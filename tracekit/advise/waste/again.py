@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from tracekit.advise.optimizations.copies import values
@@ -22,7 +23,7 @@ def passes_without_cache(base: Baseline) -> Finding | None:
     if base.growth is None or base.trains:
         return None
     rows, tokens = base.ops.category == "kernel", base.growth.tokens
-    left = replace(outcomes(__file__)["passes_left"], best=1 / tokens)
+    left = msgspec.structs.replace(outcomes(__file__)["passes_left"], best=1 / tokens)
     change = lessened(rows, left, cost=partial(batched, factor=1 / tokens))
     return Finding(rows, change, base.growth.passes, tokens=tokens)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -54,7 +54,9 @@ from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_ite
 from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
-from tracekit.apply import Subject
+
+if TYPE_CHECKING:
+    from tracekit.apply import Subject
 
 _WIDTH = 124
 Detector = Callable[[Baseline], Finding | None]
@@ -76,6 +78,8 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     training: bool = True
     needless: bool = True
     """Whether the work is of no use in each step of a long run."""
+    suspected: bool = False
+    """Whether a trace does not show how much of the work it is."""
     without_torch: str = ""
     """Code for a program that does not run PyTorch; "": only PyTorch does such work."""
 
@@ -97,7 +101,7 @@ class Waste(Optimization):
         self.id, self.title = name, self._kind.title
         self.costs, self.caveats = self._kind.costs, self._kind.caveats
         self.for_training, self.needs_torch = self._kind.training, not self._kind.without_torch
-        self.needless = self._kind.needless
+        self.needless, self.suspected = self._kind.needless, self._kind.suspected
 
     @property
     def description(self) -> str:
@@ -145,7 +149,7 @@ class Waste(Optimization):
         code = self._kind.ways.get(found.way if found else "", self._kind.code)
         return (code if runs_torch(base) else self._kind.without_torch).strip()
 
-    def apply(self, subject: Subject) -> Subject:
+    def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the script, which the advice shows.")
 
 

@@ -2,10 +2,10 @@
 
 import math
 import re
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -56,8 +56,7 @@ def _fewer(base: Baseline, place: int) -> float:
     return more / fewer if fewer and math.prod(sides) == 1 else 0.0
 
 
-@dataclass(frozen=True)
-class _Layer:
+class _Layer(msgspec.Struct, frozen=True):
     """A layer of experts: its tokens, its experts, those that a token chooses, and the place of the choice."""
 
     tokens: int

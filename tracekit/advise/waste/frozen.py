@@ -2,37 +2,79 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding, removed
+from tracekit.advise.waste.finding import Change, Finding, lessened, removed
 from tracekit.advise.waste.gradients import backward_again
 from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Product
-from tracekit.analyzers.predict import Baseline, in_phase
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
 
 Shape = tuple[int, ...]
 
 _ADDS = ("aten::add", "aten::add_")
 _ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 _ZEROS = ("aten::zero_", "aten::_foreach_zero_")
+_MULTIPLIES = re.compile(r"mm$|convolution")
+_UNRESET = 8
+"""Fewest gradients that nothing resets, without shapes, and most ops after the last of them."""
+_OTHERS = 4
+"""Fewest gradients of weights that no optimizer updates."""
+OF_WEIGHTS = outcomes(__file__)["of_weights"]
+"""Time of a convolution's backward pass without the gradient of its weights."""
 _OF_A_NORM = 2
 """Gradients that the backward op of a normalization computes: of its weight and its bias."""
 
 
 def backward_of_frozen(base: Baseline) -> Finding | None:
     """Find the ops of each backward pass behind all gradients that the optimizer uses, unless a later pass goes through
-    the same graph."""
+    the same graph; or gradients of weights that it does not have, if they take more."""
     ops, rows, again = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base)
-    trained, unused = _trained(base), 0
+    trained, unknown, unused = _trained(base), _adds(base) & ~ops.costed[in_phase(ops, "backward")].any(), 0
     for begin, end in spans_of(in_phase(ops, "backward")):
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
         behind = np.arange(last, end)[~again.rows[last:end] if again else slice(None)]
-        if weights := sum(bool(_weight(base, place)) for place in behind.tolist()):
+        if weights := sum(bool(_weight(base, place)) for place in behind.tolist()) or int(unknown[behind].sum()):
             rows[behind], unused = True, unused + weights
-    return Finding(rows, removed(rows), unused) if unused else None
+    found = [Finding(rows, removed(rows), unused) if unused else None, _of_others(base, trained)]
+    return max(filter(None, found), key=lambda each: float(ops.kernel_ns[each.rows].sum()), default=None)
+
+
+def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
+    """Find gradients of weights that are added to older ones, and of shapes that the optimizer does not update, as of a
+    teacher, or of a network whose features a loss compares. Those of convolutions come with their input's."""
+    ops, known = base.ops, {_sides(shape) for shape in trained}
+    older = {_sides(shape) for _, shape in _accumulated(base)} - known
+    backward = np.flatnonzero(in_phase(ops, "backward")).tolist()
+    made = [place for place in backward if trained and _sides(_weight(base, place)) in older]
+    mixed = np.zeros(len(ops), dtype=bool)
+    mixed[[place for place in made if not isinstance(getattr(ops.cost[place], "work", None), Product)]] = True
+    alone = np.zeros(len(ops), dtype=bool)
+    alone[made] = ~mixed[made]
+    alone[[place for place, shape in _accumulated(base) if _sides(shape) in older]] = True
+    some = lessened(mixed, OF_WEIGHTS)
+    change = partial(_without, alone, some)
+    return Finding(alone | mixed, change, len(made)) if len(made) >= _OTHERS else None
+
+
+def _without(rows: Rows, change: Change, run: Baseline, outcome: Outcome) -> OpList:
+    return change(run, outcome)[~rows]
+
+
+def _accumulated(base: Baseline) -> list[tuple[int, Shape]]:
+    """Return the place and the shape of each gradient that is added to an older one."""
+    adds = np.flatnonzero(_adds(base)).tolist()
+    return [(place, shape) for place in adds for _, shape in tensors_in(base, place, place + 1)[:1]]
+
+
+def _adds(base: Baseline) -> Rows:
+    return np.asarray((base.ops.call == _ACCUMULATES) & np.isin(base.ops.name, _ADDS))
 
 
 def _trained(base: Baseline) -> "Counter[Shape]":
@@ -122,12 +164,23 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
     """Return the place after the last gradient that is not added to an older one, if no gradient is filled with zeros:
     the others are of weights whose gradients nothing resets, as an optimizer does. The end if none is like that."""
     ops = base.ops
-    adds = (ops.call == _ACCUMULATES) & np.isin(ops.name, _ADDS)
     if np.isin(ops.name, _ZEROS).any() or not in_phase(ops, "optimizer").any():
         return end
-    given = [tensors_in(base, place, place + 1)[:1] for place in np.flatnonzero(adds).tolist()]
-    older = Counter(_sides(shape) for each in given for _, shape in each)
+    if not ops.costed[begin:end].any():
+        return _after_reset(base, begin, end)
+    older = Counter(_sides(shape) for _, shape in _accumulated(base))
     made = {place: _sides(shape) for place in range(begin, end) if (shape := _weight(base, place))}
     computed = Counter(made.values())
     fresh = [place for place, shape in made.items() if older[shape] < computed[shape]]
     return max(fresh) + 1 if fresh and older else end
+
+
+def _after_reset(base: Baseline, begin: int, end: int) -> int:
+    """Return the place after the last gradient that is reset, without shapes: from there to the end of the only
+    backward pass, gradients are added to older ones in most layers. The end if they are not."""
+    adds = begin + np.flatnonzero(_adds(base)[begin:end])
+    only = len(list(spans_of(in_phase(base.ops, "backward")))) == 1
+    if not only or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
+        return end
+    multiplies = which(base.ops.name[adds[0] : end], lambda name: bool(_MULTIPLIES.search(name)))
+    return int(adds[0]) if 2 * len(adds) >= multiplies.sum() else end

@@ -13,7 +13,7 @@ from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
 from tracekit.advise.waste.finding import Finding, lessened, removed
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
-from tracekit.advise.waste.order import products_out_of_order
+from tracekit.advise.waste.order import pooled_late, products_out_of_order
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.advise.waste.rounds import cells, products
 from tracekit.analyzers.core import Ints, outcomes
@@ -161,17 +161,22 @@ def grown_by_copying(base: Baseline) -> Finding | None:
 
 _DECOMPOSES = re.compile(r"^aten::(?:_?linalg_svd|_trilinear)")
 _QUANTILES = ("aten::quantile", "aten::nanquantile")
+_INVERTS = re.compile(
+    r"^aten::(?:linalg_inv|inverse|logdet|linalg_slogdet|linalg_det|det)$|Linalg(?:InvEx|Slogdet|Det)Backward"
+)
 
 
 def costly_algorithms(base: Baseline) -> Finding | None:
-    """Find whole singular value decompositions, filters of many taps, sorts and permutations of which little is read,
-    convolutions without cuDNN, or products in an order that computes more: what takes most time."""
+    """Find whole singular value decompositions, inverses, filters of many taps, sorts and permutations of which little
+    is read, convolutions without cuDNN, or products in an order that computes more: what takes most time."""
     ops = base.ops
     decomposes = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
     decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
     ways = {"": decomposes, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
+    ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
+    ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
-    found += filter(None, (long_filters(base), sorted_for_few(base), products_out_of_order(base)))
+    found += filter(None, (long_filters(base), sorted_for_few(base), products_out_of_order(base), pooled_late(base)))
     return max(found, key=lambda each: float(ops.kernel_ns[each.rows].sum()), default=None)
 
 

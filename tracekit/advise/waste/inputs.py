@@ -17,20 +17,35 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 _KNOWN = outcomes(__file__)
 
 
+_TRIED = 16
+"""Launches of an op from which its library tries kernels for it."""
+_CHOSEN = 2
+"""Launches of an op whose kernel is chosen by a table."""
+
+
 def planned_again(base: Baseline) -> Finding | None:
     """Find ops whose library plans a kernel for a new shape in each step. It asks for memory to try each, and at best
-    what else is longer than a launch is planning, too."""
+    what else is longer than a launch is planning, too, and the kernels that it tries."""
     planning = base.planning
     rows = planning > 0
+    tried = rows & (base.ops.launches >= _TRIED)
     if not rows.any():
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
         longer = np.where(rows & (outcome == "best"), run.other_host, 0.0)
         planned = (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning
-        return run.ops.assign(host_ns=run.ops.host_ns - planned - longer)
+        one = np.where(tried & (outcome == "best"), _CHOSEN / np.maximum(run.ops.launches, 1), 1.0)
+        return run.ops.assign(host_ns=run.ops.host_ns - planned - longer, kernel_ns=run.ops.kernel_ns * one)
 
-    return Finding(rows, change, int(rows.sum()), likely=("allocation", "setup"), host_ns=float(planning.sum()))
+    return Finding(
+        rows,
+        change,
+        int(rows.sum()),
+        likely=("allocation", "setup"),
+        host_ns=float(planning.sum()),
+        way="kernels-tried" if tried.any() else "",
+    )
 
 
 _LONG = 64

@@ -134,10 +134,11 @@ def _shared_layers(base: Baseline) -> Finding | None:
 
 def _decisions(base: Baseline) -> Finding | None:
     """Find calls of a network that each choose one answer. Tokens are chosen one after another: their calls look
-    one up, attend, or append to a cache."""
+    one up, attend, or append to a cache. Iterations of a solver end by a value that they compute."""
     for calls in rounds(base.ops):
         names = set(base.ops.name[calls[0]])
-        if names & _CHOICES and not any(_OF_TOKENS.search(name) for name in names):
+        decided = (base.ops.call[calls[0]] == "aten::is_nonzero").any()
+        if names & _CHOICES and not decided and not any(_OF_TOKENS.search(name) for name in names):
             return together(base.ops, calls)
     return None
 
@@ -191,9 +192,10 @@ def _of_one_network(ops: OpList, calls: list[Ints]) -> bool:
 
 
 def feeds_itself(base: Baseline, call: Ints) -> bool:
-    """Return whether the call writes at its end as many bytes as it reads at its beginning, by recorded shapes."""
+    """Return whether the call writes at its end as many bytes as it reads at its beginning, perhaps beside a bias, by
+    recorded shapes."""
     given, last = tensors_in(base, int(call[0]), int(call[0]) + 1), base.ops.cost[call[-1]]
-    return bool(given) and last is not None and size_of(*given[0]) == last.write_bytes
+    return last is not None and any(size_of(*each) == last.write_bytes for each in given[:2])
 
 
 def _of_data(ops: OpList, items: int) -> bool:

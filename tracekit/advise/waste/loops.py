@@ -75,7 +75,8 @@ def _stretches(ops: OpList) -> list[Ints]:
     apart |= which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
     if present(ops.message).any():  # gradients that are copied into what ranks reduce
         apart |= ops.call == "aten::copy_"
-    keys = zip(ops.layer.tolist(), ops.phase.tolist(), apart.tolist(), strict=True)
+    phase = np.where(ops.phase == "forward", "", ops.phase)  # ops of a round on targets have no gradient
+    keys = zip(ops.layer.tolist(), phase.tolist(), apart.tolist(), strict=True)
     parts = [(key, list(part)) for key, part in groupby(enumerate(keys), key=lambda pair: pair[1])]
     chosen = [part for (*_, is_apart), part in parts if not is_apart and len(part) >= 2 * _ROUNDS]
     return [np.array([place for place, _ in part]) for part in chosen]

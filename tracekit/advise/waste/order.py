@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.cost import Product, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase
 
@@ -87,6 +87,38 @@ def _other_orders(one: Product, other: Product) -> Iterator[int]:
         yield other.m * one.m * one.k + other.m * one.k * one.n
     if (other.k, other.n) == (one.n, one.m):
         yield other.m * one.n * one.k + other.m * one.k * one.m
+
+
+_POOLED = 4
+"""Rows for each one that remains after a mean or sum from which its order matters."""
+
+
+def pooled_late(base: Baseline) -> Finding | None:
+    """Find products of all rows whose result is averaged or summed over rows at once: both are linear and commute."""
+    ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
+    factor, parts, times = np.ones(len(ops)), dict[tuple[int, ...], float](), 0
+    for place, work in enumerate(works[:-1]):
+        rows = 0 if work is None or backward[place] else _pooled_rows(base, place + 1, work)
+        if work and rows and rows * _POOLED <= work.m:
+            factor[[place, place + 1]], times = (rows / work.m, min(1.0, work.k / work.n)), times + 1
+            parts[_sides(work)] = rows / work.m
+    for place in np.flatnonzero(backward).tolist():
+        factor[place] = parts.get(_sides(works[place]), 1.0)
+
+    def change(run: Baseline, _: Outcome) -> OpList:
+        return run.ops.assign(kernel_ns=run.ops.kernel_ns * factor)
+
+    return Finding(factor < 1, change, times, way="pooled-late") if times else None
+
+
+def _pooled_rows(base: Baseline, place: int, work: Product) -> int:
+    """Return how many rows of a product's result a mean or sum leaves; 0: it is none, or one over columns."""
+    cost, given = base.ops.cost[place], tensors_in(base, place, place + 1)[:1]
+    if cost is None or base.ops.name[place] not in ("aten::mean", "aten::sum") or not given or work.groups > 1:
+        return 0
+    left = cost.write_bytes // size_of(given[0][0], (1,))
+    whole = given[0][1][-1] == work.n and math.prod(given[0][1]) == work.m * work.n
+    return left // work.n if whole and left % work.n == 0 and left != work.m else 0
 
 
 _GATHERS = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave")

@@ -9,11 +9,11 @@ import numpy as np
 
 from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
-from tracekit.advise.waste.frozen import backward_of_frozen
+from tracekit.advise.waste.frozen import OF_WEIGHTS, backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.unread import is_head, unread_parts
 from tracekit.analyzers.core import Outcomes, outcomes
-from tracekit.analyzers.cost import Cost, Product, batched
+from tracekit.analyzers.cost import Attention, Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, Rows, in_phase, where, which
 
 _KNOWN = outcomes(__file__)
@@ -44,7 +44,7 @@ def unused_gradients(base: Baseline) -> Finding | None:
     rows = products | mixed
     if not rows.any():
         return None
-    left, some = lessened(products, Outcomes(1.0, 0.0, 0.0)), lessened(mixed, _KNOWN["of_weights"])
+    left, some = lessened(products, Outcomes(1.0, 0.0, 0.0)), lessened(mixed, OF_WEIGHTS)
     return Finding(rows, lambda run, outcome: some(replace(run, ops=left(run, outcome)), outcome), int(rows.sum()))
 
 
@@ -61,7 +61,7 @@ def logits_of_all_tokens(base: Baseline) -> Finding | None:
     ops = base.ops
     heads = np.flatnonzero(where(ops, is_head))
     if base.trains or not len(heads):
-        return None
+        return _logits_without_labels(base)
     rows = _on_each_row(base, heads[-1])
     head, end = ops.cost[heads[-1]], int(np.flatnonzero(rows)[-1]) + 1
     after = ops[end:]
@@ -71,6 +71,21 @@ def logits_of_all_tokens(base: Baseline) -> Finding | None:
         return None
     part = max(read / head.write_bytes, 1 / head.work.m)
     return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, part)), 1)
+
+
+def _logits_without_labels(base: Baseline) -> Finding | None:
+    """Find logits of all tokens, their loss and gradients, in training of a model whose attention sees tokens on both
+    sides: it learns to fill in a few that are masked, and the others have no label."""
+    ops, forward = base.ops, ~in_phase(base.ops, "backward")
+    attention = [place for place, cost in enumerate(ops.cost) if isinstance(getattr(cost, "work", None), Attention)]
+    masks = base.recorded.masks(ops)
+    sees_all = [not ops.cost[at].work.causal and (not masks[at] or masks[at][-2:-1] == [1]) for at in attention]
+    heads = np.flatnonzero(where(ops, is_head) & forward & base.trains)
+    if not attention or not all(sees_all) or len(heads) != 1 or not (ops.name == "aten::nll_loss_forward").any():
+        return None
+    rows = np.array([_has_all(base, place, ops.cost[heads[0]].work) for place in range(len(ops))], dtype=bool)
+    rows[heads] = True
+    return Finding(rows, lessened(rows, _KNOWN["labelled"]), 1, way="logits-without-labels")
 
 
 def _on_each_row(base: Baseline, head: int) -> Rows:

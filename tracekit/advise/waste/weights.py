@@ -89,15 +89,24 @@ def _stays(base: Baseline, place: int, begin: int) -> bool:
 
 
 def copied_each_pass(base: Baseline) -> Finding | None:
-    """Find copies to the device of what it has, or of what a product of no layer reads in each pass of inference."""
-    if (found := copied_again(base)) or base.trains:
+    """Find copies to the device of what it has, or of what a product of no layer reads beside what the step made."""
+    if found := copied_again(base):
         return found
-    ops, coming = base.ops, base.recorded.copies_like(base.ops, TO_DEVICE)
-    last = [place - 1 for place in np.flatnonzero(products(ops)).tolist() if place and coming[place - 1]]
-    rows = np.zeros(len(ops), dtype=bool)
-    rows[[at for at in last if ops.call[at + 1] not in _CASTING and _stays(base, at + 1, at)]] = True
-    rows &= base.recorded.copied_bytes(ops) >= _LARGE
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    coming = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) >= _LARGE)
+    rows[[place for place in np.flatnonzero(coming[:-1]).tolist() if _brings_operand(base, place)]] = True
     return Finding(rows, removed(rows), int(rows.sum()), way="operand-copied") if rows.any() else None
+
+
+def _brings_operand(base: Baseline, place: int) -> bool:
+    """Return whether the product behind a copy is of no layer, and its other operand as large as what the step made."""
+    cost, copied = base.ops.cost[place + 1], tensors_in(base, place, place + 1)[:1]
+    if cost is None or not isinstance(cost.work, Product) or not copied or base.ops.call[place + 1] in _CASTING:
+        return False
+    work, elements = cost.work, math.prod(copied[0][1])
+    operands = {work.groups * work.m * work.k, work.groups * work.k * work.n}
+    others = operands - {elements}
+    return len(others) == 1 < len(operands) and any(_writes(each, *others) for each in base.ops.cost[:place])
 
 
 _LARGE = 1 << 20
