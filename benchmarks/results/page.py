@@ -87,9 +87,10 @@ _APART = {"gate, up", "k"}
 _BLOCKS = 28
 _INT4 = """On an {gpu} (torch {torch}, {date}), a decode step of Llama-3.2-3B at batch 1, compiled and in CUDA
 graphs, both with our attention of one token, takes {fp16_us:,.0f} µs in fp16 (with PyTorch's attention {sdpa:,.0f})
-and {us:,.0f} µs with our int4 layers: **{gain:.2f}×**, which is {of_bytes:.2f} of the ratio of bytes ({bytes:.2f}). The
-goal of 0.8 is {goal}. By the times below, linear layers take {before:.2f} ms of the step, and {after:.2f} ms in int4;
-the rest (norms, rotary, attention, the head in 16 bits) takes {rest:.2f} ms, and {rest_after:.2f} ms beside int4.
+and {us:,.0f} µs with our int4 layers of five kernels: **{gain:.2f}×**, which is {of_bytes:.2f} of the ratio of bytes
+({bytes:.2f}). The goal of 0.8 is {goal}. By the times below, linear layers take {before:.2f} ms of the step, and
+{after:.2f} ms in int4; the rest (attention, the head in 16 bits; in fp16, norms and gates) takes {rest:.2f} ms, and
+{rest_after:.2f} ms beside int4.
 Layers, in an earlier session: over weights beyond the L2, the fastest of 3 to 4 launches.
 
 {layers}"""

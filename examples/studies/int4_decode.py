@@ -3,10 +3,10 @@
     python examples/studies/int4_decode.py --out FOLDER [--model llama-3.2-3b] [--blocks N] [--seconds 95] [--layers]
 
 Both models are compiled, project q, k and v, and gate and up, in one GEMM (fp16: unless --separate), and attend with
-PyTorch's kernel or with that of decode_attention. Kernels start before those before them have ended (programmatic
-dependent launch). Numbers are checked first. Layers are timed over copies of their weights that together exceed the L2.
-FOLDER/int4_decode.json holds all rows, and is written again after each; no layer is begun whose end is not expected
-within --seconds.
+PyTorch's kernel or with that of decode_attention; int4 with the latter has five kernels a layer (fuse_decoder). Kernels
+start before those before them have ended (programmatic dependent launch). Numbers are checked first. Layers are timed
+over copies of their weights that together exceed the L2. FOLDER/int4_decode.json holds all rows, and is written again
+after each; no layer is begun whose end is not expected within --seconds.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tracekit.apply import Subject, prepare
 from tracekit.capture import NoRanges, models
 from tracekit.fuse.kernels import decode_attention, packed_projections
 from tracekit.fuse.kernels import weight_only_product as kernel
-from tracekit.quantization import quantize
+from tracekit.quantization import fuse_decoder, quantize
 from tracekit.run import Settings
 
 LAYERS = {
@@ -206,6 +206,7 @@ def serve(pipe: Any, name: str, separate: bool, blocks: int | None, to: str, att
         exact = prepare(replace(subject, compile_mode="", graphs=False))(NoRanges()).float()
         if attention == "ours":
             decode_attention.apply(model)
+            model = fuse_decoder(model) if to == "int4" else model
         step = prepare(subject)
         error = float((step(NoRanges()).float() - exact).norm() / exact.norm())
         pipe.send(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
+    from tracekit.quantization.decoder import fuse_decoder
     from tracekit.quantization.files import load, save
     from tracekit.quantization.quantizing import CHANNEL, Group, quantize
 else:

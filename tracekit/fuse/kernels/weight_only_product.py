@@ -18,8 +18,7 @@ CONFIGS = ({"ROWS": 16, "DEEP": 2, "num_warps": 4}, {"ROWS": 8, "DEEP": 4, "num_
 has DEEP steps in flight; a step is 16 bytes of every fourth output. Of four to six on an H100, the first was fastest
 for eight of nine layers with 3 to 59 M weights, and 4 % behind for the ninth."""
 CONFIG = CONFIGS[0]
-_MAGIC = 0x4B000000
-_MAGIC_PAIR = 0x64006400
+_MAGIC, _MAGIC_PAIR = 0x4B000000, 0x64006400
 """The bits of the float 2 ** 23, the last of whose mantissa has the value 1, and twice those of 1,024 in fp16."""
 
 
@@ -28,14 +27,13 @@ def _value(words, magic, i: tl.constexpr, BITS: tl.constexpr):
     """Return value i of each word. Its bits become the mantissa of 2 ** 23 plus the value, shifted by its place.
 
     `magic`, the bits of 2 ** 23, is no constant, so that AND and OR are one instruction."""
-    VALUES: tl.constexpr = 32 // BITS
     FIRST: tl.constexpr = 20 // BITS
+    LATER: tl.constexpr = 32 // BITS - FIRST
     if i >= FIRST:
-        words = words >> (BITS * (VALUES - FIRST))
-    place: tl.constexpr = BITS * (i if i < FIRST else i - (VALUES - FIRST))
+        words = words >> (BITS * LATER)
+    place: tl.constexpr = BITS * (i if i < FIRST else i - LATER)
     half: tl.constexpr = 1 << (BITS - 1)
-    mask: tl.constexpr = (2 * half - 1) << place
-    bits = (words & mask) | magic
+    bits = (words & (2 * half - 1 << place)) | magic
     return bits.to(tl.float32, bitcast=True) * (1.0 / (1 << place)) - (8388608.0 / (1 << place) + half)
 
 
@@ -76,8 +74,13 @@ def _added(one, other):
 
 
 @triton.jit
-def _read(weight_ptr, scale_ptr, output, run, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr):
-    """Return the run of words of an output for each thread, and its scale: 0 for a run that is not there."""
+def _read(
+    weight_ptr, scale_ptr, outputs, i: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr,
+    LANES: tl.constexpr, WARPS: tl.constexpr,
+):  # fmt: skip
+    """Return the i-th run of words that each thread reads, and its scale: 0 for a run that is not there."""
+    thread, output = tl.arange(0, 32 * WARPS), outputs[i % len(outputs)]
+    run = thread // 32 * LANES + thread % LANES + i // len(outputs) * LANES * WARPS
     there = tl.minimum(run, K * BITS // 128 - 1)
     words = tl.load(weight_ptr + (output * (K * BITS // 32) + there * 4)[:, None] + tl.arange(0, 4)[None, :])
     scale = tl.load(scale_ptr + output * (K // GROUP) + there * (128 // BITS) // GROUP)
@@ -100,54 +103,82 @@ def _run_product(words, x, magic, BITS: tl.constexpr, PAIRS: tl.constexpr, KIND:
 
 
 @triton.jit
-def _product(
-    x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, columns, x_stride, magic,
-    K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, WHOLE: tl.constexpr,
-    EACH: tl.constexpr, DEEP: tl.constexpr, WARPS: tl.constexpr, PAIRS: tl.constexpr, EARLY: tl.constexpr,
+def _begun(
+    weight_ptr, scale_ptr, outputs, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr,
+    LANES: tl.constexpr, DEEP: tl.constexpr, WARPS: tl.constexpr,
 ):  # fmt: skip
-    """Multiply a row by the weights of 4 * EACH outputs. In a step, a warp reads 8 runs (of 4 words) of each.
+    """Return the first reads of `_sums`."""
+    read = ()
+    for i in tl.static_range(min(DEEP, (K * BITS // 128 + LANES * WARPS - 1) // (LANES * WARPS)) * len(outputs)):
+        read += (_read(weight_ptr, scale_ptr, outputs, i, K, GROUP, BITS, LANES, WARPS),)
+    return read
 
-    Of its threads, 8 read 128 bytes of an output, and 4 take the same inputs. x_ptr is of pairs of them. With PAIRS,
-    two weights are multiplied by an instruction in fp16, and the sums of runs are added in fp32. With EARLY, weights
-    are read before earlier kernels have finished. WHOLE: no block has fewer outputs. Tensors are (threads, 4), because
-    releases of Triton distribute those alike.
+
+@triton.jit
+def _sums(
+    x_ptr, weight_ptr, scale_ptr, outputs, read, magic, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr,
+    LANES: tl.constexpr, DEEP: tl.constexpr, WARPS: tl.constexpr, PAIRS: tl.constexpr, LATE: tl.constexpr,
+    KIND: tl.constexpr, ORDERED: tl.constexpr,
+):  # fmt: skip
+    """Return the products (32 / LANES, EACH) of a row and the weights of EACH outputs for each thread.
+
+    In a step, LANES threads of a warp read runs (of 4 words) of an output; the others, of others. x_ptr is of pairs of
+    inputs. With PAIRS, two weights are multiplied by an instruction in fp16, and the sums of runs are added in fp32.
+    LATE: later kernels may start when the inputs are read. ORDERED: the n-th 8 inputs of all runs follow each other.
+    Tensors are (threads, 4), because releases of Triton distribute those alike.
     """
+    EACH: tl.constexpr = len(outputs)
     runs: tl.constexpr = K * BITS // 128
-    reads: tl.constexpr = (runs + 8 * WARPS - 1) // (8 * WARPS) * EACH
-    thread, block = tl.arange(0, 32 * WARPS), tl.program_id(0).to(tl.int64) * (4 * EACH)
-    first = thread // 32 * 8 + thread % 8
-    x_ptr += tl.program_id(1).to(tl.int64) * x_stride
-    outputs, totals, read = (), (), ()
-    for i in tl.static_range(EACH):
-        output = block + 4 * i + thread // 8 % 4
-        outputs += (output if WHOLE else tl.minimum(output, columns - 1),)
+    reads: tl.constexpr = (runs + LANES * WARPS - 1) // (LANES * WARPS) * EACH
+    thread, totals = tl.arange(0, 32 * WARPS), ()
+    for _ in tl.static_range(EACH):
         totals += (tl.zeros([32 * WARPS], tl.float32),)
-    for i in tl.static_range(min(DEEP * EACH, reads)):
-        read += (_read(weight_ptr, scale_ptr, outputs[i % EACH], first + i // EACH * 8 * WARPS, K, GROUP, BITS),)
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
     for start in tl.static_range(0, reads, EACH):
-        run = tl.minimum(first + start // EACH * 8 * WARPS, runs - 1)
+        run = tl.minimum(thread // 32 * LANES + thread % LANES + start // EACH * LANES * WARPS, runs - 1)
         x, added = (), ()
         for i in tl.static_range(16 // BITS):
-            x += (tl.load(x_ptr + (run * (64 // BITS) + 4 * i)[:, None] + tl.arange(0, 4)[None, :]),)
-        if EARLY and start + EACH == reads:  # a kernel that needs none of these outputs may not wait, and write into x
+            piece = 4 * (run + i * runs if ORDERED else run * (16 // BITS) + i)
+            x += (tl.load(x_ptr + piece[:, None] + tl.arange(0, 4)[None, :]),)
+        if LATE and start + EACH == reads:  # a kernel that needs none of these outputs may not wait, and write into x
             tl.extra.cuda.gdc_launch_dependents()
-        for at in tl.static_range(EACH):
-            if start + at + DEEP * EACH < reads:
-                run = first + (start // EACH + DEEP) * 8 * WARPS
-                read += (_read(weight_ptr, scale_ptr, outputs[at], run, K, GROUP, BITS),)
-            words, scale = read[start + at]
-            part = _run_product(words, x, magic, BITS, PAIRS, out_ptr.dtype.element_ty)
-            added += (totals[at] + part * scale.to(tl.float32),)
+        for i in tl.static_range(start, start + EACH):
+            if i + DEEP * EACH < reads:
+                read += (_read(weight_ptr, scale_ptr, outputs, i + DEEP * EACH, K, GROUP, BITS, LANES, WARPS),)
+            words, scale = read[i]
+            part = _run_product(words, x, magic, BITS, PAIRS, KIND)
+            added += (totals[i - start] + part * scale.to(tl.float32),)
         totals = added
-    total = totals[0]
-    if EACH == 2:
-        total = tl.join(total, totals[1])
-    elif EACH == 4:
-        total = tl.join(tl.join(total, totals[2]), tl.join(totals[1], totals[3]))
-    out = tl.sum(tl.sum(total.reshape(WARPS, 4, 8, EACH), axis=2), axis=0) * (8 << BITS if PAIRS else 1)
-    output = block + tl.arange(0, 4)[:, None] + 4 * tl.arange(0, EACH)[None, :]
+    for _ in tl.static_range(4):
+        if len(totals) > 1:
+            pairs = ()
+            for i in tl.static_range(len(totals) // 2):
+                pairs += (tl.join(totals[i], totals[i + len(totals) // 2]),)
+            totals = pairs
+    total = totals[0].reshape(WARPS, 32 // LANES, LANES, EACH)
+    return tl.sum(tl.sum(total, axis=2), axis=0) * (8 << BITS if PAIRS else 1)
+
+
+@triton.jit
+def _product(
+    x_ptr, weight_ptr, scale_ptr, bias_ptr, out_ptr, columns, x_stride, magic,
+    K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, BIAS: tl.constexpr, EACH: tl.constexpr,
+    LANES: tl.constexpr, DEEP: tl.constexpr, WARPS: tl.constexpr, PAIRS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Multiply a row by the weights of 32 / LANES * EACH outputs. With EARLY, read them before earlier kernels end."""
+    SIDE: tl.constexpr = 32 // LANES
+    block, outputs = tl.program_id(0).to(tl.int64) * (SIDE * EACH), ()
+    for i in tl.static_range(EACH):
+        outputs += (tl.minimum(block + SIDE * i + tl.arange(0, 32 * WARPS) // LANES % SIDE, columns - 1),)
+    read = _begun(weight_ptr, scale_ptr, outputs, K, GROUP, BITS, LANES, DEEP, WARPS)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    x_ptr += tl.program_id(1).to(tl.int64) * x_stride
+    kind: tl.constexpr = out_ptr.dtype.element_ty
+    out = _sums(
+        x_ptr, weight_ptr, scale_ptr, outputs, read, magic, K, GROUP, BITS, LANES, DEEP, WARPS, PAIRS, EARLY, kind,
+        False,
+    )  # fmt: skip
+    output = block + tl.arange(0, SIDE)[:, None] + SIDE * tl.arange(0, EACH)[None, :]
     if BIAS:
         out += tl.load(bias_ptr + output, mask=output < columns).to(tl.float32)
     tl.store(out_ptr + tl.program_id(1).to(tl.int64) * columns + output, out, mask=output < columns)
@@ -158,17 +189,14 @@ def _scaled(
     weight_ptr, scale_ptr, out_ptr, magic, K: tl.constexpr, GROUP: tl.constexpr, BITS: tl.constexpr, RUNS: tl.constexpr
 ):  # fmt: skip
     """Write a row of scaled weights in the type of the result."""
-    run_length: tl.constexpr = 128 // BITS
-    runs: tl.constexpr = K // run_length
-    pairs: tl.constexpr = 16 // BITS
-    row = tl.program_id(0).to(tl.int64)
-    run = tl.program_id(1) * RUNS + tl.arange(0, RUNS)[:, None]
-    inside, word = run < runs, tl.arange(0, 4)[None, :]
-    words = tl.load(weight_ptr + (row * runs + run) * 4 + word, mask=inside, other=0)
-    scale = tl.load(scale_ptr + row * (K // GROUP) + run * run_length // GROUP, mask=inside, other=0.0).to(tl.float32)
-    for i in tl.static_range(pairs):
-        both = tl.join(_value(words, magic, i, BITS) * scale, _value(words, magic, i + pairs, BITS) * scale)
-        at = out_ptr + row * K + run * run_length + 8 * i + 2 * word
+    LENGTH: tl.constexpr = 128 // BITS
+    row, run = tl.program_id(0).to(tl.int64), tl.program_id(1) * RUNS + tl.arange(0, RUNS)[:, None]
+    inside, word = run < K // LENGTH, tl.arange(0, 4)[None, :]
+    words = tl.load(weight_ptr + (row * (K // LENGTH) + run) * 4 + word, mask=inside, other=0)
+    scale = tl.load(scale_ptr + row * (K // GROUP) + run * LENGTH // GROUP, mask=inside, other=0.0).to(tl.float32)
+    for i in tl.static_range(16 // BITS):
+        both = tl.join(_value(words, magic, i, BITS) * scale, _value(words, magic, i + 16 // BITS, BITS) * scale)
+        at = out_ptr + row * K + run * LENGTH + 8 * i + 2 * word
         tl.store(at[:, :, None] + tl.arange(0, 2)[None, None, :], both, mask=inside[:, :, None])
 
 
@@ -199,24 +227,24 @@ def unpack(packed, scale, bits=4):
     runs = packed.reshape(len(packed), -1, 1, 4, 1)
     places = torch.arange(0, 32, bits, device=packed.device, dtype=torch.int32).reshape(2, -1, 1).permute(1, 2, 0)
     values = ((runs >> places) & ((1 << bits) - 1)) - (1 << (bits - 1))
-    parts = values.to(scale.dtype).reshape(len(packed), scale.shape[1], -1)
-    return (parts * scale.unsqueeze(-1)).reshape(len(packed), -1)
+    return (values.to(scale.dtype).reshape(*scale.shape, -1) * scale.unsqueeze(-1)).reshape(len(packed), -1)
 
 
 def fused(x, packed, scale, bias=None, bits=4):
     """Return x @ weight.T + bias, for weights that `pack` packed."""
     packed, scale = packed.contiguous(), scale.contiguous()
-    rows, columns, inputs = x.reshape(-1, x.shape[-1]), len(packed), x.shape[-1]
-    group, bias = inputs // scale.shape[1], None if bias is None else bias.contiguous()
+    rows, columns, inputs, group = x.reshape(-1, x.shape[-1]), len(packed), x.shape[-1], x.shape[-1] // scale.shape[1]
+    bias = None if bias is None else bias.contiguous()
     if len(rows) > MOST_ROWS:
-        return torch.nn.functional.linear(x, _unpacked(packed, scale, inputs, group, bits), bias)
+        wide = torch.empty(columns, inputs, dtype=scale.dtype, device=x.device)
+        _scaled[(columns, triton.cdiv(packed.shape[1], 512))](packed, scale, wide, _MAGIC, inputs, group, bits, 128)
+        return torch.nn.functional.linear(x, wide, bias)
     if (out := torch.empty(*x.shape[:-1], columns, dtype=x.dtype, device=x.device)).numel():
-        pairs = x.dtype == torch.float16 and not _is_interpreted()
+        pairs, (block, deep, warps) = x.dtype == torch.float16 and not _is_interpreted(), CONFIG.values()
         early, rows = _starts_early(x.device), _pairs_from(rows)
-        block, deep, warps = CONFIG.values()
         _product[(triton.cdiv(columns, block), len(rows))](
             rows, packed, scale, bias, out, columns, rows.stride(0), _MAGIC_PAIR if pairs else _MAGIC, inputs, group,
-            bits, bias is not None, columns % block == 0, block // 4, deep, warps, pairs, early, num_warps=warps,
+            bits, bias is not None, block // 4, 8, deep, warps, pairs, early, num_warps=warps,
             **({"launch_pdl": True} if early else {}),
         )  # fmt: skip
     return out
@@ -240,12 +268,6 @@ def _starts_early(device):
     if _is_interpreted() or not hasattr(tl.extra.cuda, "gdc_wait"):
         return False
     return torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-def _unpacked(packed, scale, inputs, group, bits):
-    out = torch.empty(len(packed), inputs, dtype=scale.dtype, device=packed.device)
-    _scaled[(len(packed), triton.cdiv(packed.shape[1], 512))](packed, scale, out, _MAGIC, inputs, group, bits, 128)
-    return out
 
 
 def reference(x, packed, scale, bias=None, bits=4):
