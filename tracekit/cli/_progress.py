@@ -9,8 +9,6 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tracekit.analyzers.core import watching
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -27,6 +25,8 @@ def shown_progress() -> Iterator[None]:
     if not (sys.stderr and sys.stderr.isatty()):
         yield
         return
+    from tracekit.analyzers.core import watching  # with all that starts processes
+
     bars = _Bars()
     try:
         with watching(bars.see):
