@@ -87,6 +87,7 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     bare = [[row | {"inputs": None, "cost": None} for row in rows] for rows in (gradient(HEAD), gradient(WIDE))]
     tower = [each for _ in range(8) for each in (*bare[1], older(WIDE) | {"inputs": None})]
     assert unused(*bare[0], *tower, optimizer)
+    assert not unused(*bare[0], *tower, optimizer, op("aten::fill_", call="aten::zero_", ns=2_000.0, phase="optimizer"))
     assert not unused(*tower, *bare[0] * 8, optimizer), "a network before what is trained"
     assert not unused(*bare[0], *tower, FORWARD, *bare[0], *tower, optimizer), "parts of a batch"
     assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"

@@ -164,7 +164,8 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
     """Return the place after the last gradient that is not added to an older one, if no gradient is filled with zeros:
     the others are of weights whose gradients nothing resets, as an optimizer does. The end if none is like that."""
     ops = base.ops
-    if np.isin(ops.name, _ZEROS).any() or not in_phase(ops, "optimizer").any():
+    zeros = np.isin(ops.name, _ZEROS) | np.isin(ops.call, _ZEROS)
+    if zeros.any() or not in_phase(ops, "optimizer").any():
         return end
     if not ops.costed[begin:end].any():
         return _after_reset(base, begin, end)
