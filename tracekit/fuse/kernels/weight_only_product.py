@@ -18,7 +18,8 @@ CONFIGS = ({"ROWS": 16, "DEEP": 2, "num_warps": 4}, {"ROWS": 8, "DEEP": 4, "num_
 has DEEP steps in flight; a step is 16 bytes of every fourth output. Of four to six on an H100, the first was fastest
 for eight of nine layers with 3 to 59 M weights, and 4 % behind for the ninth."""
 CONFIG = CONFIGS[0]
-_MAGIC, _MAGIC_PAIR = 0x4B000000, 0x64006400
+_MAGIC = 0x4B000000
+_MAGIC_PAIR = 0x64006400
 """The bits of the float 2 ** 23, the last of whose mantissa has the value 1, and twice those of 1,024 in fp16."""
 
 
