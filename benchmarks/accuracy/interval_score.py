@@ -32,7 +32,7 @@ logarithm, in addition to what was said."""
 _SAID_WITH = {"seventh": 0.49}
 """The same in the intervals of a set as they were said; none in other sets."""
 _SINCE = ("seventeenth", "eighteenth", "nineteenth")
-"""Sets on which today's widths were not measured."""
+"""Sets that were predicted before they were a part of what the widths are measured on."""
 _ROUNDS: dict[Evidence, str] = {"timed": "blind rounds, latency told", "profiled": "blind rounds, plain traces"}
 _SAID = {"timed": "capture", "profiled": "trace"}
 _HEAD = ("rows", "widths", "count", "inside", "median high ÷ low", "interval score")
@@ -75,7 +75,7 @@ def _of_scripts() -> list[tuple[object, ...]]:
         ("those with kept traces", "as predicted then", *_summary(map(_as_said, kept))),
         ("those with kept traces", f"of {EARLIER}", *_summary(map(_as_earlier, kept))),
         ("those with kept traces", "of today, each set left out", len(blind), *_of_sets_left_out()),
-        *([("sets that came later", "as predicted then", *_summary(map(_as_said, since)))] if since else []),
+        *([("the last three sets", "as predicted then", *_summary(map(_as_said, since)))] if since else []),
         ("predicted again, gains known", "of today", *_summary((row.interval(known), row.measured) for row in later)),
     ]
 
