@@ -15,7 +15,7 @@ MOST_ROWS = 8
 """Largest number of rows for which the kernel does the multiplication."""
 CONFIGS = ({"ROWS": 16, "DEEP": 2, "num_warps": 4}, {"ROWS": 8, "DEEP": 4, "num_warps": 4})
 """Launch configurations to try. ROWS is the number of outputs per block, of whose inputs each warp has a part. A thread
-has DEEP steps in flight, of 16 bytes of every fourth output. On an H100, the first was fastest for eight of nine layers."""
+has DEEP steps in flight, of 16 bytes of every fourth output. On an H100, the first was fastest for 8 of 9 layers."""
 CONFIG = CONFIGS[0]
 _MAGIC = 0x4B000000
 _MAGIC_PAIR = 0x64006400
