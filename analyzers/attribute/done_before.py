@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from tracekit.analyzers.attribute.host import ENGINE
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_helper, matching, may_multiply
 from tracekit.analyzers.attribute.nesting import Nest, nearest
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace import recorded_dims
 
-_ENGINE = re.compile(r"autograd::engine::evaluate_function")
 _FORWARD = {
     "product": re.compile(r"^aten::(?:linear|addmm|conv[123]d|convolution)$"),
     "norm": re.compile(r"^aten::(?:layer_norm|rms_norm|group_norm|batch_norm|instance_norm|native_\w+_norm)$"),
@@ -32,7 +32,7 @@ def forward_again(host: pd.DataFrame) -> Covered:
     """
     op = (host["category"] == "op").to_numpy()
     kind = np.select([matching(host["name"], each) for each in _FORWARD.values()], range(1, len(_FORWARD) + 1))
-    forward, engine = op & (kind > 0), op & matching(host["name"], _ENGINE)
+    forward, engine = op & (kind > 0), op & matching(host["name"], ENGINE)
     nothing = np.zeros(0, dtype=np.int64)
     if not engine.any() or not forward.any():
         return Covered(nothing, nothing)

@@ -16,7 +16,7 @@ from tracekit.analyzers.core import Bools, Ints
 _BEGIN = re.compile(r"StreamBeginCapture")
 _END = re.compile(r"StreamEndCapture")
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
-_ENGINE = re.compile(r"autograd::engine::evaluate_function")
+ENGINE = re.compile(r"autograd::engine::evaluate_function")
 _OPTIMIZER = re.compile(r"Optimizer\.")
 _REGION = re.compile(r"^Torch-Compiled Region: ")
 
@@ -93,7 +93,7 @@ class Host:
     def is_backward(self) -> Bools:
         """Ops of the backward pass: autograd's engine evaluates them, or they name their forward op's thread."""
         named = (self.table["forward_thread"].to_numpy() > 0) & (self.table["sequence"].to_numpy() >= 0)
-        return named | matching(self.name, _ENGINE)
+        return named | matching(self.name, ENGINE)
 
     @cached_property
     def optimizes(self) -> Bools:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import matching, take
+from tracekit.analyzers.attribute import ENGINE, matching, take
 from tracekit.analyzers.core import Bools, Floats, Ints
 from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.trace import recorded_dims
@@ -215,13 +215,10 @@ READS_A_VALUE = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 """Calls that copy one number to the host and wait for it."""
 
 
-_EVALUATES = re.compile(r"autograd::engine::evaluate_function")
-
-
 def nodes(host: pd.DataFrame, calls: Ints, names: Objects) -> npt.NDArray[np.int64]:
     """Return the number of the node of autograd's graph that each call, a row of `host`, evaluates; -1 for others."""
     numbers = take(host["sequence"].to_numpy(), np.maximum(calls, -1))
-    return np.where(matching(names, _EVALUATES), numbers, -1)
+    return np.where(matching(names, ENGINE), numbers, -1)
 
 
 _GATHERS = ("aten::index", "aten::index_select")

@@ -190,7 +190,7 @@ def _statement(kind: str, role: str, name: str) -> Statement:
     return say(kind, Evidence(role, name, "step", "name", name))
 
 
-DETECTORS = {
+DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "memory-management": collected_and_freed,
     "kv-cache": passes_without_cache,
     "one-call-per-item": calls_in_a_row,

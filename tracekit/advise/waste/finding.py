@@ -1,11 +1,11 @@
 """What a detector finds: work of a step that a better program would not do, and the step without it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
 
-from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.analyzers.core import Floats, Outcomes, outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick, retimed
 
@@ -45,6 +45,11 @@ class Finding(msgspec.Struct, frozen=True):
         """Return the host work outside the model that remains."""
         rest = base.outside.scaled(pick(_LEFT, outcome), self.sure)
         return rest if outcome == "worst" else rest.scaled(0.0, self.likely)
+
+
+def longest(found: Iterable[Finding | None], ns: Floats) -> Finding | None:
+    """Return the finding whose ops take most of these times, of which each op has one; None if there is none."""
+    return max(filter(None, found), key=lambda each: float(ns[each.rows].sum()), default=None)
 
 
 def removed(rows: Rows) -> Change:

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Change, Finding, lessened, removed
-from tracekit.advise.waste.gradients import backward_again
+from tracekit.advise.waste.finding import Change, Finding, lessened, longest, removed
+from tracekit.advise.waste.gradients import ACCUMULATES, added_to_older, backward_again
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Product
@@ -19,9 +19,8 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 Shape = tuple[int, ...]
 
 _ADDS = ("aten::add", "aten::add_")
-_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 _ZEROS = ("aten::zero_", "aten::_foreach_zero_")
-_MULTIPLIES = re.compile(r"mm$|convolution")
+MULTIPLIES = re.compile(r"mm$|convolution")
 _UNRESET = 8
 """Fewest gradients that nothing resets, without shapes, and most ops after the last of them."""
 _OTHERS = 4
@@ -36,14 +35,14 @@ def backward_of_frozen(base: Baseline) -> Finding | None:
     """Find the ops of each backward pass behind all gradients that the optimizer uses, unless a later pass goes through
     the same graph; or gradients of weights that it does not have, if they take more."""
     ops, rows, again = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base)
-    trained, unknown, unused = _trained(base), _adds(base) & ~ops.costed[in_phase(ops, "backward")].any(), 0
+    trained, unknown, unused = _trained(base), added_to_older(ops) & ~ops.costed[in_phase(ops, "backward")].any(), 0
     for begin, end in spans_of(in_phase(ops, "backward")):
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
         behind = np.arange(last, end)[~again.rows[last:end] if again else slice(None)]
         if weights := sum(bool(_weight(base, place)) for place in behind.tolist()) or int(unknown[behind].sum()):
             rows[behind], unused = True, unused + weights
     found = [Finding(rows, removed(rows), unused) if unused else None, _of_others(base, trained)]
-    return max(filter(None, found), key=lambda each: float(ops.kernel_ns[each.rows].sum()), default=None)
+    return longest(found, ops.kernel_ns)
 
 
 def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
@@ -69,12 +68,8 @@ def _without(rows: Rows, change: Change, run: Baseline, outcome: Outcome) -> OpL
 
 def _accumulated(base: Baseline) -> list[tuple[int, Shape]]:
     """Return the place and the shape of each gradient that is added to an older one."""
-    adds = np.flatnonzero(_adds(base)).tolist()
+    adds = np.flatnonzero(added_to_older(base.ops)).tolist()
     return [(place, shape) for place in adds for _, shape in tensors_in(base, place, place + 1)[:1]]
-
-
-def _adds(base: Baseline) -> Rows:
-    return np.asarray((base.ops.call == _ACCUMULATES) & np.isin(base.ops.name, _ADDS))
 
 
 def _trained(base: Baseline) -> "Counter[Shape]":
@@ -82,9 +77,10 @@ def _trained(base: Baseline) -> "Counter[Shape]":
     for long lists of tensors, whose shapes the profiler drops."""
     counts: dict[str, Counter[Shape]] = {}
     for place in np.flatnonzero(in_phase(base.ops, "optimizer")).tolist():
-        if _is_dropped(base.recorded.inputs_of(base.ops[place : place + 1])[0]):
+        given = base.recorded.inputs_of(base.ops[place : place + 1])[0]
+        if _is_dropped(given):
             return Counter()
-        counts.setdefault(base.ops.name[place], Counter()).update(_updated(base, place))
+        counts.setdefault(base.ops.name[place], Counter()).update(_updated(given))
     every = {shape for each in counts.values() for shape in each}
     whole = [each for each in counts.values() if set(each) == every]
     return min(whole, key=Counter.total, default=Counter())
@@ -94,9 +90,8 @@ def _is_dropped(given: tuple[str, str] | None) -> bool:
     return given is not None and given[0].startswith("[[],") and given[1].startswith('["TensorList"')
 
 
-def _updated(base: Baseline, place: int) -> Iterator[Shape]:
+def _updated(given: tuple[str, str] | None) -> Iterator[Shape]:
     """Yield the shapes of the tensors, or of the first list of them, that an op of the optimizer is given."""
-    given = base.recorded.inputs_of(base.ops[place : place + 1])[0]
     first = next(iter(json.loads(given[0])), ()) if given else ()
     for dims in first if first and all(isinstance(each, list) for each in first) else [first]:
         if dims and all(type(side) is int for side in dims):
@@ -121,7 +116,7 @@ def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape
 
 def _after_summed(base: Baseline, begin: int, end: int, trained: set[Shape]) -> int:
     """Return the place after the last gradient that the backward pass adds to others of the same trained matrix."""
-    adds = np.isin(base.ops.name[begin:end], _ADDS) & (base.ops.call[begin:end] != _ACCUMULATES)
+    adds = np.isin(base.ops.name[begin:end], _ADDS) & (base.ops.call[begin:end] != ACCUMULATES)
     given = [tensors_in(base, place, place + 1)[:1] for place in (begin + np.flatnonzero(adds)).tolist()]
     summed = trained & {_sides(shape) for each in given for _, shape in each}
     return max((place + 1 for place in range(begin, end) if _sides(_weight(base, place)) in summed), default=begin)
@@ -179,9 +174,9 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
 def _after_reset(base: Baseline, begin: int, end: int) -> int:
     """Return the place after the last gradient that is reset, without shapes: from there to the end of the only
     backward pass, gradients are added to older ones in most layers. The end if they are not."""
-    adds = begin + np.flatnonzero(_adds(base)[begin:end])
+    adds = begin + np.flatnonzero(added_to_older(base.ops)[begin:end])
     only = len(list(spans_of(in_phase(base.ops, "backward")))) == 1
     if not only or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
         return end
-    multiplies = which(base.ops.name[adds[0] : end], lambda name: bool(_MULTIPLIES.search(name)))
+    multiplies = which(base.ops.name[adds[0] : end], lambda name: bool(MULTIPLIES.search(name)))
     return int(adds[0]) if 2 * len(adds) >= multiplies.sum() else end

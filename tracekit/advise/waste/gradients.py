@@ -9,13 +9,14 @@ from tracekit.advise.waste.finding import Finding, removed
 from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
-from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, which
 
 _ITEMS = 8
 """Fewest examples of a step."""
 _ALIKE = 0.8
 """Fraction of the passes that call the same ops."""
-_SUMS = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+_SUMS = ("aten::add", "aten::add_")
 _CHANGES = re.compile(r"^aten::(?!fill_|zero_|copy_|relu_|clamp_min_|add_)\w*_$")
 """Ops that change a tensor in place, as an update of weights does; those of layers excepted."""
 _UPDATES = re.compile(r"^aten::(?:sub|add)_?$")
@@ -53,28 +54,32 @@ def _updates(ops: OpList, one: Ints) -> bool:
     layers = int(products(ops[one][~back]).sum())
     sums = int(which(names, lambda name: bool(_UPDATES.match(name))).sum())
     optimizes = in_phase(ops[one], "optimizer").any() or which(names, lambda name: bool(_CHANGES.match(name))).any()
-    return bool((calls == _SUMS).any() or optimizes or sums >= max(layers, 1))
+    return bool((calls == ACCUMULATES).any() or optimizes or sums >= max(layers, 1))
+
+
+def added_to_older(ops: OpList) -> Rows:
+    """Select the ops that add a gradient to that of an earlier pass or step."""
+    return np.asarray((ops.call == ACCUMULATES) & which(ops.name, _SUMS.__contains__))
 
 
 _LOSSES = 4
 """Most backward passes through one graph, if none of them adds its gradients to those of another."""
 
 
+@remembered
 def backward_again(base: Baseline) -> Finding | None:
     """Find backward passes through nodes of autograd's graph that another one of the step passes through later, whose
     gradients are added up or dropped. Gradients of gradients need the first pass, whose ops autograd records, too."""
     ops, node = base.ops, base.recorded.nodes_of(base.ops)
-    begins = np.flatnonzero((node >= 0) & (np.diff(node, prepend=-1) != 0))
-    _, of, times = np.unique(node[begins], return_inverse=True, return_counts=True)
-    adds = ((ops.call == _SUMS) & which(ops.name, lambda name: bool(_UPDATES.match(name)))).any()
-    if not base.trains or times.max(initial=0) < 2 or (times.max() > _LOSSES and not adds):
+    starts = np.flatnonzero(np.diff(node, prepend=-2))
+    nodes, of, times = np.unique(node[starts], return_inverse=True, return_counts=True)
+    most = int(times[nodes >= 0].max(initial=0))
+    if not base.trains or most < 2 or (most > _LOSSES and not added_to_older(ops).any()):
         return None
-    last = np.zeros(len(times), dtype=np.int64)
-    last[of] = begins  # in order: the last one stays
-    rows = np.zeros(len(ops), dtype=bool)
-    for begin in begins[begins < last[of]].tolist():
-        end = begin + int(np.argmax(np.append(node[begin:] != node[begin], True)))
-        rows[begin:end] = True
-    if not rows.any() or base.recorded.for_gradients(ops)[rows].any():
+    last = np.zeros(len(nodes), dtype=np.int64)
+    last[of] = starts  # in order: the last one stays
+    earlier = (node[starts] >= 0) & (starts < last[of])
+    rows = np.repeat(earlier, np.diff(starts, append=len(ops)))
+    if base.recorded.for_gradients(ops)[rows].any():
         return None
-    return Finding(rows, removed(rows), int(times.max()))
+    return Finding(rows, removed(rows), most)

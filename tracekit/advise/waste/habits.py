@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
-from tracekit.advise.waste.finding import Finding, lessened, removed
+from tracekit.advise.waste.finding import Finding, lessened, longest, removed
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
@@ -176,8 +176,8 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
-    found += filter(None, (long_filters(base), sorted_for_few(base), products_out_of_order(base), pooled_late(base)))
-    return max(found, key=lambda each: float(ops.kernel_ns[each.rows].sum()), default=None)
+    others = (long_filters(base), sorted_for_few(base), products_out_of_order(base), pooled_late(base))
+    return longest([*found, *others], ops.kernel_ns)
 
 
 def _cheaper(rows: Rows, way: str) -> Finding:

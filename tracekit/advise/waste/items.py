@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
 from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
-from tracekit.advise.waste.rounds import FEWEST, products, rounds
+from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import (
@@ -143,7 +143,6 @@ def _decisions(base: Baseline) -> Finding | None:
     return None
 
 
-_JOINS = ("aten::cat", "aten::stack")
 _CARRIES = re.compile(r"rnn|gru|lstm|embedding|argmax|multinomial|cumsum")
 
 
@@ -154,7 +153,7 @@ def _joined(base: Baseline) -> Finding | None:
     for stretch in rounds(ops) if not base.trains else ():
         calls = _taking_parts(base, stretch)
         after = int(calls[-1][-1]) + 1 if calls else len(ops)
-        joins = after < len(ops) and ops.call[after] in _JOINS and ops.call[after - 1] not in _JOINS
+        joins = after < len(ops) and ops.call[after] in JOINS and ops.call[after - 1] not in JOINS
         one = joins and bool(products(ops[calls[0][:1]])[0]) and not feeds_itself(base, calls[0])
         if calls and (one or _fill_a_buffer(base, calls)) and _of_one_network(ops, calls):
             return together(ops, calls)

@@ -2,15 +2,16 @@
 before they are multiplied."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.analyzers.core import Floats
 from tracekit.analyzers.cost import Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 
 Products = Sequence[Product | None]
 """The product of each op; None for others."""
@@ -19,7 +20,7 @@ _SOON = 4
 _LESS = 2
 """Times the operations of another order from which the order matters."""
 _SCALES = ("aten::mul", "aten::mul_", "aten::div", "aten::div_")
-_COPIES = ("aten::copy_", "aten::_to_copy", "aten::sum")
+_READS = ("aten::copy_", "aten::_to_copy", "aten::sum")
 
 
 def _products(ops: OpList) -> Products:
@@ -38,14 +39,22 @@ def products_out_of_order(base: Baseline) -> Finding | None:
             factor[place : next_one + 1] = part
             parts |= dict.fromkeys((_sides(one), _sides(other)), part)
     multiplies = np.array([work is not None for work in works], dtype=bool)
-    for place in np.flatnonzero(multiplies & backward).tolist():
-        factor[place] = parts.get(_sides(works[place]), 1.0)
-    rows = factor < 1
+    factor = _with_gradients(factor, works, backward & multiplies, parts)
+    times = int((multiplies & (factor < 1)).sum())
+    return _by(factor, times, "products-out-of-order") if times else None
 
+
+def _with_gradients(factor: Floats, works: Products, rows: Rows, parts: Mapping[tuple[int, ...], float]) -> Floats:
+    """Return the part of the time of each op that remains, in which that of gradients, the rows, is known by the sizes
+    of their products."""
+    return np.where(rows, [parts.get(_sides(work), 1.0) for work in works], factor)
+
+
+def _by(factor: Floats, times: int, way: str) -> Finding:
     def change(run: Baseline, _: Outcome) -> OpList:
         return run.ops.assign(kernel_ns=run.ops.kernel_ns * factor)
 
-    return Finding(rows, change, int((rows & multiplies).sum()), way="products-out-of-order") if rows.any() else None
+    return Finding(factor < 1, change, times, way=way)
 
 
 def _sides(work: Product | None) -> tuple[int, ...]:
@@ -54,8 +63,8 @@ def _sides(work: Product | None) -> tuple[int, ...]:
 
 
 def _next_product(base: Baseline, works: Products, place: int, one: Product) -> int:
-    """Return the place of the next product, if only ops that scale the result of this one come between; 0 if there is
-    none. Layers keep their weights apart, and an activation may be part of a product's op."""
+    """Return the place of the next product, if only ops that scale, copy or add up the result of this one come between;
+    0 if there is none. Layers keep their weights apart, and an activation may be part of a product's op."""
     ops, size = base.ops, one.groups * one.m * one.n
     if ops.name[place] == "aten::_addmm_activation":
         return 0
@@ -64,7 +73,7 @@ def _next_product(base: Baseline, works: Products, place: int, one: Product) -> 
             return 0 if ops.call[place] == ops.call[later] == "aten::linear" else later
         given = [math.prod(shape) for _, shape in tensors_in(base, later, later + 1)]
         scales = ops.name[later] in _SCALES and given == [size]
-        if not scales and not (ops.name[later] in _COPIES and given[:1] == [size]):
+        if not scales and not (ops.name[later] in _READS and given[:1] == [size]):
             return 0
     return 0
 
@@ -102,13 +111,7 @@ def pooled_late(base: Baseline) -> Finding | None:
         if work and rows and rows * _POOLED <= work.m:
             factor[[place, place + 1]], times = (rows / work.m, min(1.0, work.k / work.n)), times + 1
             parts[_sides(work)] = rows / work.m
-    for place in np.flatnonzero(backward).tolist():
-        factor[place] = parts.get(_sides(works[place]), 1.0)
-
-    def change(run: Baseline, _: Outcome) -> OpList:
-        return run.ops.assign(kernel_ns=run.ops.kernel_ns * factor)
-
-    return Finding(factor < 1, change, times, way="pooled-late") if times else None
+    return _by(_with_gradients(factor, works, backward, parts), times, "pooled-late") if times else None
 
 
 def _pooled_rows(base: Baseline, place: int, work: Product) -> int:

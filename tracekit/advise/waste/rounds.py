@@ -12,6 +12,8 @@ from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, where, which
 
 _PRODUCT = re.compile(r"mm$|_rnn$|^aten::(?:linear|convolution|cudnn_convolution|conv\w*|embedding|_convolution)$")
+JOINS = ("aten::cat", "aten::stack")
+"""Calls that read lists of tensors, whose sizes are not known."""
 FEWEST = 4
 """Fewest calls of a step that may be one."""
 _LONGEST = 200

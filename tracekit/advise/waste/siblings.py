@@ -7,12 +7,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.gradients import ACCUMULATES
 from tracekit.advise.waste.items import calls_for_items, feeds_itself, for_all, repeated_in, signature, together
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.advise.waste.rounds import FEWEST, rounds
+from tracekit.advise.waste.rounds import FEWEST, JOINS, rounds
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
 
-_JOINS = ("aten::cat", "aten::stack")
 _TABLES = 8
 """Fewest lookups in a row that may be one."""
 _ALIKE = 0.8
@@ -20,7 +20,6 @@ _ALIKE = 0.8
 _IDLE = 2
 """Host time of small ops in times of their kernels'."""
 _MEMORY = "A larger part needs memory for its activations: try twice as large ones first."
-_SUMS = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 
 
 def calls_in_a_row(base: Baseline) -> Finding | None:
@@ -34,7 +33,7 @@ def networks_on_one_input(base: Baseline) -> Finding | None:
     ops = base.ops
     for calls in rounds(ops):
         after, known = int(calls[-1][-1]) + 1, bool(tensors_in(base, int(calls[0][0]), int(calls[0][0]) + 1))
-        joins = [ops.call[place] in _JOINS for place in (*calls[0], after) if place < len(ops)]
+        joins = [ops.call[place] in JOINS for place in (*calls[0], after) if place < len(ops)]
         alike = all(signature(ops, call) == signature(ops, calls[0]) for call in calls)
         if joins[-1] and sum(joins) == 1 and known and alike and not feeds_itself(base, calls[0]):
             return _at_once(ops, np.concatenate(calls), len(calls), "networks-beside")
@@ -45,7 +44,7 @@ def tables_one_by_one(base: Baseline) -> Finding | None:
     """Find lookups of many embeddings in a row, whose results are joined."""
     ops = base.ops
     for begin, end in spans_of(which(ops.call, lambda call: call == "aten::embedding")):
-        if end - begin >= _TABLES and end < len(ops) and ops.call[end] in _JOINS:
+        if end - begin >= _TABLES and end < len(ops) and ops.call[end] in JOINS:
             return _at_once(ops, np.arange(begin, end), end - begin, "tables-one-by-one")
     return None
 
@@ -73,7 +72,7 @@ def parts_of_a_batch(base: Baseline) -> Finding | None:
     alike = [each for each in passes if ops.name[each].tolist() == usual]
     rows = np.zeros(len(ops), dtype=bool)
     rows[np.concatenate(passes)] = True
-    added = (ops.call[passes[-1]] == _SUMS).any()
+    added = (ops.call[passes[-1]] == ACCUMULATES).any()
     forward = which(ops.name[passes[-1]][~back[passes[-1]]], lambda name: name.endswith("mm")).any()
     if not (added and forward and _is_small(ops, rows)) or len(alike) < _ALIKE * len(passes):
         return None

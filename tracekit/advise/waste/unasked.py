@@ -9,6 +9,7 @@ import numpy as np
 
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
+from tracekit.advise.waste.gradients import added_to_older
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import GPU, Cost, Precision, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, each, in_phase, pick, where, which
@@ -188,7 +189,6 @@ def _other_gradients_ns(base: Baseline) -> float:
 
 
 _ZEROED = ("aten::zero_", "aten::_foreach_zero_")
-_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 _TENSORS = 4
 """Fewest tensors that are filled one by one: a program may zero a few buffers."""
 
@@ -199,7 +199,7 @@ def zeros_in_gradients(base: Baseline) -> Finding | None:
     fills = which(ops.call, _ZEROED.__contains__) & (in_phase(ops, "optimizer") | in_phase(ops, ""))
     if not base.trains or (fills.sum() < _TENSORS and not (fills & lists).any()):
         return None
-    adds = (ops.call == _ACCUMULATES) & which(ops.name, lambda name: name in ("aten::add_", "aten::add"))
+    adds = added_to_older(ops)
     again = (fills & lists).any() or adds.sum() <= fills.sum()
     rows = fills | (adds if again else np.zeros(len(ops), dtype=bool))
     return Finding(rows, removed(rows), int(fills.sum()))

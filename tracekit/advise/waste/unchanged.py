@@ -13,7 +13,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.factorizations import factorized_again
-from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.finding import Finding, longest
 from tracekit.advise.waste.order import rows_repeated_before
 from tracekit.advise.waste.repeats import (
     Span,
@@ -42,7 +42,7 @@ def done_again(base: Baseline) -> Finding | None:
     others = [find(base) for find in (windows_encoded_again, rows_repeated_before)]
     found = [each for each in (*within, *whole, *others) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
-    return max(found, key=lambda each: float(spent[each.rows].sum()), default=None)
+    return longest(found, spent)
 
 
 def _name(detector: Callable[..., Any]) -> str:

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.finding import Finding, longest
 from tracekit.advise.waste.repeats import Tensors, size_of, tensors_in
+from tracekit.advise.waste.rounds import JOINS
 from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
@@ -15,8 +16,6 @@ _FEW, _PIXELS = 8, 2
 _SIDE = 64
 """Fewest rows of a product of which the diagonal is read."""
 _SOON = 8
-_JOINS = ("aten::cat", "aten::stack")
-"""Calls that read lists of tensors, whose sizes are not known."""
 _BY_ROW = ("gemm", "pointwise", "norm", "copy")
 
 
@@ -31,7 +30,7 @@ def unread_parts(base: Baseline) -> Finding | None:
             factor = factors.setdefault(way, np.ones(len(base.ops)))
             factor[rows] = np.minimum(factor[rows], part)
     found = [_finding(way, factor) for way, factor in factors.items()]
-    return max(found, key=lambda each: float(base.ops.kernel_ns[each.rows].sum()), default=None)
+    return longest(found, base.ops.kernel_ns)
 
 
 def _finding(way: str, factor: Floats) -> Finding:
@@ -49,7 +48,7 @@ def _unread(base: Baseline, place: int, forward: Ints) -> tuple[str, float, Rows
     if cost is None or cost.family not in ("gemm", "convolution") or not given or is_head(cost):
         return "", 1.0, rows
     later = forward[(forward > place) & (base.ops.call[forward] != base.ops.call[place])]
-    joined = np.isin(base.ops.call[later[:_SOON]], _JOINS).any()
+    joined = np.isin(base.ops.call[later[:_SOON]], JOINS).any()
     read = next(iter(tensors_in(base, later[0], later[0] + 1)), ("", ()))[1] if len(later) and not joined else ()
     whole = cost.write_bytes // size_of(given[0][0], (1,))
     way = _part_that_is_read(cost, given, read, whole)

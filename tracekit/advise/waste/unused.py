@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
-from tracekit.advise.waste.frozen import OF_WEIGHTS, backward_of_frozen
+from tracekit.advise.waste.frozen import MULTIPLIES, OF_WEIGHTS, backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.unread import is_head, unread_parts
 from tracekit.analyzers.core import Outcomes, outcomes
@@ -18,7 +18,6 @@ from tracekit.analyzers.predict import Baseline, Rows, in_phase, where, which
 
 _KNOWN = outcomes(__file__)
 _OF_WEIGHTS = re.compile(r"(?:ddmm|Mm|Bmm|Linear|Convolution)Backward")
-_MULTIPLIES = re.compile(r"mm$|convolution")
 
 
 def _is_product(cost: Cost | None) -> bool:
@@ -37,10 +36,10 @@ def unused_gradients(base: Baseline) -> Finding | None:
         return None
     products = backward & where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and work.gradient)
     mixed = backward & where(ops, lambda cost: cost is not None and cost.family == "convolution")
-    multiplies = np.flatnonzero(which(ops.name, lambda name: bool(_MULTIPLIES.search(name))) | where(ops, _is_product))
+    multiplies = np.flatnonzero(which(ops.name, lambda name: bool(MULTIPLIES.search(name))) | where(ops, _is_product))
     if np.count_nonzero(np.diff(backward[multiplies].astype(np.int8)) == 1) > 1:
         named = which(ops.call, lambda call: bool(_OF_WEIGHTS.search(call)))
-        mixed |= backward & ~ops.costed & named & which(ops.name, lambda name: bool(_MULTIPLIES.search(name)))
+        mixed |= backward & ~ops.costed & named & which(ops.name, lambda name: bool(MULTIPLIES.search(name)))
     rows = products | mixed
     if not rows.any():
         return None

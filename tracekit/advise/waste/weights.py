@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.again import TO_DEVICE, copied_again
-from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
+from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest, removed
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.unasked import is_cast
@@ -23,7 +23,7 @@ def weights_made_ready(base: Baseline) -> Finding | None:
     ways = {"": _casts(base), "weights-made": _made_of_weights(base), "adapters-apart": _adapters(base)}
     found = [Finding(rows, removed(rows), int(rows.sum()), way=way) for way, rows in ways.items() if rows.any()]
     spent = base.ops.kernel_ns + base.ops.host_ns
-    return max(found, key=lambda each: float(spent[each.rows].sum()), default=None)
+    return longest(found, spent)
 
 
 def _casts(base: Baseline) -> Rows:
@@ -182,16 +182,16 @@ _SOON = 6
 def weights_for_each_item(base: Baseline) -> Finding | None:
     """Find matrices that are gathered for each item, and the products right after that read each copy once."""
     sources, ops = base.recorded.sources(base.ops), base.ops
-    copies, products, matrices = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), 1
+    copies, reads, matrices = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), 1
     for place in [at for at, source in enumerate(sources) if source is not None]:
         number, elements = sources[place]
         for later in range(place + 1, min(place + _SOON, len(ops))):
             work = getattr(ops.cost[later], "work", None)
             if isinstance(work, Product) and work.groups >= 2 * number and work.n * work.k == elements:
-                copies[place], products[later], matrices = True, True, max(matrices, number)
+                copies[place], reads[later], matrices = True, True, max(matrices, number)
     if not copies.any():
         return None
-    grouped = lessened(products, STAYS, cost=partial(_grouped, matrices=matrices))
+    grouped = lessened(reads, STAYS, cost=partial(_grouped, matrices=matrices))
     return Finding(copies, lambda base, outcome: grouped(base, outcome)[~copies], int(copies.sum()))
 
 
