@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
-from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
+from tracekit.advise.waste.cheaper import long_filters, sorted_for_few, sorted_for_places
+from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, lessened, longest, removed
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
@@ -176,8 +177,9 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
-    others = (long_filters(base), sorted_for_few(base), products_out_of_order(base), pooled_late(base))
-    return longest([*found, *others], ops.kernel_ns)
+    orders = (sorted_for_few, sorted_for_places, products_out_of_order, pooled_late)
+    others = [find(base) for find in (long_filters, *orders, tall_factorizations, unsymmetric_eigenvalues)]
+    return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
 
 def _cheaper(rows: Rows, way: str) -> Finding:
