@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding, longest
 from tracekit.advise.waste.order import rows_repeated_before
@@ -29,6 +28,7 @@ from tracekit.advise.waste.repeats import (
 from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.same_each_step import same_in_each_step
 from tracekit.advise.waste.windows import windows_encoded_again
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which

@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.rounds import products
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import Baseline, which
