@@ -129,3 +129,39 @@ def test_the_target_of_a_loss_by_a_frozen_network_needs_no_backward_pass(last_us
     base = run(linear(phase="forward"), *frozen, back(16, 100), adam)
     found_ = backward_of_frozen(base)
     assert found_ and (found_.change(base, "expected").name == "aten::convolution_backward").sum() == left + 1
+
+
+SCORES = ("float", 64, 100_000)
+
+
+@pytest.mark.parametrize(("after", "rank"), [("eq", True), ("index", False)])
+def test_a_sort_for_the_place_of_one_number_is_a_count(after, rank):
+    sort = op("aten::sort", call="aten::argsort", ns=900_000.0) | given(SCORES)
+    base = run(sort, op(f"aten::{after}", ns=90_000.0) | given(("long int", 64, 100_000), ("long int", 64, 1)))
+    assert found("costly-algorithm", base) == rank
+
+
+@pytest.mark.parametrize(("rows", "costly"), [(100_000, True), (64, False)])
+def test_least_squares_of_a_tall_matrix_are_normal_equations(rows, costly):
+    solve = op("aten::linalg_lstsq", ns=900_000.0) | given(("float", rows, 8), ("float", rows, 1))
+    assert found("costly-algorithm", run(linear(), solve)) == costly
+
+
+def row(node: int, **more):
+    names = ("aten::mul", "aten::mm")
+    call = ENGINE + "MulBackward0"
+    return [op(name, call=call, ns=2_000.0, phase="backward") | {"node": node} | more for name in names]
+
+
+@pytest.mark.parametrize(
+    ("node", "more", "rows"),
+    [
+        (lambda _: 7, {}, True),
+        (lambda each: each, {}, False),  # a graph each
+        (lambda _: 7, {"differentiable": True}, False),  # gradients of gradients
+    ],
+)
+def test_rows_of_a_jacobian_are_one_backward_pass(node, more, rows):
+    between = op("aten::fill_", ns=1_000.0)
+    base = run(linear(phase="forward"), *[x for index in range(20) for x in (between, *row(node(index), **more))])
+    assert found("gradients-one-by-one", base) == rows

@@ -20,7 +20,7 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
-from tracekit.advise.waste.gradients import backward_again, gradients_for_items
+from tracekit.advise.waste.gradients import backward_again, gradients_one_by_one
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
@@ -194,7 +194,7 @@ DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "memory-management": collected_and_freed,
     "kv-cache": passes_without_cache,
     "one-call-per-item": calls_in_a_row,
-    "gradients-one-by-one": gradients_for_items,
+    "gradients-one-by-one": gradients_one_by_one,
     "loop-of-small-ops": loops_of_small_ops,
     "double-precision": numbers_in_64_bits,
     "recomputation": forward_passes_again,

@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
-from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
+from tracekit.advise.waste.cheaper import long_filters, sorted_for_few, tall_least_squares
 from tracekit.advise.waste.finding import Finding, lessened, longest, removed
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.loops import in_first_rounds
@@ -103,7 +103,8 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
-    others = (long_filters(base), sorted_for_few(base), products_out_of_order(base), pooled_late(base))
+    kinds = (long_filters, sorted_for_few, tall_least_squares, products_out_of_order, pooled_late)
+    others = (find(base) for find in kinds)
     return longest([*found, *others], ops.kernel_ns)
 
 
