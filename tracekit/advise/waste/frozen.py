@@ -50,6 +50,8 @@ def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     teacher, or of a network whose features a loss compares. Those of convolutions come with their input's."""
     ops, known = base.ops, {_sides(shape) for shape in trained}
     older = {_sides(shape) for _, shape in _accumulated(base)} - known
+    if not older:
+        return None
     backward = np.flatnonzero(in_phase(ops, "backward")).tolist()
     made = [place for place in backward if trained and _sides(_weight(base, place)) in older]
     mixed = np.zeros(len(ops), dtype=bool)
