@@ -75,11 +75,17 @@ def sorted_for_few(base: Baseline) -> Finding | None:
             few = _few_are_read(base, start, end)
         else:
             few = end < len(ops) and takes[end] and _READ * ops.kernel_ns[end] <= ops.kernel_ns[start:end].sum()
-        rank = end < len(ops) and ops.name[end] == "aten::eq" and ops.name[end - 1] == "aten::sort"
+        rank = end < len(ops) and ops.name[end] == "aten::eq" and _compares_with_few(base, end)
         rows[start:end] |= few or rank
         times, ranks = times + int(few or rank), ranks + int(rank)
     way = "sorted-for-a-rank" if ranks else ""
     return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times, way=way) if times else None
+
+
+def _compares_with_few(base: Baseline, place: int) -> bool:
+    """Return whether an op compares long rows with one number each, by shapes."""
+    many, few = ([math.prod(shape) for _, shape in tensors_in(base, place, place + 1)] + [0, 0])[:2]
+    return few > 0 and many >= _MANY * few
 
 
 _TALL = 64
