@@ -36,7 +36,7 @@ def gradients_for_items(base: Baseline) -> Finding | None:
         return None
     items, places = len(begins), np.arange(len(ops))
     rows = (places >= begins[0] - len(usual)) & (places < begins[-1] + len(usual)) & repeated_in(ops, items)
-    return Finding(rows, for_all(rows, items, _HOST), items)
+    return Finding(rows, for_all(ops, rows, items, _HOST), items)
 
 
 def _of_weights(ops: OpList, items: int) -> bool:

@@ -54,7 +54,7 @@ def _at_once(ops: OpList, places: np.ndarray, items: int, way: str) -> Finding |
     small."""
     rows: Rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[places] = True
-    return Finding(rows, for_all(rows, items), items, way=way) if _is_small(ops, rows) else None
+    return Finding(rows, for_all(ops, rows, items), items, way=way) if _is_small(ops, rows) else None
 
 
 def _is_small(ops: OpList, rows: Rows) -> bool:
