@@ -285,13 +285,13 @@ def test_a_constant_of_a_product_is_copied_once_in_training_too():
     assert not found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048) | {"call": "aten::linear"}))
 
 
-def test_kernels_that_a_library_tries_disappear_at_best():
+def test_kernels_that_a_library_tries_disappear_with_the_trial():
     tried = op("aten::cudnn_convolution", ns=2e6, call="aten::conv2d") | {"planned": 30e6}
     base = run(*[tried] * 4, linear())
     base = replace(base, ops=base.ops.assign(launches=[40, 40, 40, 40, 1]))
-    expected, best = (find("planned-again").transform(base, outcome) for outcome in ("expected", "best"))
-    assert expected.kernel_ns[0] == 2e6 and best.kernel_ns[0] == 2e6 * 2 / 40
-    assert best.host_ns[0] <= 1e6 and "benchmark = False" in find("planned-again").how_to(base)
+    worst, expected = (find("planned-again").transform(base, outcome) for outcome in ("worst", "expected"))
+    assert worst.kernel_ns[0] == 2e6 and expected.kernel_ns[0] == 2e6 * 2 / 40
+    assert expected.host_ns[0] <= 1e6 and "benchmark = False" in find("planned-again").how_to(base)
 
 
 def pretraining(causal=False, mask=None):
