@@ -42,7 +42,7 @@ def gradients_for_items(base: Baseline) -> Finding | None:
         return None
     items, places = len(begins), np.arange(len(ops))
     rows = (places >= begins[0] - len(usual)) & (places < begins[-1] + len(usual)) & repeated_in(ops, items)
-    return Finding(rows, for_all(rows, items, _HOST), items)
+    return Finding(rows, for_all(ops, rows, items, _HOST), items)
 
 
 def rows_of_a_jacobian(base: Baseline) -> Finding | None:
@@ -61,7 +61,7 @@ def rows_of_a_jacobian(base: Baseline) -> Finding | None:
         return None
     places = np.arange(len(ops))
     rows = (places >= first) & (places < passes[-1][1])
-    return Finding(rows, for_all(rows, len(passes), _HOST), len(passes), way="rows-of-a-jacobian")
+    return Finding(rows, for_all(ops, rows, len(passes), _HOST), len(passes), way="rows-of-a-jacobian")
 
 
 def _of_weights(ops: OpList, items: int) -> bool:

@@ -7,9 +7,8 @@ import numpy as np
 
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.cheaper import long_filters, sorted_for_few, tall_least_squares
-from tracekit.advise.waste.finding import Finding, lessened, longest, removed
+from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
 from tracekit.advise.waste.items import repeated_in
-from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
 from tracekit.advise.waste.rounds import cells, products
 from tracekit.analyzers.core import Ints, outcomes
@@ -54,15 +53,8 @@ def cells_step_by_step(base: Baseline) -> Finding | None:
     back = np.flatnonzero(in_phase(ops, "backward") & repeated_in(ops, count))
     rows[back] = True
     loops += [(back, count)] if len(back) >= count else []
-    later = np.zeros(len(ops), dtype=bool)
-    for places, each in loops:
-        later[places[-(-len(places) // each) :]] = True
     shorter = lessened(rows, _KNOWN["in_one_kernel"], _KNOWN["host_of_one"])
-
-    def change(run: Baseline, outcome: Outcome) -> OpList:
-        return in_first_rounds(shorter(run, outcome), loops)[~later]
-
-    return Finding(rows, change, count)
+    return Finding(rows, in_first_rounds(shorter, loops), count)
 
 
 _GROWN = 8

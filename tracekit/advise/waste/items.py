@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.advise.waste.again import ELEMENTWISE, used_by
-from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened
+from tracekit.advise.waste.finding import STAYS, Change, Finding, in_first_rounds, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
@@ -128,7 +128,7 @@ def _shared_layers(base: Baseline) -> Finding | None:
         return None
     rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
-    return Finding(rows, for_all(rows, items), items)
+    return Finding(rows, for_all(ops, rows, items), items)
 
 
 def _decisions(base: Baseline) -> Finding | None:
@@ -215,7 +215,9 @@ def repeated_in(ops: OpList, items: int) -> Rows:
     return np.asarray(counts[places] >= items)
 
 
-def for_all(rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
-    """Return the change by which one call does this for all items, in so many times the host time of one item."""
+def for_all(ops: OpList, rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
+    """Return the change by which one call of each op does this for all items, in so many times the host time of one."""
     kept = _GROWS.mapped(lambda growth: items ** (growth - 1))
-    return lessened(rows, kept, host.mapped(lambda times: times / items))
+    shorter = lessened(rows, kept, host.mapped(lambda times: times / items))
+    calls = [np.flatnonzero(rows & (ops.name == name)) for name in set(ops.name[rows])]
+    return in_first_rounds(shorter, [(places, items) for places in calls])
