@@ -86,7 +86,6 @@ SEARCH = [op("aten::copy_", call="aten::to", ns=100_000.0), op("aten::argmax", n
     [
         ((512, 1), SEARCH, True),  # the rank of one in each row
         ((512, 100_000), SEARCH, False),  # neighbours or labels, as many as are sorted
-        ((512, 1), [op("aten::cumsum", ns=90_000.0)], False),  # a precision at each rank
     ],
 )
 def test_a_place_in_an_order_is_found_by_counting(wanted, reads, places):

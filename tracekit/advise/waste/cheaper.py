@@ -102,19 +102,19 @@ def sorted_for_places(base: Baseline) -> Finding | None:
     for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
         after = ops.name[end : end + _COMPARED]
         found = np.flatnonzero(which(after, lambda name: bool(_FINDS.match(name))))
-        compares = len(after) and after[0] == "aten::eq" and _is_of_whole_order(base, start, end)
-        if compares and len(found):
-            rows[start : end + found[0] + 1], times = True, times + 1
+        last = end + int(found[0] if len(found) else 0)
+        if len(after) and after[0] == "aten::eq" and _is_of_whole_order(base, start, end, last):
+            rows[start : last + 1], times = True, times + 1
     kept = _KNOWN["counted"]
     return Finding(rows, lessened(rows, kept, host=kept), times, way="sorted-for-places") if times else None
 
 
-def _is_of_whole_order(base: Baseline, start: int, end: int) -> bool:
+def _is_of_whole_order(base: Baseline, start: int, end: int, last: int) -> bool:
     """Return whether the op after these sorts compares as many numbers as they order with fewer, by its shapes, else
-    whether it takes a notable part of their time: a number of each row is read in none."""
+    whether it takes a notable part of their time, and an op then reads where it is true: a part is compared in none."""
     ops, given = base.ops, tensors_in(base, end, end + 1)
     if not given:
-        return bool(_READ * ops.kernel_ns[end] > ops.kernel_ns[start:end].sum())
+        return bool(last > end and _READ * ops.kernel_ns[end] > ops.kernel_ns[start:end].sum())
     sizes = sorted(math.prod(shape) for _, shape in given)
     ordered = max((math.prod(shape) for _, shape in tensors_in(base, start, end)), default=0)
     return len(sizes) == 2 and sizes[1] == ordered and _PART * sizes[0] <= ordered
