@@ -240,6 +240,19 @@ SIZE = 200_000 * 128 * 4
 NORMED = op("aten::div", Cost(0, SIZE, SIZE, "pointwise", "fp32")) | given(("float", 200_000, 128))
 
 
+def cast(size, call="aten::linear"):
+    return op("aten::copy_", Cost(0, 4 * size, 2 * size, "copy", "fp32"), call=call)
+
+
+def test_a_model_of_one_type_casts_neither_weights_nor_what_ops_read():
+    layer = op("aten::addmm", op_lists.product(512, 3072, 1024, "bf16"), call="aten::linear")
+    asked, mixed = cast(512 * 1024, "aten::to"), cast(512 * 1024, "aten::addcmul")
+    base = run(asked, cast(3072), cast(3072 * 1024), cast(512 * 1024), layer, mixed, op("aten::addcmul", ns=9_000.0))
+    waste = find("weights-cast")
+    assert waste.transform(base, "expected").call.tolist() == ["aten::to", "aten::linear", "aten::addcmul"]
+    assert waste.transform(base, "worst").call.tolist() == ["aten::to", *["aten::linear"] * 2, *["aten::addcmul"] * 2]
+
+
 def test_an_index_that_each_request_makes_ready_or_copies_stays():
     made = op("aten::relu", Cost(0, SIZE, SIZE, "pointwise", "fp32")) | given(("float", 200_000, 128))
     assert found("weights-cast", run(*QUERY, NORMED, GALLERY))
