@@ -150,13 +150,30 @@ def helpless(analysis: Analysis) -> str:
     """Return that nothing is recommended, as a sentence without a full stop."""
     if not can_predict(analysis):
         return "Nothing can be predicted"
+    if (lacks := lacking(analysis)) and analysis.bound.launch >= _NOTABLE:
+        return f"Nothing can be advised for it: the trace {lacks}"
     return "No optimization is predicted to help"
+
+
+_NOTABLE = 0.15
+"""Share of a step in which the GPU is idle from which advice for the host is missed."""
+
+
+def lacking(analysis: Analysis) -> str:
+    """Return what the trace lacks to say what the GPU waits for; "" if nothing."""
+    if analysis.problems["code"].isin(["no-host-events"]).any():
+        return "contains no events of the host"
+    work = analysis.work
+    on_device = work["category"] != "op"
+    return "" if (work["launch"] >= 0)[on_device].any() or not on_device.any() else "does not record the launches"
 
 
 def _hidden(analysis: Analysis) -> str:
     """Return that more optimizations may help than are known, if little is known about the work; "" otherwise."""
-    if analysis.source.device == "cpu" or min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
+    if analysis.source.device == "cpu":
         return ""
-    if analysis.problems["code"].isin(["no-host-events"]).any():
-        return ", as far as known: the trace contains no events of the host"
+    if lacks := lacking(analysis):
+        return f", as far as known: the trace {lacks}"
+    if min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
+        return ""
     return ", as far as known: the trace does not record shapes and types of most of its work"
