@@ -250,8 +250,9 @@ def _pause(quiet: Covered) -> pd.DataFrame:
 def _unrecorded(host: Host, work: pd.DataFrame, copies: Bools, idle: Covered) -> pd.DataFrame:
     """Return the idle time between the return of a launch and the start of its work, if it is long.
 
-    Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead. Amid the work
-    of several streams nothing is taken for unrecorded: one may wait for an event of another rank.
+    Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead. Before the
+    first kernel of a name, it is start-up: the kernel is loaded. Amid the work of several streams nothing is taken for
+    unrecorded: one may wait for an event of another rank.
     """
     launch, start = work["launch"].to_numpy(), work["start_ns"].to_numpy().astype(np.int64)
     called = np.append(host.start + host.duration, -1)[launch]
@@ -264,7 +265,11 @@ def _unrecorded(host: Host, work: pd.DataFrame, copies: Bools, idle: Covered) ->
     returned = np.sort(called[launch >= 0])
     ahead = np.append(returned, 0)[np.searchsorted(returned, end) - 1]
     until = np.where(earlier, np.clip(ahead, begin, end), end)
-    amid = earlier | (len(work[["device", "stream"]].drop_duplicates()) == 1)
+    alone = len(work[["device", "stream"]].drop_duplicates()) == 1
+    ends = np.searchsorted(start, end)
+    loads = ~work["name"].duplicated().to_numpy()[ends] & ~earlier & alone
+    amid = (earlier | alone) & ~loads
     filled, left = _windows(NOT_RECORDED, begin[amid], until[amid]), _windows(EARLIER_WORK, until, end)
-    both = pd.concat([filled, left], ignore_index=True)
-    return both[(both["duration_ns"] > 0).to_numpy()]
+    loading = _windows(START_UP, begin[loads], end[loads], work["name"].iloc[ends[loads]].astype(str).tolist())
+    every = pd.concat([filled, loading, left], ignore_index=True)
+    return every[(every["duration_ns"] > 0).to_numpy()]
