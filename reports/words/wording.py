@@ -42,7 +42,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 @cache
 def templates() -> dict[str, str]:
-    """Return the sentence for each kind of statement, with the roles of its evidence in braces."""
+    """Return the sentence for each kind of statement, with the roles of its evidence in braces. `{times:op|ops}` is the
+    first word if that value is 1, else the second."""
     own = toml_table(SENTENCES)
     added = [getattr(each, "sentences", {}) for each in plugged("tracekit.optimizations")]
     return reduce(lambda known, sentences: {**sentences, **known}, added, own)
@@ -55,10 +56,13 @@ def pieces(statement: Statement) -> tuple[Piece, ...]:
 
 
 def _pieces(sentence: str, values: dict[str, Evidence]) -> Iterator[Piece]:
-    for words, role, _, _ in string.Formatter().parse(sentence):
+    for words, role, agreeing, _ in string.Formatter().parse(sentence):
         if words:
             yield Piece(words)
-        if role:
+        if agreeing:
+            one, _, many = agreeing.partition("|")
+            yield Piece(one if values[str(role)].value == 1 else many)
+        elif role:
             yield Piece(written(values[role]), values[role])
 
 
