@@ -33,6 +33,9 @@ _SAME = 0.01
 """Relative difference up to which the latency is that of the typical step."""
 _AS_LONG = 0.03
 """Relative tolerance of a simulated latency, because kernel times vary as much under a profiler."""
+_SLOWED = 1.2
+"""Largest factor by which kernels take longer than in the trace, as under a sustained load; the rest of a longer step
+is not in the trace."""
 _TOLD = 0.9
 """Ratio of the smallest to the largest host time that reproduces a latency, above which the latency determines the
 host time."""
@@ -220,7 +223,7 @@ def _fitting(raw: Baseline, usual: float) -> Baseline:
     raw = replace(raw, rest_ns=float(np.clip(raw.stated_ns - needed, 0.0, raw.rest_ns)))
     device = replace(raw, outside=Outside()).simulate(raw.ops, 0.0)
     if device > raw.stated_ns or needed <= (1 + _AS_LONG) * (device - raw.rest_ns):
-        kernels = raw.stated_ns / max(device if device > raw.stated_ns else needed, 1.0)
+        kernels = min(raw.stated_ns / max(device if device > raw.stated_ns else needed, 1.0), _SLOWED)
         raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * kernels))
     return replace(raw, outside=raw.outside.scaled(_told(raw, usual))) if raw.outside.total() else raw
 

@@ -170,8 +170,10 @@ def _words(analysis: Analysis, bound: str, remarks: int) -> str:
 
 
 def _remarked(analysis: Analysis, most: int) -> str:
-    """Return the cause of most of the idle time, and its share in the trace if that is estimated to be far less without
-    the profiler, in parentheses; "" if there is neither."""
+    """Return, in parentheses, that most of the wait is not in the trace; or the cause of most of the idle time, and its
+    share in the trace if that is estimated to be far less without the profiler; "" if there is nothing to say."""
+    if most and analysis.missing_share >= _MOSTLY:
+        return " (steps in the trace are shorter)"
     said = [each for each in (_cause(analysis), _traced(analysis))[:most] if each]
     return f" ({'; '.join(said)})" if said else ""
 

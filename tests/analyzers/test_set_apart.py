@@ -67,7 +67,7 @@ def test_stretches_without_events_that_recur_are_no_pause():
 def test_a_queue_that_is_empty_in_the_file_is_work_that_was_not_recorded():
     made = run(3)
     last = max(row["start_ns"] for row in made.host_rows) / 1e3
-    made.launched("k", last + 100, last + 60_000, 50)
+    made.launched("waits", last + 100, last + 60_000, 50)
     analysis = analyze(made.trace())
     assert kinds(analysis) == {NOT_RECORDED: pytest.approx(59.9, abs=0.1)}
     assert analysis.timeline.busy_ns > 59_000_000
@@ -75,17 +75,18 @@ def test_a_queue_that_is_empty_in_the_file_is_work_that_was_not_recorded():
     assert "launch" not in set(analysis.gaps.loc[analysis.gaps["duration_ns"] > 1_000_000, "cause"])
 
 
-def test_the_first_kernel_of_a_name_may_be_loaded_before_it_runs():
-    analysis = analyze(waiting().trace())
-    assert kinds(analysis) == {START_UP: pytest.approx(59.9, abs=0.1)}
-    assert list(analysis.set_apart["name"]) == ["waits"]
-
-
 def waiting(**launched) -> Handmade:
     """Steps, and a kernel after 60 ms in which no recorded work runs."""
     made = run(3)
     last = max(row["start_ns"] for row in made.host_rows) / 1e3
     return made.launched("waits", last + 100, last + 60_000, 50, **launched)
+
+
+def test_a_kernel_whose_code_was_just_loaded_starts_up():
+    made = waiting()
+    launch = max(row["start_ns"] for row in made.host_rows) / 1e3
+    made.host("runtime", "cuLibraryLoadData", launch - 20, 10)
+    assert kinds(analyze(made.trace())) == {START_UP: pytest.approx(59.9, abs=0.1)}
 
 
 @pytest.mark.parametrize("other", [{"stream": 9}, {"device": 1}])
@@ -115,7 +116,7 @@ def test_earlier_work_is_cut_out_with_several_streams_too():
 
 def test_a_wait_before_unrecorded_work_is_not_a_wait_for_it():
     made = run(1, mark=False).host("runtime", "cudaStreamSynchronize", 990, 20)
-    made.launched("k", 1_100, 61_000, 50).host("runtime", "cudaStreamSynchronize", 1_110, 60_000)
+    made.launched("waits", 1_100, 61_000, 50).host("runtime", "cudaStreamSynchronize", 1_110, 60_000)
     made.host("op", "aten::mm", 61_200, 40).launched("k", 61_205, 61_215, 40)
     _, base = start(made.trace())
     assert base is not None

@@ -312,6 +312,21 @@ def test_items_that_are_trained_one_by_one_are_one_call_if_their_inputs_are_data
     assert waste.applied(shared(12), "expected").latency_ns < shared(12).latency_ns / 2
 
 
+def test_one_call_for_all_items_launches_as_often_as_that_of_one():
+    lookups = [op("aten::embedding", ns=2_000.0)] * 40
+    base = run(linear(), *lookups, op("aten::cat", ns=2_000.0), linear())
+    after = find("one-call-per-item").applied(base, "expected")
+    assert after.ops.launches.sum() == base.ops.launches.sum() - 39
+    assert after.ops.host_ns.sum() == pytest.approx(base.ops.host_ns.sum() - 39 * base.ops.host_ns[1])
+
+
+def test_an_optimizer_visits_one_table_in_place_of_many():
+    columns = [op("aten::addmm", ns=2_000.0, call="aten::linear")] * 9 + [op("aten::embedding", ns=2_000.0)] * 9
+    base = run(*columns, op("aten::stack", ns=2_000.0), op("aten::_foreach_add_", ns=2_000.0, phase="optimizer"))
+    left = find("one-call-per-item").applied(base, "expected").ops
+    assert len(left) == 4 and left.host_ns[-1] == pytest.approx(base.ops.host_ns[-1] / 9)
+
+
 def test_decisions_for_items_are_one_call_and_tokens_are_not():
     decision = (linear(1), op("aten::relu", ns=2_000.0), linear(1), op("aten::argmax", ns=3_000.0))
     token = (op("aten::embedding", ns=2_000.0), *decision)

@@ -24,8 +24,8 @@ _CHOSEN = 2
 
 
 def planned_again(base: Baseline) -> Finding | None:
-    """Find ops whose library plans a kernel for a new shape in each step. It asks for memory to try each, and at best
-    what else is longer than a launch is planning, too, and the kernels that it tries."""
+    """Find ops whose library plans a kernel for a new shape in each step. Where it tries kernels, these are a part of
+    it, and all that is longer than a launch is; at best, the latter is everywhere."""
     planning = base.planning
     rows = planning > 0
     tried = rows & (base.ops.launches >= _TRIED)
@@ -33,9 +33,9 @@ def planned_again(base: Baseline) -> Finding | None:
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        longer = np.where(rows & (outcome == "best"), run.other_host, 0.0)
+        longer = np.where(rows if outcome == "best" else tried & (outcome != "worst"), run.other_host, 0.0)
         planned = (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning
-        one = np.where(tried & (outcome == "best"), _CHOSEN / np.maximum(run.ops.launches, 1), 1.0)
+        one = np.where(tried & (outcome != "worst"), _CHOSEN / np.maximum(run.ops.launches, 1), 1.0)
         return run.ops.assign(host_ns=run.ops.host_ns - planned - longer, kernel_ns=run.ops.kernel_ns * one)
 
     return Finding(
@@ -136,12 +136,42 @@ def sorted_gradients(base: Baseline) -> Finding | None:
     rows = which(ops.name, lambda name: name.startswith("aten::_index_put_impl_")) & which(
         ops.call, lambda call: "IndexBackward" in call
     )
+    if found := _interpolated(base, rows):
+        return found
     gathers = float(ops.kernel_ns[(ops.name == "aten::index") & in_phase(ops, "forward")].sum())
     took = float(ops.kernel_ns[rows].sum())
     if not base.trains or not took or not gathers or gathers * _ADDS_ROWS.expected > took:
         return _sorted_sums(base)
     kept = _ADDS_ROWS.mapped(lambda times: min(1.0, times * gathers / took))
     return Finding(rows, lessened(rows, kept), int(rows.sum()))
+
+
+_CORNERS = 4
+"""Gathers of a bilinear interpolation that is written out. One kernel each way reads and writes as much as one."""
+_FILLED = re.compile(r"^aten::(?!fill|zero|ones|full|new_)|Backward")
+_WEIGHTED = re.compile(r"^aten::(?:sub|mul|add|clamp|arange)$|(?:Sub|Mul|Add)Backward")
+_NEAR = 12
+"""Ops between a gather of an interpolation, or its gradient, and those that weight it."""
+
+
+def _interpolated(base: Baseline, puts: Rows) -> Finding | None:
+    """Find interpolations that PyTorch writes out as gathers, because deterministic algorithms are on, which also fill
+    each new tensor."""
+    ops = base.ops
+    gathers = ops.call == "aten::_unsafe_index"
+    rows = gathers | which(ops.call, lambda call: "UnsafeIndexBackward" in call)
+    if not (gathers.any() and (rows & puts).any()):
+        return None
+    also = (ops.name == "aten::fill_") & which(ops.call, lambda call: bool(_FILLED.search(call)))
+    near = np.convolve(rows, np.ones(2 * _NEAR + 1))[_NEAR:-_NEAR] > 0
+    also |= near & which(ops.call, lambda call: bool(_WEIGHTED.search(call)))
+    reads = gathers & (ops.name == "aten::index")
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        kernel = np.where(reads, 2 * run.ops.kernel_ns / _CORNERS, run.ops.kernel_ns)
+        return run.ops.assign(kernel_ns=kernel)[~((rows & ~reads) | (also & (outcome != "worst")))]
+
+    return Finding(rows | also, change, int((rows & puts).sum()), way="deterministic-sums")
 
 
 def _sorted_sums(base: Baseline) -> Finding | None:
