@@ -66,18 +66,44 @@ index four times or more: reading all takes a hundredth of that."""
 
 
 def sorted_for_few(base: Baseline) -> Finding | None:
-    """Find sorts of long rows, of whose results all later ops read a small part. Without shapes, the program takes a
-    part of the result for an op that is too short to read all."""
+    """Find sorts of long rows, of whose results all later ops read a small part, or look for one index. Without shapes,
+    the program takes a part of the result for an op that is too short to read all."""
     ops, takes = base.ops, base.recorded.takes_part(base.ops)
-    rows, times = np.zeros(len(ops), dtype=bool), 0
+    rows, times, ranks = np.zeros(len(ops), dtype=bool), 0, 0
     for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
         if base.recorded.inputs_of(ops[start:end])[-1] is not None:
             few = _few_are_read(base, start, end)
         else:
             few = end < len(ops) and takes[end] and _READ * ops.kernel_ns[end] <= ops.kernel_ns[start:end].sum()
-        rows[start:end] |= few
-        times += int(few)
-    return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times) if times else None
+        rank = end < len(ops) and ops.name[end] == "aten::eq" and _compares_with_few(base, end)
+        rows[start:end] |= few or rank
+        times, ranks = times + int(few or rank), ranks + int(rank)
+    way = "sorted-for-a-rank" if ranks else ""
+    return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times, way=way) if times else None
+
+
+def _compares_with_few(base: Baseline, place: int) -> bool:
+    """Return whether an op compares long rows with one number each, by shapes."""
+    many, few = ([math.prod(shape) for _, shape in tensors_in(base, place, place + 1)] + [0, 0])[:2]
+    return few > 0 and many >= _MANY * few
+
+
+_TALL = 64
+"""Rows for each column of a matrix from which a product of it with itself is small."""
+
+
+def tall_least_squares(base: Baseline) -> Finding | None:
+    """Find least squares by orthogonal factors of matrices with far more rows than columns."""
+    ops = base.ops
+    rows = which(ops.name, _FACTORS.__contains__)
+    for place in np.flatnonzero(rows).tolist():
+        shape = next((shape for _, shape in tensors_in(base, place, place + 1)), (0, 1))
+        rows[place] = len(shape) > 1 and shape[-2] >= _TALL * shape[-1] > 0
+    change = lessened(rows, _KNOWN["normal_equations"])
+    return Finding(rows, change, int(rows.sum()), way="tall-least-squares") if rows.any() else None
+
+
+_FACTORS = ("aten::linalg_lstsq", "aten::linalg_qr")
 
 
 def _few_are_read(base: Baseline, start: int, end: int) -> bool:

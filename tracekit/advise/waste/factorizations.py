@@ -19,7 +19,7 @@ def factorized_again(base: Baseline) -> Rows:
     others = np.flatnonzero(~which(ops.call, lambda call: bool(_OF_LIBRARY.match(call))))
     for place in np.flatnonzero(factors & (not base.trains)).tolist():
         kind, shape = next(iter(tensors_in(base, place, place + 1)), ("", ()))
-        if shape and not any(_may_write(base, other, kind, shape) for other in others.tolist()):
+        if shape and not any(may_write(base, other, kind, shape) for other in others.tolist()):
             before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
             copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
             again[place - copies : place + 1] = True
@@ -40,7 +40,7 @@ def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
     return again
 
 
-def _may_write(base: Baseline, place: int, kind: str, shape: tuple[int, ...]) -> bool:
+def may_write(base: Baseline, place: int, kind: str, shape: tuple[int, ...]) -> bool:
     """Return whether an op writes as much as such a tensor has, or is given it first, or is not known."""
     cost, tensors = base.ops.cost[place], tensors_in(base, place, place + 1)
     if cost is None:

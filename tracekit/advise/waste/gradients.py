@@ -7,6 +7,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding, removed
 from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
+from tracekit.advise.waste.repeats import spans_of
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, which
@@ -23,6 +24,11 @@ _UPDATES = re.compile(r"^aten::(?:sub|add)_?$")
 _HOST = outcomes(__file__)["mapped"]
 
 
+def gradients_one_by_one(base: Baseline) -> Finding | None:
+    """Find gradients of examples, or rows of a Jacobian, that a program computes one by one."""
+    return gradients_for_items(base) or rows_of_a_jacobian(base)
+
+
 def gradients_for_items(base: Baseline) -> Finding | None:
     """Find forward and backward passes for one example after another, whose gradients are neither added up nor used
     before the next one. Attacks need gradients of their inputs, and each pass of them reads what the last one wrote."""
@@ -37,6 +43,25 @@ def gradients_for_items(base: Baseline) -> Finding | None:
     items, places = len(begins), np.arange(len(ops))
     rows = (places >= begins[0] - len(usual)) & (places < begins[-1] + len(usual)) & repeated_in(ops, items)
     return Finding(rows, for_all(ops, rows, items, _HOST), items)
+
+
+def rows_of_a_jacobian(base: Baseline) -> Finding | None:
+    """Find many equal backward passes through one graph, whose gradients are not added up: each is a row."""
+    ops, node = base.ops, base.recorded.nodes_of(base.ops)
+    passes = spans_of(in_phase(ops, "backward"))
+    if len(passes) < _ITEMS or added_to_older(ops).any() or in_phase(ops, "optimizer")[: passes[-1][1]].any():
+        return None
+    alike = [(min(node[begin:end]), tuple(ops.name[begin:end])) for begin, end in passes]
+    first, usual = passes[0][0], alike[len(alike) // 2]
+    if (
+        usual[0] < 0
+        or alike.count(usual) < _ALIKE * len(passes)
+        or base.recorded.for_gradients(ops)[passes[0][0] : passes[0][1]].any()
+    ):
+        return None
+    places = np.arange(len(ops))
+    rows = (places >= first) & (places < passes[-1][1])
+    return Finding(rows, for_all(ops, rows, len(passes), _HOST), len(passes), way="rows-of-a-jacobian")
 
 
 def _of_weights(ops: OpList, items: int) -> bool:

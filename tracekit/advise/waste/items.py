@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
+from tracekit.advise.waste.again import ELEMENTWISE, used_by
 from tracekit.advise.waste.finding import STAYS, Change, Finding, in_first_rounds, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds
+from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import (
@@ -24,8 +25,6 @@ from tracekit.analyzers.predict import (
     retimed,
     which,
 )
-
-FROM_DEVICE = r"DtoH|-> (?:Pageable|Pinned)"
 
 _ALIKE = 0.8
 """Fraction of the calls that launch the same ops of the same sizes."""
@@ -61,7 +60,7 @@ def _copied_inputs(base: Baseline) -> list[int]:
 def _answers_of_one_module(base: Baseline) -> list[int]:
     """Return the places after reads of an answer, if products of the same layers follow each of them."""
     ops, product = base.ops, products(base.ops)
-    reads = np.flatnonzero(base.recorded.copies_like(ops, FROM_DEVICE))
+    reads = np.flatnonzero(base.recorded.copies_like(ops, TO_HOST))
     begins = [0, *(reads[:-1] + 1).tolist()] if len(reads) else []
     spans = list(pairwise([*begins, len(ops)]))
     layers = {tuple(ops.layer[start:end][product[start:end]]) for start, end in spans}
@@ -77,7 +76,7 @@ def _answers(base: Baseline, call: Ints) -> bool:
     to be read by the host is an answer. Many numbers that are read one by one are answers for many items."""
     ops = base.ops[call]
     appends = np.flatnonzero(which(ops.name, lambda name: bool(_APPENDS.match(name))))
-    read = np.append(base.recorded.copies_like(ops, FROM_DEVICE), False)
+    read = np.append(base.recorded.copies_like(ops, TO_HOST), False)
     if read.sum() > _NUMBERS:
         return False
     trains = in_phase(ops, "backward") | in_phase(ops, "optimizer")

@@ -18,6 +18,8 @@ _LONG_NS = 100_000
 """Time of an op from which it is no small one, such as the factorization in a solver's step."""
 _LONGEST = 64
 """Most ops of a round."""
+_OF_A_SOLVER = re.compile(r"^aten::(?:v?dot|mv|addmv)$")
+"""Products of vectors, by which an iteration of a solver needs the result of the one before."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
@@ -61,6 +63,7 @@ def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
     apart = products(ops) | (ops.kernel_ns > _LONG_NS) | (ops.phase == "optimizer")
     apart |= which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
+    apart |= which(ops.name, lambda name: bool(_OF_A_SOLVER.match(name)))
     if present(ops.message).any():  # gradients that are copied into what ranks reduce
         apart |= ops.call == "aten::copy_"
     phase = np.where(ops.phase == "forward", "", ops.phase)  # ops of a round on targets have no gradient

@@ -4,6 +4,7 @@ before they are multiplied."""
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import Floats
 from tracekit.analyzers.cost import Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
 
 Products = Sequence[Product | None]
 """The product of each op; None for others."""
@@ -20,6 +21,9 @@ _SOON = 4
 _LESS = 2
 """Times the operations of another order from which the order matters."""
 _SCALES = ("aten::mul", "aten::mul_", "aten::div", "aten::div_")
+_BATCHED, _MULTIPLY = ("aten::bmm", "aten::baddbmm"), ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_BEFORE = 6
+"""Ops before a product that make its operands."""
 _READS = ("aten::copy_", "aten::_to_copy", "aten::sum")
 
 
@@ -40,8 +44,27 @@ def products_out_of_order(base: Baseline) -> Finding | None:
             parts |= dict.fromkeys((_sides(one), _sides(other)), part)
     multiplies = np.array([work is not None for work in works], dtype=bool)
     factor = _with_gradients(factor, works, backward & multiplies, parts)
-    times = int((multiplies & (factor < 1)).sum())
+    factor = factor if multiplies.any() else _parts_by_time(ops, backward)
+    times = int((which(ops.name, _MULTIPLY.__contains__) & (factor < 1)).sum())
     return _by(factor, times, "products-out-of-order") if times else None
+
+
+def _parts_by_time(ops: OpList, backward: Rows) -> Floats:
+    """Return the part of the time of each op that remains in another order, without shapes: of two batched products
+    between which the first result is only read, in far more time than what makes the operands takes. An op that reads
+    it moves its size once; one that makes an operand, twice. Gradients are as many products as long."""
+    factor, batched_ = np.ones(len(ops)), which(ops.name, _BATCHED.__contains__)
+    small = np.where(batched_ | which(ops.name, _MULTIPLY.__contains__), 0.0, ops.kernel_ns)
+    for one, other in pairwise(np.flatnonzero(batched_ & ~backward).tolist()):
+        read, made = small[one + 1 : other], small[max(one - _BEFORE, 0) : one]
+        reads = set(ops.name[one + 1 : other]) <= set(_READS) and 0 < len(read) < _SOON and made.any()
+        part = made.max() / (2 * read.max()) if reads else 1.0
+        if part * 2 * _LESS <= 1:
+            factor[one : other + 1] = part
+            large = np.flatnonzero(batched_ & backward & (2 * ops.kernel_ns > ops.kernel_ns[one]))
+            for begin, end in pairwise(large.tolist()):
+                factor[begin : end + 1] = part if end - begin <= _SOON else factor[begin : end + 1]
+    return factor
 
 
 def _with_gradients(factor: Floats, works: Products, rows: Rows, parts: Mapping[tuple[int, ...], float]) -> Floats:
