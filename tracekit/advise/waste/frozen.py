@@ -210,11 +210,12 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
 
 
 def _after_reset(base: Baseline, begin: int, end: int) -> int:
-    """Return the place after the last gradient that is reset, without shapes: from there to the end of the only
-    backward pass, gradients are added to older ones in most layers. The end if they are not."""
+    """Return the place after the last gradient that is reset, without shapes: from there to the end of the backward
+    pass, gradients are added to older ones in most layers, although an update of weights follows each pass. The end if
+    they are not, or if several passes add to what one update uses."""
     adds = begin + np.flatnonzero(added_to_older(base.ops)[begin:end])
-    only = len(list(spans_of(in_phase(base.ops, "backward")))) == 1
-    if not only or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
+    passes, updates = (sum(1 for _ in spans_of(in_phase(base.ops, phase))) for phase in ("backward", "optimizer"))
+    if passes != updates or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
         return end
     multiplies = which(base.ops.name[adds[0] : end], lambda name: bool(MULTIPLIES.search(name)))
     return int(adds[0]) if 2 * len(adds) >= multiplies.sum() else end
