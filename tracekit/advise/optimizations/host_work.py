@@ -124,8 +124,6 @@ MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
 LONG_NS = 100_000
 """Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""
-_BETWEEN_OPS = 0.05
-"""Most of the host's work that is Python between ops of PyTorch, which slices and branches take."""
 _NOTABLE_PART = 0.2
 """Part of the host's work from which a function has code of its own."""
 _CODES = (
@@ -228,13 +226,13 @@ def _read_on_host(base: Baseline) -> Rows:
 
 
 def _ops_on_host(base: Baseline) -> list[str]:
-    """Return the names of PyTorch's ops that take the host's time, if nothing else takes a notable part of it; else
-    none."""
+    """Return the names of PyTorch's ops that take the host's time, if they take half of it or more, and nothing else
+    has a name; else none."""
     rows = base.host_causes[base.host_causes["cause"].isin(Preprocessing.causes)]
     times = rows.groupby(rows["name"].astype(str))["idle_ns"].sum()
-    ops = times.index.str.startswith("aten::")
-    others = times[~ops & ~times.index.str.startswith("ProfilerStep")].sum()
-    return [] if others > _BETWEEN_OPS * times.sum() else times.index[ops].tolist()
+    ops, named = times.index.str.startswith("aten::"), ~times.index.str.match("$|ProfilerStep")
+    alone = not (named & ~ops).any() and 2 * times[ops].sum() >= times.sum()
+    return times.index[ops].tolist() if alone else []
 
 
 def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:
