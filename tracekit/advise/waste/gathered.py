@@ -15,8 +15,10 @@ _SUMS = re.compile(r"^aten::(?:index_add|scatter_add|scatter_reduce|segment_redu
 _MAKES = re.compile(r"norm$|mm$|relu|gelu|silu|tanh$|^aten::add_?$")
 """Ops that end a layer, and make what is gathered."""
 _ROW_BY_ROW = re.compile(
-    r"^aten::(?:linear|layer_norm|rms_norm|relu|gelu|silu|tanh|sigmoid|leaky_relu|elu|softplus)_?$"
+    r"^aten::(?:to|linear|layer_norm|rms_norm|relu|gelu|silu|tanh|sigmoid|leaky_relu|elu|softplus)_?$"
 )
+_FILLS = "aten::fill_"
+"""The op that makes what the rows will be added to."""
 _OF_GRADIENTS = re.compile(r"mm$|_backward$|^aten::(?:sum|copy_)$")
 _TIMES = 8
 """Times as long as the op that makes the source a gather takes from which it repeats rows."""
@@ -35,7 +37,8 @@ def networks_on_gathered_rows(base: Baseline) -> Finding | None:
         made = ops.kernel_ns[place - 1] / ops.kernel_ns[place] if place and _MAKES.search(ops.name[place - 1]) else 1.0
         end = _end_of_network(ops, place + 1)
         if made * _TIMES <= 1 and end > place + 1 and sums[end : end + _SOON].any():
-            rows[place + 1 : end], part, times = True, max(part, made), times + 1
+            rows[place + 1 : end] = ops.name[place + 1 : end] != _FILLS
+            part, times = max(part, made), times + 1
     if not times:
         return None
     for start, end in _between_sums(ops):
@@ -48,14 +51,10 @@ def _named(ops: OpList, pattern: re.Pattern[str]) -> Rows:
 
 
 def _end_of_network(ops: OpList, begin: int) -> int:
-    """Return the place after the last product of the layers that begin here and work on each row alone; `begin` if
-    there is none."""
-    product, end = products(ops), begin
-    for place in range(begin, len(ops)):
-        if not _ROW_BY_ROW.match(ops.call[place]):
-            break
-        end = place + 1 if product[place] else end
-    return end
+    """Return the place after the layers that begin here and work on each row alone; `begin` if none multiplies."""
+    alone = which(ops.call[begin:], lambda call: bool(_ROW_BY_ROW.match(call))) | (ops.name[begin:] == _FILLS)
+    end = begin + int(np.argmin(np.append(alone, False)))
+    return end if products(ops)[begin:end].any() else begin
 
 
 def _between_sums(ops: OpList) -> Iterator[tuple[int, int]]:
