@@ -36,12 +36,14 @@ def backward_of_frozen(base: Baseline) -> Finding | None:
     the same graph; or gradients of weights that it does not have, if they take more."""
     ops, rows, again = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base)
     trained, unknown, unused = _trained(base), added_to_older(ops) & ~ops.costed[in_phase(ops, "backward")].any(), 0
-    for begin, end in spans_of(in_phase(ops, "backward")):
+    passes = spans_of(in_phase(ops, "backward"))
+    for begin, end in passes:
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
         behind = np.arange(last, end)[~again.rows[last:end] if again else slice(None)]
         if weights := sum(bool(_weight(base, place)) for place in behind.tolist()) or int(unknown[behind].sum()):
             rows[behind], unused = True, unused + weights
-    found = [Finding(rows, removed(rows), unused) if unused else None, _of_others(base, trained)]
+    way = "passes" if any(not rows[begin:end].any() for begin, end in passes) else ""
+    found = [Finding(rows, removed(rows), unused, way=way) if unused else None, _of_others(base, trained)]
     return longest(found, ops.kernel_ns)
 
 
