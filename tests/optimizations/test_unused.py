@@ -177,3 +177,6 @@ def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets
     assert unused(*teacher, *gradient(HEAD), update(HEAD, BIAS))
     assert not unused(*gradient(WIDE) * 6, *gradient(HEAD), update(HEAD, BIAS))
     assert not unused(*teacher, *gradient(HEAD), update(HEAD, BIAS, WIDE))
+    student = [*gradient(WIDE), *gradient(HEAD), update(HEAD, BIAS, WIDE)]
+    assert unused(*teacher, *student), "as many gradients as it updates come later"
+    assert not unused(*gradient(WIDE), *teacher[:-1], *gradient(HEAD), older(WIDE), update(HEAD, BIAS, WIDE, WIDE))

@@ -49,13 +49,17 @@ def backward_of_frozen(base: Baseline) -> Finding | None:
 
 def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     """Find gradients of weights that are added to older ones, and of shapes that the optimizer does not update, as of a
-    teacher, or of a network whose features a loss compares. Those of convolutions come with their input's."""
-    ops, known = base.ops, {_sides(shape) for shape in trained}
-    older = {_sides(shape) for _, shape in _accumulated(base)} - known
-    if not older:
+    teacher, or of a network whose features a loss compares. Those of convolutions come with their input's. Of a shape
+    that it updates, too, they are those before the last that is added, if as many come later as it updates."""
+    ops, known = base.ops, Counter(_sides(shape) for shape in trained.elements())
+    added = {_sides(shape): place for place, shape in _accumulated(base)}  # in order: the last one stays
+    older = added.keys() - known.keys()
+    if not added or not trained:
         return None
-    backward = np.flatnonzero(in_phase(ops, "backward")).tolist()
-    made = [place for place in backward if trained and _sides(_weight(base, place)) in older]
+    of = {place: _sides(_weight(base, place)) for place in np.flatnonzero(in_phase(ops, "backward")).tolist()}
+    later = Counter(shape for place, shape in of.items() if place > added.get(shape, place))
+    others = [place for place, shape in of.items() if place < added.get(shape, -1) and later[shape] >= known[shape]]
+    made = sorted({*others, *(place for place, shape in of.items() if shape in older)})
     mixed = np.zeros(len(ops), dtype=bool)
     mixed[[place for place in made if not isinstance(getattr(ops.cost[place], "work", None), Product)]] = True
     alone = np.zeros(len(ops), dtype=bool)
