@@ -38,7 +38,7 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
-from tracekit.analyzers.predict.recorded import Recorded, gathered, inputs, masks, nodes, takes
+from tracekit.analyzers.predict.recorded import WINDOWS, Recorded, gathered, inputs, masks, nodes, takes
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
     blocking_copies,
@@ -140,6 +140,7 @@ def _grouped(
         inputs=inputs(trace.host, owner[first]),
         nodes=nodes(trace.host, calls_of, words["call"]),
         takes=takes(trace.host, calls_of, launched[last], start),
+        windows=takes(trace.host, calls_of, launched[last], start, WINDOWS),
         mask=masks(trace.host, calls_of),
         elementwise=_shares(work, first, is_elementwise(work.name)),
         exposed=exposed_shares(work, first),

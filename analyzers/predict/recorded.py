@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,8 @@ class Recorded:
     """Number of the node of autograd's graph whose backward pass the op is a part of; -1: none, or not recorded."""
     takes: Bools = field(default_factory=_none(bool))
     """Whether the program took a part of a tensor, or added a batch of one, between the op before and the op."""
+    windows: Bools = field(default_factory=_none(bool))
+    """Whether the program made a view of overlapping windows between the op before and the op."""
     mask: Objects = field(default_factory=_none(object))
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
     bluestein: Floats = field(default_factory=_none(float))
@@ -116,6 +118,9 @@ class Recorded:
 
     def takes_part(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.takes, False)
+
+    def reads_windows(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        return _facts(ops, self.windows, False)
 
     def masks(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _facts(ops, self.mask, None)
@@ -262,8 +267,13 @@ def inputs(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
 _PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten::chunk")
 
 
-def takes(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:
+WINDOWS = ("aten::unfold",)
+
+
+def takes(
+    host: pd.DataFrame, calls: Ints, launched: Ints, start: int, views: Sequence[str] = _PARTS
+) -> npt.NDArray[np.bool_]:
     """Return whether views that take a part begin between the launch before each op and the call of the op."""
-    begins, before = np.sort(host.start_ns[host.name.isin(_PARTS)]), np.append(start, launched[:-1])
+    begins, before = np.sort(host.start_ns[host.name.isin(views)]), np.append(start, launched[:-1])
     called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
     return np.searchsorted(begins, called) > np.searchsorted(begins, before)

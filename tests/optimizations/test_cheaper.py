@@ -140,3 +140,14 @@ def test_what_a_solver_does_on_the_host_plans_no_kernel():
     plans = find("planned-again")
     assert plans.obstacle(run(linear(), MADE, EIGENVALUES | {"planned": 9_000_000.0}))
     assert plans.obstacle(run(linear(), op("aten::cudnn_convolution") | {"planned": 9_000_000.0})) is None
+
+
+@pytest.mark.parametrize(("windows", "us", "costly"), [(True, 460, True), (False, 460, False), (True, 90, False)])
+def test_reductions_of_windows_that_take_long_are_running_sums(windows, us, costly):
+    mean, std = (op(f"aten::{name}", ns=1000.0 * us) | {"windows": windows} for name in ("mean", "std"))
+    base = run(op("aten::copy_", ns=49_000.0), mean, std | {"windows": False}, op("aten::sub", ns=62_000.0))
+    assert (CHEAPER.obstacle(base) is None) == costly
+    if costly:
+        assert "cumsum" in CHEAPER.how_to(base)
+        left = CHEAPER.transform(base, "expected").kernel_ns / base.ops.kernel_ns
+        assert left.tolist() == pytest.approx([1, 0.7, 0.7, 1])

@@ -52,6 +52,7 @@ def run(*rows, **facts):
         planned_ns=np.array([row.get("planned", 0.0) for row in rows]),
         mask=objects([row.get("mask") for row in rows]),
         takes=np.array([row.get("takes", False) for row in rows]),
+        windows=np.array([row.get("windows", False) for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),
         nodes=np.array([row.get("node", -1) for row in rows]),
         bluestein=np.array([row.get("bluestein", 0.0) for row in rows]),

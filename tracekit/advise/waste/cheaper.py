@@ -118,3 +118,21 @@ def _is_of_whole_order(base: Baseline, start: int, end: int, last: int) -> bool:
     sizes = sorted(math.prod(shape) for _, shape in given)
     ordered = max((math.prod(shape) for _, shape in tensors_in(base, start, end)), default=0)
     return len(sizes) == 2 and sizes[1] == ordered and _PART * sizes[0] <= ordered
+
+
+_REDUCES = re.compile(r"^aten::(?:mean|sum|std|var|var_mean|amax|amin|max|min|median)$")
+_READ_AGAIN = 4
+"""Times as long as the ops before and after it a reduction of windows takes that reads each number many times."""
+
+
+def reduced_in_windows(base: Baseline) -> Finding | None:
+    """Find reductions of overlapping windows that take many times as long as the ops that make what the windows are of,
+    and read the results: both are about as large."""
+    ops, windows = base.ops, base.recorded.reads_windows(base.ops)
+    rows, times = np.zeros(len(ops), dtype=bool), 0
+    for start, end in spans_of(which(ops.name, lambda name: bool(_REDUCES.match(name)))):
+        beside = [float(ops.kernel_ns[at]) for at in (start - 1, end) if 0 <= at < len(ops)]
+        long = ops.kernel_ns[start:end].min() >= _READ_AGAIN * max(beside, default=math.inf)
+        rows[start:end], times = windows[start] and long, times + (windows[start] and long)
+    kept = _KNOWN["running"]
+    return Finding(rows, lessened(rows, kept), int(times), way="reduced-in-windows") if times else None

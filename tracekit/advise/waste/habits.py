@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
-from tracekit.advise.waste.cheaper import long_filters, sorted_for_few, sorted_for_places
+from tracekit.advise.waste.cheaper import long_filters, reduced_in_windows, sorted_for_few, sorted_for_places
 from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
 from tracekit.advise.waste.items import repeated_in
@@ -88,7 +88,8 @@ _INVERTS = re.compile(
 
 def costly_algorithms(base: Baseline) -> Finding | None:
     """Find whole singular value decompositions, inverses, filters of many taps, sorts and permutations of which little
-    is read, convolutions without cuDNN, or products in an order that computes more: what takes most time."""
+    is read, reductions of windows, convolutions without cuDNN, or products in an order that computes more: what takes
+    most time."""
     ops = base.ops
     decomposes = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
     decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
@@ -96,7 +97,7 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
-    orders = (sorted_for_few, sorted_for_places, products_out_of_order, pooled_late)
+    orders = (sorted_for_few, sorted_for_places, reduced_in_windows, products_out_of_order, pooled_late)
     others = [find(base) for find in (long_filters, *orders, tall_factorizations, unsymmetric_eigenvalues)]
     return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
