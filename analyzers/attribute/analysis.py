@@ -19,6 +19,7 @@ from tracekit.analyzers.attribute.coverage import (
     coverage,
     outside_problem,
     roof_problems,
+    unrecorded_problem,
 )
 from tracekit.analyzers.attribute.gaps import find_gaps
 from tracekit.analyzers.attribute.host import Host
@@ -148,7 +149,6 @@ def _problems(
     capture = trace.metadata.capture
     modelled = bool(capture and capture.source == "modelled")
     exceeds = busy_exceeds_it(trace.metadata.latency, times, work["device"].nunique())
-    unseen = 0 if attributed.items.on_device else int(host.launches.sum())
     return problems.table(
         [
             *device.problems,
@@ -156,7 +156,7 @@ def _problems(
             *roof_problems(work, judged.costed, judged.roofs, device.gpu, modelled),
             bound_problem(attributed.items, judged.own_bound),
             problems.problem("busy-exceeds-latency", int(exceeds)),
-            problems.problem("gpu-not-recorded", unseen),
+            unrecorded_problem(host, attributed.items, trace.metadata),
             _shorter_steps(trace.metadata.latency, times),
             problems.problem("steps-set-apart", attributed.steps.set_apart),
             problems.problem("modelled-uncompiled", int(bool(capture and capture.without_compile))),
