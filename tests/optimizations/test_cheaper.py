@@ -134,3 +134,9 @@ MADE = op("aten::mm", call="aten::matmul", ns=8_000.0)
 )
 def test_eigenvalues_of_products_of_matrices_have_a_symmetric_solver(before, after, symmetric):
     assert found(before, EIGENVALUES, op(after, ns=2_000.0)) == symmetric
+
+
+def test_what_a_solver_does_on_the_host_plans_no_kernel():
+    plans = find("planned-again")
+    assert plans.obstacle(run(linear(), MADE, EIGENVALUES | {"planned": 9_000_000.0}))
+    assert plans.obstacle(run(linear(), op("aten::cudnn_convolution") | {"planned": 9_000_000.0})) is None

@@ -143,6 +143,23 @@ def test_the_product_of_joined_ends_of_edges_is_the_sum_of_two_of_nodes():
     assert "split" not in find("computed-again").how_to(dropped), "rows of one node differ"
 
 
+def test_a_network_on_each_gathered_row_runs_once_a_node():
+    relu = op("aten::relu", op_lists.elementwise(EDGES * 512, "fp32")) | given(("float", EDGES, 512))
+    first, second = (
+        op("aten::addmm", op_lists.product(EDGES, n, k, "fp32"), call="aten::linear")
+        | given(("float", EDGES, k), ("float", k, n))
+        for n, k in ((512, 256), (256, 512))
+    )
+    sums = op("aten::index_add_", ns=400_000.0) | given(("float", NODES, 256), ("float", EDGES, 256))
+    back = op("aten::threshold_backward", ns=400_000.0, phase="backward") | given(("float", EDGES, 512))
+    base = run(ENDS[0], first, relu, second, sums, back)
+    left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert left == pytest.approx([1, *[NODES / EDGES] * 3, 1, NODES / EDGES])
+    weighted = relu | given(("float", EDGES, 512), ("float", EDGES, 1))
+    left = find("computed-again").transform(run(ENDS[0], first, weighted, second, sums), "expected").kernel_ns
+    assert left[3] == base.ops.kernel_ns[3], "what each edge has of its own comes between"
+
+
 def test_an_interpolation_that_deterministic_algorithms_write_out_is_one_kernel_each_way():
     gather = [op("aten::fill_", ns=1_000.0, call="aten::_unsafe_index"), op("aten::index", ns=40_000.0)]
     gather[1]["call"] = "aten::_unsafe_index"
@@ -238,6 +255,19 @@ QUERY = [
 GALLERY = multiplied(16, 128, 200_000)
 SIZE = 200_000 * 128 * 4
 NORMED = op("aten::div", Cost(0, SIZE, SIZE, "pointwise", "fp32")) | given(("float", 200_000, 128))
+
+
+def cast(size, call="aten::linear"):
+    return op("aten::copy_", Cost(0, 4 * size, 2 * size, "copy", "fp32"), call=call)
+
+
+def test_a_model_of_one_type_casts_neither_weights_nor_what_ops_read():
+    layer = op("aten::addmm", op_lists.product(512, 3072, 1024, "bf16"), call="aten::linear")
+    asked, mixed = cast(512 * 1024, "aten::to"), cast(512 * 1024, "aten::addcmul")
+    base = run(asked, cast(3072), cast(3072 * 1024), cast(512 * 1024), layer, mixed, op("aten::addcmul", ns=9_000.0))
+    waste = find("weights-cast")
+    assert waste.transform(base, "expected").call.tolist() == ["aten::to", "aten::linear", "aten::addcmul"]
+    assert waste.transform(base, "worst").call.tolist() == ["aten::to", *["aten::linear"] * 2, *["aten::addcmul"] * 2]
 
 
 def test_an_index_that_each_request_makes_ready_or_copies_stays():

@@ -258,6 +258,15 @@ def test_a_plan_begins_with_waste_that_is_a_tenth_of_the_step(name):
     assert Search(base).plan()[0].needless
 
 
+def test_waste_that_the_host_hides_comes_behind_what_hides_it():
+    base = trained(*table(20_000_000, 4096))
+    hidden = Outside(np.array(["preprocessing"], dtype=object), np.array([1.2 * base.busy_ns]), np.array([1.0]))
+    base = replace(base, outside=hidden)
+    base = replace(base, stated_ns=base.latency_ns)
+    assert find("dense-table").expected_speedup(base) < 1.1
+    assert [step.id for step in Search(base).plan()][:2] == ["preprocessing", "dense-table"]
+
+
 def managed(frees: int, cause: str = "allocation", other: str = "unexplained"):
     base = op_lists.base()
     causes = np.array([cause, other], dtype=object)

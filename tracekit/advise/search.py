@@ -133,9 +133,10 @@ class Search:
         fixes = [step for step in steps if step.fixes_mistake and (step in first or alone[step] >= least[step])]
         fixes.sort(key=lambda step: (step not in first, step.suspected, -usefulness(self.gain((step,)), 1.0)))
         kept = start
-        for step in fixes:
+        for step in fixes * 2:  # one may gain only after another, which the step waits for
             more = (*kept, step)
-            kept = more if self._allowed(more) and worthwhile(step, self.gain(more, kept)) else kept
+            pays_now = step not in kept and self._allowed(more) and worthwhile(step, self.gain(more, kept))
+            kept = more if pays_now else kept
         return self._ranked(kept, [each for each in steps if each not in fixes])
 
     def _is_large(self, step: Optimization) -> bool:

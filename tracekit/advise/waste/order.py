@@ -165,17 +165,22 @@ class _Gather(NamedTuple):
 
 def rows_repeated_before(base: Baseline) -> Finding | None:
     """Find products of rows that were just gathered or repeated from half as many or fewer, or joined from such parts,
-    with their gradients. If the product comes first, it has fewer rows, and gathers have rows as wide as its result."""
+    and what follows on each row alone, with gradients. If that comes first, it has fewer rows, and gathers have rows as
+    wide as its result."""
     ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
     factor, times = np.ones(len(ops)), 0
     for place, work in enumerate(works):
         if work is None or backward[place] or work.groups > 1 or not work.weight:
             continue
         if gathers := _gathered_before(base, place, work):
-            kept = np.where(backward, _of_gradients(base, works, work, gathers), 1.0)
-            kept[place] = _part_of_rows(work, gathers)
-            for at in range(gathers[0].place, place):
-                kept[at] = _narrower(base, at, work)
+            behind = [place, *(_behind(base, works, place, work.m) if len(gathers) == 1 else ())]
+            last = [each for at in behind if (each := works[at])][-1]
+            kept = np.ones(len(ops))
+            kept[behind] = part = _part_of_rows(work, gathers)
+            gradients = _of_gradients(base, works, behind) & backward
+            kept[gradients] = part
+            for at in (*range(gathers[0].place, place), *np.flatnonzero(backward & _adds_rows(base, work, gathers))):
+                kept[at] = _narrower(base, at, last)
             factor, times = np.minimum(factor, kept), times + 1
     return _by(factor, times, "rows-repeated") if times else None
 
@@ -217,11 +222,52 @@ def _narrower(base: Baseline, place: int, work: Product) -> float:
     return min(1.0, work.n / max(*widths, 1, 1))
 
 
-def _of_gradients(base: Baseline, works: Products, work: Product, gathers: Sequence[_Gather]) -> Floats:
-    """Return the part of the time of each op that remains of the gradients of a product and of its gathers."""
+_DRAWS = re.compile(r"dropout|bernoulli|rand|normal_|uniform_")
+
+
+def _behind(base: Baseline, works: Products, place: int, rows: int) -> Iterator[int]:
+    """Yield the places of the ops behind a product that work on each of its rows alone, up to the first that does not:
+    it mixes rows, draws numbers, or reads another tensor of as many."""
+    for later in range(place + 1, len(base.ops)):
+        sizes, cost, work = _sizes_of(base, later, rows), base.ops.cost[later], works[later]
+        if not sizes and base.ops.name[later] != "aten::cat":
+            continue
+        alone = work is not None and work.m == rows and bool(work.weight)
+        alone |= cost is not None and (
+            cost.family == "copy" or (cost.family in ("pointwise", "norm") and len(sizes) == 1)
+        )
+        if not alone or _DRAWS.search(base.ops.name[later]):
+            return
+        yield later
+
+
+def _sizes_of(base: Baseline, place: int, rows: int) -> list[int]:
+    """Return how many numbers the tensors of an op have that have so many rows."""
+    sizes = [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
+    return [size for size in sizes if size >= rows and size % rows == 0]
+
+
+def _of_gradients(base: Baseline, works: Products, places: Sequence[int]) -> Rows:
+    """Select the gradients of these ops: of products, by their sizes, and of others, by those of their results."""
+    products = [work for place in places if (work := works[place])]
+    sides, sizes = {_sides(work) for work in products}, {work.m * work.n for work in products}
+    of_rows = which(base.ops.name, lambda name: not _ROWS_BY_INDEX.search(name)) & (len(places) > 1)
+    return np.array(
+        [
+            _sides(work) in sides if work else of_rows[at] and bool(sizes & set(_sizes_of(base, at, products[0].m)))
+            for at, work in enumerate(works)
+        ],
+        dtype=bool,
+    )
+
+
+_ROWS_BY_INDEX = re.compile(r"gather|index|scatter|embedding")
+
+
+def _adds_rows(base: Baseline, work: Product, gathers: Sequence[_Gather]) -> Rows:
+    """Select the gradients of these gathers."""
     sizes = {work.m * each.width for each in gathers}
-    part = np.array([_part_of_rows(work, gathers) if _sides(each) == _sides(work) else 1.0 for each in works])
-    for place in np.flatnonzero(which(base.ops.name, lambda name: bool(_ADDS_ROWS.search(name)))).tolist():
-        if any(math.prod(shape) in sizes for _, shape in tensors_in(base, place, place + 1)):
-            part[place] = _narrower(base, place, work)
-    return part
+    adds = which(base.ops.name, lambda name: bool(_ADDS_ROWS.search(name)))
+    for place in np.flatnonzero(adds).tolist():
+        adds[place] = any(math.prod(shape) in sizes for _, shape in tensors_in(base, place, place + 1))
+    return adds

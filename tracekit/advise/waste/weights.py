@@ -1,6 +1,7 @@
 """Detectors of weights that inference makes ready again in each pass: casts, scales, norms, adapters, gathers."""
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,7 @@ from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.cost import Cost, Product
-from tracekit.analyzers.predict import Baseline, OpList, Rows, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, where, which
 
 
 def weights_made_ready(base: Baseline) -> Finding | None:
@@ -21,29 +22,50 @@ def weights_made_ready(base: Baseline) -> Finding | None:
     them, whichever takes most time."""
     if base.trains:
         return None
-    ways = {"": _casts(base), "weights-made": _made_of_weights(base), "adapters-apart": _adapters(base)}
+    ways = {"weights-made": _made_of_weights(base), "adapters-apart": _adapters(base)}
     found = [Finding(rows, removed(rows), int(rows.sum()), way=way) for way, rows in ways.items() if rows.any()]
     spent = base.ops.kernel_ns + base.ops.host_ns
-    return longest(found, spent)
+    return longest((*found, _cast_in_each_pass(base)), spent)
+
+
+def _cast_in_each_pass(base: Baseline) -> Finding | None:
+    """Find casts of weights. In a model of one type, other ops cast nothing either, except at worst."""
+    rows = _casts(base)
+    others = rows | (_within_ops(base.ops) if rows.any() else rows)
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        return run.ops[~(rows if outcome == "worst" else others)]
+
+    return Finding(rows, change, int(rows.sum())) if rows.any() else None
+
+
+_OF_PROGRAM = re.compile(r"^aten::(?:to|_to_copy|copy_|clone|contiguous|float|half)$")
+
+
+def _within_ops(ops: OpList) -> Rows:
+    """Select casts that other ops make of their inputs, as under autocast, and not the program."""
+    casts = where(ops, is_cast) & ~which(ops.call, lambda call: bool(_OF_PROGRAM.match(call)))
+    return np.asarray(casts | _copies_of_products(ops, 0))
 
 
 def _casts(base: Baseline) -> Rows:
-    """Select casts of weights right before the product that reads them."""
+    """Select casts of weights right before the product that reads them, with those of their biases."""
     ops = base.ops
     casts = where(ops, lambda cost: is_cast(cost) and cost is not None and cost.read_bytes > cost.write_bytes)
     rows = np.zeros(len(ops), dtype=bool)
     for place in np.flatnonzero(casts).tolist():
         later = [cost for cost in ops.cost[place + 1 : place + 4] if cost is not None]
         rows[place] = any(cost.weight_bytes == ops.cost[place].write_bytes for cost in later)
-    return np.asarray(rows | _casts_of_products(ops))
+        rows[place - 1] |= rows[place] and casts[place - 1] and ops.call[place - 1] == ops.call[place] in _CASTING
+    return np.asarray(rows | _copies_of_products(ops, 1))
 
 
 _CASTING = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::addmm")
 
 
-def _casts_of_products(ops: OpList) -> Rows:
+def _copies_of_products(ops: OpList, kept: int) -> Rows:
     """Select the copies without shapes that autocast makes of weights and biases: of two or three right before a
-    product in one call, all but the last one, which is of the input."""
+    product in one call, all but the `kept` last ones, the first of which is of the input."""
     rows = np.zeros(len(ops), dtype=bool)
     copies = (ops.name == "aten::copy_") & ~ops.costed & which(ops.call, _CASTING.__contains__)
     for place in np.flatnonzero(~copies & which(ops.call, _CASTING.__contains__)).tolist():
@@ -51,7 +73,7 @@ def _casts_of_products(ops: OpList) -> Rows:
         while begin and copies[begin - 1] and ops.call[begin - 1] == ops.call[place] and place - begin < _OPERANDS:
             begin -= 1
         if place - begin > 1:
-            rows[begin : place - 1] = True
+            rows[begin : place - kept] = True
     return rows
 
 
