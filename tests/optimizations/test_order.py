@@ -113,6 +113,36 @@ def test_deterministic_sums_are_named():
     assert "use_deterministic_algorithms(False)" in find("sorted-gradients").how_to(base)
 
 
+@pytest.mark.parametrize(("call", "scales", "named"), [("index_add_", True, True), ("index_put_", False, False)])
+def test_without_shapes_deterministic_sums_are_told_by_what_scales_the_rows(call, scales, named):
+    beside = [op("aten::mul", ns=20_000.0, call="aten::index_add_")] * scales
+    base = run(linear(), *beside, op("aten::_index_put_impl_", ns=700_000.0, call=f"aten::{call}"))
+    assert found("sorted-gradients", base) == named
+    if named:
+        assert find("sorted-gradients").transform(base, "expected").kernel_ns[2] < 0.2 * base.ops.kernel_ns[2]
+
+
+EDGES, NODES = 80_000, 5_000
+ENDS = [
+    op("aten::gather", Cost(0, 4 * EDGES * 256, 4 * EDGES * 256, "gather", "fp32"), call="aten::index_select")
+    | given(("float", NODES, 256), ("long int", EDGES), ("float", EDGES, 256))
+    | {"gathered": (NODES, 256)}
+] * 2
+JOINED = op("aten::cat", Cost(0, 8 * EDGES * 256, 8 * EDGES * 256, "copy", "fp32"))
+MESSAGE = op("aten::addmm", op_lists.product(EDGES, 64, 512, "fp32"), call="aten::linear")
+ADDED = op("aten::index_add_", phase="backward", call=ENGINE + "IndexSelectBackward0", ns=400_000.0)
+ADDED |= given(("float", NODES, 256), ("long int", EDGES), ("float", EDGES, 256))
+
+
+def test_the_product_of_joined_ends_of_edges_is_the_sum_of_two_of_nodes():
+    base = run(*ENDS, JOINED, MESSAGE, ADDED)
+    left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert left == pytest.approx([64 / 256, 64 / 256, 1, NODES / EDGES, 64 / 256])
+    assert "split" in find("computed-again").how_to(base)
+    dropped = run(*ENDS, JOINED, op("aten::native_dropout", ns=90_000.0), MESSAGE, ADDED)
+    assert "split" not in find("computed-again").how_to(dropped), "rows of one node differ"
+
+
 def test_an_interpolation_that_deterministic_algorithms_write_out_is_one_kernel_each_way():
     gather = [op("aten::fill_", ns=1_000.0, call="aten::_unsafe_index"), op("aten::index", ns=40_000.0)]
     gather[1]["call"] = "aten::_unsafe_index"

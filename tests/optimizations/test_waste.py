@@ -222,6 +222,12 @@ def test_it_is_found_and_the_step_is_shorter_without_it(name):
     assert said and "{" not in said and waste.how(base)
 
 
+def test_sums_of_a_function_of_each_pair_are_no_product():
+    assert find("spread-and-summed").obstacle(run(linear(), SPREAD, op("aten::sin", PAIRS), SUMMED))
+    of_rows = op("aten::sin", elementwise(4096, "fp32"))
+    assert find("spread-and-summed").obstacle(run(linear(), SPREAD, of_rows, SUMMED)) is None
+
+
 def test_a_loop_of_an_optimizer_of_pytorch_has_its_own_kind():
     update = [op(each, ns=2_000.0, phase="optimizer") for each in ("aten::mul_", "aten::addcdiv_")]
     assert find("loop-of-small-ops").obstacle(trained(*update * 40))

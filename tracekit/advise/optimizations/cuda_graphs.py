@@ -129,6 +129,7 @@ class CUDAGraphs(Graphed):
     """
 
     id = "cuda-graphs"
+    brings = ("static-cache",)
     effort = FLAG
     needs_gpu = False
     needs_torch = False

@@ -1,4 +1,5 @@
-"""Detectors of filters of many taps and of sorts for few, for which there are cheaper algorithms."""
+"""Detectors of filters of many taps, and of sorts for a few numbers or for places, for which there are cheaper
+algorithms."""
 
 import math
 import re
@@ -66,44 +67,18 @@ index four times or more: reading all takes a hundredth of that."""
 
 
 def sorted_for_few(base: Baseline) -> Finding | None:
-    """Find sorts of long rows, of whose results all later ops read a small part, or look for one index. Without shapes,
-    the program takes a part of the result for an op that is too short to read all."""
+    """Find sorts of long rows, of whose results all later ops read a small part. Without shapes, the program takes a
+    part of the result for an op that is too short to read all."""
     ops, takes = base.ops, base.recorded.takes_part(base.ops)
-    rows, times, ranks = np.zeros(len(ops), dtype=bool), 0, 0
+    rows, times = np.zeros(len(ops), dtype=bool), 0
     for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
         if base.recorded.inputs_of(ops[start:end])[-1] is not None:
             few = _few_are_read(base, start, end)
         else:
             few = end < len(ops) and takes[end] and _READ * ops.kernel_ns[end] <= ops.kernel_ns[start:end].sum()
-        rank = end < len(ops) and ops.name[end] == "aten::eq" and _compares_with_few(base, end)
-        rows[start:end] |= few or rank
-        times, ranks = times + int(few or rank), ranks + int(rank)
-    way = "sorted-for-a-rank" if ranks else ""
-    return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times, way=way) if times else None
-
-
-def _compares_with_few(base: Baseline, place: int) -> bool:
-    """Return whether an op compares long rows with one number each, by shapes."""
-    many, few = ([math.prod(shape) for _, shape in tensors_in(base, place, place + 1)] + [0, 0])[:2]
-    return few > 0 and many >= _MANY * few
-
-
-_TALL = 64
-"""Rows for each column of a matrix from which a product of it with itself is small."""
-
-
-def tall_least_squares(base: Baseline) -> Finding | None:
-    """Find least squares by orthogonal factors of matrices with far more rows than columns."""
-    ops = base.ops
-    rows = which(ops.name, _FACTORS.__contains__)
-    for place in np.flatnonzero(rows).tolist():
-        shape = next((shape for _, shape in tensors_in(base, place, place + 1)), (0, 1))
-        rows[place] = len(shape) > 1 and shape[-2] >= _TALL * shape[-1] > 0
-    change = lessened(rows, _KNOWN["normal_equations"])
-    return Finding(rows, change, int(rows.sum()), way="tall-least-squares") if rows.any() else None
-
-
-_FACTORS = ("aten::linalg_lstsq", "aten::linalg_qr")
+        rows[start:end] |= few
+        times += int(few)
+    return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times) if times else None
 
 
 def _few_are_read(base: Baseline, start: int, end: int) -> bool:
@@ -111,3 +86,35 @@ def _few_are_read(base: Baseline, start: int, end: int) -> bool:
     shape = next((shape for _, shape in tensors_in(base, start, end)), ())
     later = [math.prod(each) for kind, each in tensors_in(base, end, len(base.ops)) if kind == "long int"]
     return bool(shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape))
+
+
+_FINDS = re.compile(r"^aten::(?:argmax|nonzero)$")
+"""Ops that read where a comparison is true."""
+_COMPARED = 4
+"""Most ops of a comparison, its casts and what reads where it is true."""
+
+
+def sorted_for_places(base: Baseline) -> Finding | None:
+    """Find sorts of which the program compares the order with a few numbers at once, to find the places of these: as
+    many numbers are greater as stand before. By shapes, one operand is the whole order and the other one is small."""
+    ops = base.ops
+    rows, times = np.zeros(len(ops), dtype=bool), 0
+    for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
+        after = ops.name[end : end + _COMPARED]
+        found = np.flatnonzero(which(after, lambda name: bool(_FINDS.match(name))))
+        last = end + int(found[0] if len(found) else 0)
+        if len(after) and after[0] == "aten::eq" and _is_of_whole_order(base, start, end, last):
+            rows[start : last + 1], times = True, times + 1
+    kept = _KNOWN["counted"]
+    return Finding(rows, lessened(rows, kept, host=kept), times, way="sorted-for-places") if times else None
+
+
+def _is_of_whole_order(base: Baseline, start: int, end: int, last: int) -> bool:
+    """Return whether the op after these sorts compares as many numbers as they order with fewer, by its shapes, else
+    whether it takes a notable part of their time, and an op then reads where it is true: a part is compared in none."""
+    ops, given = base.ops, tensors_in(base, end, end + 1)
+    if not given:
+        return bool(last > end and _READ * ops.kernel_ns[end] > ops.kernel_ns[start:end].sum())
+    sizes = sorted(math.prod(shape) for _, shape in given)
+    ordered = max((math.prod(shape) for _, shape in tensors_in(base, start, end)), default=0)
+    return len(sizes) == 2 and sizes[1] == ordered and _PART * sizes[0] <= ordered

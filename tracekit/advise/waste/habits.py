@@ -6,7 +6,8 @@ import re
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
-from tracekit.advise.waste.cheaper import long_filters, sorted_for_few, tall_least_squares
+from tracekit.advise.waste.cheaper import long_filters, sorted_for_few, sorted_for_places
+from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
@@ -95,9 +96,9 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
-    kinds = (long_filters, sorted_for_few, tall_least_squares, products_out_of_order, pooled_late)
-    others = (find(base) for find in kinds)
-    return longest([*found, *others], ops.kernel_ns)
+    orders = (sorted_for_few, sorted_for_places, products_out_of_order, pooled_late)
+    others = [find(base) for find in (long_filters, *orders, tall_factorizations, unsymmetric_eigenvalues)]
+    return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
 
 def _cheaper(rows: Rows, way: str) -> Finding:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
-from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -183,12 +183,22 @@ def _sorted_sums(base: Baseline) -> Finding | None:
     given = [tensors_in(base, place, place + 1)[1:] for place in np.flatnonzero(puts).tolist()]
     bytes_ns = sum(size_of(*each) for tensors in given for each in tensors) / base.gpu.bandwidth * 1e9
     rows &= which(ops.call, set(ops.call[puts]).__contains__)
+    bytes_ns = bytes_ns or _moving_ns(ops, rows & ~puts)
     took = float(ops.kernel_ns[rows].sum())
     if not bytes_ns or took < _CONTENDED * bytes_ns:
         return None
     kept = _KNOWN["spread_out"].mapped(lambda times: min(1.0, times * bytes_ns / took))
     way = "" if (ops.call[puts] == "aten::index_put_").all() else "deterministic-sums"
     return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()), way=way)
+
+
+_MOVES_ROWS = re.compile(r"^aten::(?:mul|copy_|clone|expand)$")
+
+
+def _moving_ns(ops: OpList, beside: Rows) -> float:
+    """Return the time of the ops beside sorts that scale or copy the rows to add: they read and write each once."""
+    moves = beside & which(ops.name, lambda name: bool(_MOVES_ROWS.match(name)))
+    return float(sum(ops.kernel_ns[start:end][moves[start:end]].max(initial=0.0) for start, end in spans_of(beside)))
 
 
 _SUMS_BY_INDEX = re.compile(
