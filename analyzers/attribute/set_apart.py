@@ -14,7 +14,7 @@ The first three are cut out of the trace: what follows moves forward. The last i
 that it is neither idle nor saved by anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from tracekit.analyzers.attribute.gaps import LATE_NS
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching
+from tracekit.analyzers.attribute.nesting import in_blocks, take
 from tracekit.analyzers.attribute.steps import STEP_NAMES
 from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.results import EARLIER_WORK, NOT_RECORDED, PAUSE, SET_APART, START_UP, Analysis
@@ -67,7 +68,7 @@ def set_apart(host: Host, attributed: Attributed, steps: pd.DataFrame) -> pd.Dat
     idle = Covered(*_times(work)).outside(begin, end)
     unrecorded = _unrecorded(host, work, copies, idle)
     idle = idle.common(Covered(*_joined(_spans(host, waits), _times(unrecorded))).outside(begin, end))
-    quiet = Covered(*_spans(host, threads & ~marks_a_step)).outside(begin, end).common(idle)
+    quiet = Covered(*_joined(*_recorded(host, threads & ~marks_a_step))).outside(begin, end).common(idle)
     starting = _starting(host, work, steps, idle, threads & ~waits)
     every = pd.concat([_named(host.table, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
     notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
@@ -87,9 +88,15 @@ def _times(rows: pd.DataFrame) -> tuple[Ints, Ints]:
     return start, start + rows["duration_ns"].to_numpy()
 
 
-def _spans(host: Host, rows: Bools) -> tuple[Ints, Ints]:
+def _spans(host: Host, rows: Bools | Ints) -> tuple[Ints, Ints]:
     start = host.start[rows].astype(np.int64)
     return start, start + host.duration[rows]
+
+
+def _recorded(host: Host, rows: Bools) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the time that the rows cover, in blocks."""
+    for chosen in in_blocks(rows):
+        yield Covered(*_spans(host, chosen)).spans()
 
 
 def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
@@ -99,8 +106,9 @@ def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 def _bounds(host: Host, work: pd.DataFrame) -> tuple[int, int]:
     """Return when the recording begins and ends. Captures from other files lie before it, at negative times."""
-    starts, ends = zip(_times(host.table[["start_ns", "duration_ns"]]), _times(work), strict=True)
-    first, last = (int(each.min()) for each in starts if len(each)), (int(each.max()) for each in ends if len(each))
+    times = (host.start, host.duration), (work["start_ns"].to_numpy(), work["duration_ns"].to_numpy())
+    known = [(start.astype(np.int64, copy=False), duration) for start, duration in times if len(start)]
+    first, last = zip(*((int(start.min()), int((start + duration).max())) for start, duration in known), strict=True)
     return max(0, min(first)), max(last)
 
 
@@ -150,7 +158,7 @@ class _Cut:
         return table.assign(start_ns=start + lost[np.searchsorted(begin - lost[:-1], start, "right")])
 
     def _after(self, times: Ints) -> Ints:
-        return times - self._covered.within(np.full(len(times), np.iinfo(np.int64).min), times)
+        return times - self._covered.before(times)
 
 
 def _filled(device: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
@@ -213,11 +221,11 @@ def _recurs(code: Ints, start: Ints, mask: Bools, steps: pd.DataFrame) -> Bools:
 
 def _launching(host: Host, work: pd.DataFrame, among: Bools) -> Bools:
     """Return which of these rows contain a launch of work."""
-    launches, rows = work["launch"].to_numpy(), np.flatnonzero(among)
-    times, start = np.sort(host.start[launches[launches >= 0]]), host.start[rows]
-    found = np.zeros(len(among), dtype=bool)
-    after = np.searchsorted(times, start + host.duration[rows], "right")
-    found[rows] = after > np.searchsorted(times, start, "left")
+    launches, found = work["launch"].to_numpy(), among.copy()
+    times = np.sort(host.start[launches[launches >= 0]])
+    for rows in in_blocks(among):
+        start, end = _spans(host, rows)
+        found[rows] = np.searchsorted(times, end, "right") > np.searchsorted(times, start, "left")
     return found
 
 
@@ -254,7 +262,7 @@ def _unrecorded(host: Host, work: pd.DataFrame, copies: Bools, idle: Covered) ->
     of several streams nothing is taken for unrecorded: one may wait for an event of another rank.
     """
     launch, start = work["launch"].to_numpy(), work["start_ns"].to_numpy().astype(np.int64)
-    called = np.append(host.start + host.duration, -1)[launch]
+    called = host.start_of(launch) + take(host.duration, launch, 0)
     late = (launch >= 0) & (start - called >= LATE_NS) & ~copies
     begin, end = Covered(called[late], start[late]).common(idle).spans()
     long = end - begin >= LATE_NS
