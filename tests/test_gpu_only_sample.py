@@ -97,6 +97,6 @@ def test_without_the_host_nobody_knows_what_it_did(tmp_path, content):
     analysis = tracekit.analyze(path)
     assert "no-host-events" in set(analysis.problems["code"])
     assert not analysis.recommendations
-    assert headline(analysis).startswith("kernels, fp16, on an H200: 98 % idle. No optimization")
+    assert headline(analysis).startswith("kernels, fp16, on an H200: 98 % idle. Nothing can be advised for it")
     output = CliRunner().invoke(main, ["analyze", str(path)]).output
     assert "contains no events of the host" in " ".join(output.split())

@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.intervals import Covered, covered_until
     from tracekit.analyzers.attribute.items import innermost_segments, work_items
     from tracekit.analyzers.attribute.kernel_names import (
+        BETWEEN_DEVICES,
+        PAGEABLE,
+        PINNED,
+        TO_DEVICE,
+        TO_HOST,
+        WITHIN_DEVICE,
         changes_layout,
         in_doubles,
         is_bluestein,

@@ -19,6 +19,7 @@ from tracekit.analyzers.attribute.coverage import (
     coverage,
     outside_problem,
     roof_problems,
+    unrecorded_problem,
 )
 from tracekit.analyzers.attribute.gaps import find_gaps
 from tracekit.analyzers.attribute.host import Host
@@ -38,7 +39,7 @@ from tracekit.analyzers.attribute.origin import runtime_of
 from tracekit.analyzers.attribute.set_apart import recurring, set_apart
 from tracekit.analyzers.core import progressed
 from tracekit.analyzers.cost import GPU
-from tracekit.analyzers.results import Analysis, BoundShares, Source, StepLatency, Timeline
+from tracekit.analyzers.results import MISSING, Analysis, BoundShares, Source, StepLatency, Timeline
 from tracekit.analyzers.trace import Latency, Metadata, Trace, problems, release_freed
 
 _WHAT = "analyzing, parts"
@@ -105,7 +106,7 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
     compared = counters_comparison(work, counted.costed)
     return Analysis(
         source=_source(trace, host, attributed, device, work),
-        latency=StepLatency(metadata.latency, typical_ns(whole_steps(times.steps)) / 1e3),
+        latency=StepLatency(metadata.latency, _traced_us(times)),
         timeline=times,
         work=work,
         layers=layers,
@@ -150,7 +151,6 @@ def _problems(
     capture = trace.metadata.capture
     modelled = bool(capture and capture.source == "modelled")
     exceeds = busy_exceeds_it(trace.metadata.latency, times, work["device"].nunique())
-    unseen = 0 if attributed.items.on_device else int(host.launches.sum())
     return problems.table(
         [
             *device.problems,
@@ -158,12 +158,23 @@ def _problems(
             *roof_problems(work, judged.costed, judged.roofs, device.gpu, modelled),
             bound_problem(attributed.items, judged.own_bound),
             problems.problem("busy-exceeds-latency", int(exceeds)),
-            problems.problem("gpu-not-recorded", unseen),
+            unrecorded_problem(host, attributed.items, trace.metadata),
+            _shorter_steps(trace.metadata.latency, times),
             problems.problem("steps-set-apart", attributed.steps.set_apart),
             problems.problem("modelled-uncompiled", int(bool(capture and capture.without_compile))),
             outside_problem(work),
         ]
     )
+
+
+def _shorter_steps(latency: Latency | None, times: Timeline) -> problems.Problem:
+    stated, traced = latency.median_us if latency else 0.0, _traced_us(times)
+    shorter = traced < (1 - MISSING) * stated
+    return problems.problem("shorter-steps", int(shorter), f"{stated / 1e3:,.3g} ms, but {traced / 1e3:,.3g} ms in")
+
+
+def _traced_us(times: Timeline) -> float:
+    return typical_ns(whole_steps(times.steps)) / 1e3
 
 
 def _shares(metadata: Metadata, items: WorkItems, judged: Judged, work: pd.DataFrame, times: Timeline) -> BoundShares:

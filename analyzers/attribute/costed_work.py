@@ -1,6 +1,7 @@
 """Builds the table WORK: every item attributed, costed, and placed under the roofs of its GPU."""
 
 from collections import Counter
+from dataclasses import replace
 from math import prod
 
 import msgspec
@@ -189,10 +190,16 @@ def run_device(metadata: Metadata, items: WorkItems, named: GPU | None) -> RunDe
         return RunDevice(capture.device_name or name, hardware.gpu_of_capture(capture))
     seen = device or DeviceProperties(-1, name)
     if gpu := hardware.resolve(name, seen.sms, seen.memory_bytes, seen.compute_capability):
-        return RunDevice(name, gpu)
+        return RunDevice(name, gpu) if hardware.has_model(name, gpu.id) else _by_properties(name, gpu)
     if named:
         return RunDevice(name, named, (problem("gpu-as-named", detail=named.name),))
     return RunDevice(name, None, (problem("unknown-gpu", detail=f' ("{name}")' if name else ""),))
+
+
+def _by_properties(name: str, gpu: GPU) -> RunDevice:
+    """Return a device that has the properties of `gpu`, but not its name."""
+    like = problem("gpu-by-properties", detail=f'"{name}", has the properties of an {gpu.name}')
+    return RunDevice(name, replace(gpu, name=name) if name else gpu, (like,))
 
 
 def _busiest(metadata: Metadata, items: WorkItems) -> DeviceProperties | None:

@@ -13,7 +13,7 @@ from tracekit.analyzers.attribute.layers import Layers
 from tracekit.analyzers.core import Bools, Floats
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results import COUNTERS_COMPARISON, CounterSource, Coverage
-from tracekit.analyzers.trace import Problem, problems
+from tracekit.analyzers.trace import Metadata, Problem, problems
 
 _NOTABLE = 0.05
 
@@ -47,6 +47,22 @@ def attribution_problems(
         problems.problem("no-layers", int(layers.source == "none")),
         problems.problem("collective-not-modelled", int(costed.unknown_link.sum())),
     ]
+
+
+def unrecorded_problem(host: Host, items: WorkItems, metadata: Metadata) -> Problem:
+    """Return the problem that the work of a GPU is missing: calls put it there, or a GPU is listed and may have run it.
+
+    A capture by tracekit states the device that it used.
+    """
+    calls = host.launches if host.launches.any() else host.of_gpus
+    if items.on_device or (metadata.capture and metadata.capture.device != "cuda"):
+        return problems.problem("gpu-not-seen", 0)
+    if host.of_macs.any():
+        return problems.problem("mps-not-recorded", int(host.of_macs.sum()))
+    if calls.any():
+        return problems.problem("gpu-not-recorded", int(calls.sum()))
+    listed = [device.name for device in metadata.devices if device.name]
+    return problems.problem("gpu-not-seen", int(bool(listed)), next(iter(listed), ""))
 
 
 def roof_problems(work: pd.DataFrame, costed: Costed, roofs: Roofs, gpu: GPU | None, modelled: bool) -> list[Problem]:

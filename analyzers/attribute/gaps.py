@@ -55,8 +55,9 @@ def find_gaps(host: Host, work: pd.DataFrame, steps: pd.DataFrame) -> Idle:
 
 def _with_launches(spans: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
     """Add when the work that ends each gap was launched: `called` (clipped to the gap; -1 if unknown), and `queued`
-    (whether that was before the gap)."""
-    delay = np.append(work["delay_ns"].to_numpy(), 0)[spans["work"].to_numpy()]
+    (whether that was before the gap). The host ends the gap at the end of a step, if any launch is recorded."""
+    delays = work["delay_ns"].to_numpy()
+    delay = np.append(delays, 0 if (delays >= 0).any() else -1)[spans["work"].to_numpy()]
     begin, end = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     called = np.where(delay < 0, -1, np.maximum(end - delay, begin))
     return spans.assign(called=called, queued=(delay >= end - begin) & (spans["work"] >= 0))

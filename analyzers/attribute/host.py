@@ -19,6 +19,11 @@ _GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 ENGINE = re.compile(r"autograd::engine::evaluate_function")
 _OPTIMIZER = re.compile(r"Optimizer\.")
 _REGION = re.compile(r"^Torch-Compiled Region: ")
+_OF_GPUS = re.compile(
+    r"^aten::_?(?:cudnn_(?!is_acceptable)|miopen_|thnn_fused_|(?:flash|efficient|cudnn)_attention_"
+    r"|scaled_dot_product_(?:flash|efficient|cudnn)_attention(?!\w*_for_cpu))|^nccl:"
+)
+_OF_MACS = re.compile(r"^aten::(?:_?mps_|_?lstm_mps|\w+_for_mps$)")
 
 
 class Host:
@@ -61,6 +66,16 @@ class Host:
     def launches(self) -> Bools:
         """Calls that put work on a device."""
         return self.is_runtime & is_launch(self.name)
+
+    @cached_property
+    def of_gpus(self) -> Bools:
+        """Ops that only a GPU of NVIDIA or AMD computes."""
+        return self.is_op & matching(self.name, _OF_GPUS)
+
+    @cached_property
+    def of_macs(self) -> Bools:
+        """Ops that only the GPU of a Mac computes."""
+        return self.is_op & matching(self.name, _OF_MACS)
 
     @cached_property
     def launches_graphs(self) -> Bools:

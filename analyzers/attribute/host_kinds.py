@@ -101,7 +101,7 @@ _COMPUTES = re.compile(
     r"|expand|permute|transpose|slice|select|unsqueeze|squeeze|resize_$)\w+"
 )
 _LIBRARY_OP = re.compile(r"^(?!autograd|torch::autograd|c10d|profiler)\w+::\w+")
-_STEP_RANGE = re.compile(r"^(?:ProfilerStep|step: |phase: )")
+STEP_RANGE = re.compile(r"^(?:ProfilerStep|step: |phase: )")
 _BACKWARD = re.compile(r"^autograd::engine")
 
 
@@ -129,7 +129,7 @@ def is_library_op(host: pd.DataFrame) -> Bools:
 def is_in_model(host: pd.DataFrame) -> Bools:
     """Return which rows are calls of modules, or ranges of optimizers, compiled code or distributed training."""
     ranges = (host["category"] == "range").to_numpy()
-    framework = matching(host["name"], FRAMEWORK_RANGE) & ~matching(host["name"], _STEP_RANGE)
+    framework = matching(host["name"], FRAMEWORK_RANGE) & ~matching(host["name"], STEP_RANGE)
     return is_module(host) | (ranges & framework)
 
 

@@ -10,6 +10,7 @@ from tracekit.analyzers.attribute.gaps import Idle
 from tracekit.analyzers.attribute.host_kinds import (
     FRAMEWORK_RANGE,
     LOADING,
+    STEP_RANGE,
     UNKNOWN,
     WORDS,
     Codes,
@@ -224,12 +225,16 @@ def _enclosing(host: pd.DataFrame, rows: Integers) -> Integers:
 
 
 def _name_of(cause: str, own: str, code: str, caller: str, op: str, loader: str, around: str) -> Names:
+    """Return what took the time: the op of PyTorch that ran on the host, else the function. It is no mark of a step."""
     function = function_of(code) if code else Function("", "", "", False)
-    if cause in _CODE:
-        called = caller or ("" if cause != "data-loading" else loader)
-        name = function.name or function_of(op or loader or around or own).name
-        return name, function.location, _with_location(called) if name != called else ""
-    return (op or own) if cause in _OPS else function_of(own).name, function.location, function.name
+    own = "" if STEP_RANGE.match(own) else own
+    if cause not in _CODE:
+        return (op or own) if cause in _OPS else function_of(own).name, function.location, function.name
+    if op and cause != "data-loading":
+        return op, function.location, _with_location(caller) or function.name
+    called = caller or ("" if cause != "data-loading" else loader)
+    name = function.name or function_of(op or loader or around or own).name
+    return name, function.location, _with_location(called) if name != called else ""
 
 
 def _with_location(frame: str) -> str:

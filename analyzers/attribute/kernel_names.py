@@ -70,9 +70,12 @@ _LAYOUT = re.compile(r"nchwTo\w*nhwc|nhwcTo\w*nchw", re.IGNORECASE)
 _SLOW_NORM = re.compile(r"batch_norm_(?:backward|collect_statistics)_kernel")
 _LONGEST_NAME = 1 << 13
 """Characters of a name in which patterns are sought: the time for some patterns grows with the square of the length."""
-_TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
-_TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
-_BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
+TO_DEVICE = re.compile(r"HtoD|HostToDevice|^Memcpy [HM]2D", re.IGNORECASE)
+TO_HOST = re.compile(r"DtoH|DeviceToHost|^Memcpy D2[HM]", re.IGNORECASE)
+WITHIN_DEVICE = re.compile(r"DtoD|DeviceToDevice|Device -> Device", re.IGNORECASE)
+BETWEEN_DEVICES = re.compile(r"PtoP|PeerToPeer|Memcpy Peer", re.IGNORECASE)
+PAGEABLE, PINNED = re.compile("Pageable"), re.compile("Pinned")
+"""Names of copies by where they go, and by the host memory that they read or write."""
 
 
 def is_launch(names: pd.Series) -> npt.NDArray[np.bool_]:
@@ -176,7 +179,7 @@ def is_host_copy(names: pd.Series) -> npt.NDArray[np.bool_]:
 
 
 def is_copy_to_host(names: pd.Series) -> npt.NDArray[np.bool_]:
-    return matching(names, _TO_HOST)
+    return matching(names, TO_HOST)
 
 
 class Said:
@@ -206,7 +209,7 @@ class Said:
 
     @cached_property
     def copies_to_device(self) -> npt.NDArray[np.bool_]:
-        return matching(self._names, _TO_DEVICE)
+        return matching(self._names, TO_DEVICE)
 
     @cached_property
     def copies_by_host(self) -> npt.NDArray[np.bool_]:
@@ -215,7 +218,7 @@ class Said:
 
     @cached_property
     def copies_between_devices(self) -> npt.NDArray[np.bool_]:
-        return matching(self._names, _BETWEEN_DEVICES)
+        return matching(self._names, BETWEEN_DEVICES)
 
 
 def matching(names: "pd.Series | npt.NDArray[np.object_]", pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:

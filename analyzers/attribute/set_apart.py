@@ -14,7 +14,8 @@ The first three are cut out of the trace: what follows moves forward. The last i
 that it is neither idle nor saved by anything.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -50,6 +51,7 @@ _SINGLE = 0.25
 """A pause is single if no other stretch lasts at least this fraction of it."""
 _NOTABLE = 0.02
 """Windows that sum to less than this fraction of the recording change nothing, and stay."""
+_LOADS = re.compile(r"^cu(?:Library|Module)Load")
 _HARDLY_ANY = 0.02
 """Fraction of the busy time before which an unrecorded wait is for earlier work."""
 
@@ -68,7 +70,8 @@ def set_apart(host: Host, attributed: Attributed, steps: pd.DataFrame) -> pd.Dat
     idle = Covered(*_times(work)).outside(begin, end)
     unrecorded = _unrecorded(host, work, copies, idle)
     idle = idle.common(Covered(*_joined(_spans(host, waits), _times(unrecorded))).outside(begin, end))
-    quiet = Covered(*_joined(*_recorded(host, threads & ~marks_a_step))).outside(begin, end).common(idle)
+    recorded = (Covered(*_spans(host, rows)).spans() for rows in in_blocks(threads & ~marks_a_step))
+    quiet = Covered(*_joined(*recorded)).outside(begin, end).common(idle)
     starting = _starting(host, work, steps, idle, threads & ~waits)
     every = pd.concat([_named(host.table, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
     notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
@@ -91,12 +94,6 @@ def _times(rows: pd.DataFrame) -> tuple[Ints, Ints]:
 def _spans(host: Host, rows: Bools | Ints) -> tuple[Ints, Ints]:
     start = host.start[rows].astype(np.int64)
     return start, start + host.duration[rows]
-
-
-def _recorded(host: Host, rows: Bools) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the time that the rows cover, in blocks."""
-    for chosen in in_blocks(rows):
-        yield Covered(*_spans(host, chosen)).spans()
 
 
 def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
@@ -256,7 +253,8 @@ def _pause(quiet: Covered) -> pd.DataFrame:
 
 
 def _unrecorded(host: Host, work: pd.DataFrame, copies: Bools, idle: Covered) -> pd.DataFrame:
-    """Return the idle time between the return of a launch and the start of its work, if it is long.
+    """Return the idle time between the return of a launch and the start of its work, if it is long. Right after the
+    driver loaded code, the device makes it ready: that is start-up.
 
     Before nearly all work, it is cut out from the last launch in it, with which the host has run ahead. Amid the work
     of several streams nothing is taken for unrecorded: one may wait for an event of another rank.
@@ -273,6 +271,11 @@ def _unrecorded(host: Host, work: pd.DataFrame, copies: Bools, idle: Covered) ->
     ahead = np.append(returned, 0)[np.searchsorted(returned, end) - 1]
     until = np.where(earlier, np.clip(ahead, begin, end), end)
     amid = earlier | (len(work[["device", "stream"]].drop_duplicates()) == 1)
+    loads = host.table[matching(host.name, _LOADS)]
+    before = np.append(0, returned)[np.searchsorted(returned, begin)]
+    loaded = np.diff(np.searchsorted(np.sort(loads["start_ns"]), [before, begin]), axis=0)[0] > 0
+    amid &= ~loaded
     filled, left = _windows(NOT_RECORDED, begin[amid], until[amid]), _windows(EARLIER_WORK, until, end)
-    both = pd.concat([filled, left], ignore_index=True)
-    return both[(both["duration_ns"] > 0).to_numpy()]
+    ready = _windows(START_UP, begin[loaded], until[loaded], [str(name) for name in loads["name"][:1]] * loaded.sum())
+    every = pd.concat([filled, left, ready], ignore_index=True)
+    return every[(every["duration_ns"] > 0).to_numpy()]

@@ -129,7 +129,6 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.predict.uncertainty import (
         MOST_QUOTED,
-        SAVED,
         Evidence,
         Sources,
         Widths,

@@ -33,6 +33,11 @@ _SAME = 0.01
 """Relative difference up to which the latency is that of the typical step."""
 _AS_LONG = 0.03
 """Relative tolerance of a simulated latency, because kernel times vary as much under a profiler."""
+_SLOWED = 1.2
+"""Largest factor by which kernels take longer than in the trace, as under a sustained load; the rest of a longer step
+is not in the trace."""
+_BUSIER = 1.9
+"""Largest factor by which the host of one run took longer at another time, in blind rounds."""
 _TOLD = 0.9
 """Ratio of the smallest to the largest host time that reproduces a latency, above which the latency determines the
 host time."""
@@ -193,9 +198,7 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     raw = _fitting(raw, 1 - share.expected)
     floor = raw.simulate(raw.ops, 0.0)
     most = _largest_host_factor(raw, max(1.0, (1 + _AS_LONG) * floor / raw.stated_ns))
-    reached = min(
-        1.0, raw.latency_ns / raw.stated_ns
-    )  # the device may set the pace of a step that is told to be longer
+    reached = min(1.0, raw.simulate(raw.ops, most) / raw.stated_ns)  # less where the device sets the pace
     least = _largest_host_factor(raw, (1 - _AS_LONG) * reached)
     open_to_less = least < _TOLD * most
     usual = 1 - share.expected
@@ -220,8 +223,10 @@ def _fitting(raw: Baseline, usual: float) -> Baseline:
     raw = replace(raw, rest_ns=float(np.clip(raw.stated_ns - needed, 0.0, raw.rest_ns)))
     device = replace(raw, outside=Outside()).simulate(raw.ops, 0.0)
     if device > raw.stated_ns or needed <= (1 + _AS_LONG) * (device - raw.rest_ns):
-        kernels = raw.stated_ns / max(device if device > raw.stated_ns else needed, 1.0)
-        raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * kernels))
+        slowed = raw.stated_ns / max(device if device > raw.stated_ns else needed, 1.0)
+        raw = replace(raw, ops=raw.ops.assign(kernel_ns=raw.ops.kernel_ns * min(slowed, _SLOWED)))
+        if slowed <= _SLOWED:  # the latency does not tell what the device hides
+            return raw
     return replace(raw, outside=raw.outside.scaled(_told(raw, usual))) if raw.outside.total() else raw
 
 
@@ -253,11 +258,11 @@ def _scaled(raw: Baseline, factor: float) -> Baseline:
 
 
 def _largest_host_factor(raw: Baseline, part: float = 1.0) -> float:
-    """Return the largest factor on host time, up to 1, whose simulated latency is at most `part` of the stated one.
-    Uses bisection."""
-    low, high = 0.0, 1.0
-    if raw.latency_ns <= raw.stated_ns * part:
-        return 1.0
+    """Return the largest factor on host time whose simulated latency is at most `part` of the stated one: up to 1, or
+    to how much longer than in the trace the step is told to be. Uses bisection."""
+    low, high = 0.0, float(np.clip(raw.stated_ns / max(raw.latency_ns, 1.0), 1.0, _BUSIER))
+    if raw.simulate(raw.ops, high) <= raw.stated_ns * part:
+        return high
     for _ in range(20):
         middle = (low + high) / 2
         low, high = (middle, high) if raw.simulate(raw.ops, middle) <= raw.stated_ns * part else (low, middle)

@@ -123,7 +123,8 @@ def _grouped(
         "launches": last - first + 1,
         "sync": waits,
     }
-    costs = _costs(trace, head.cost_op.to_numpy(), head.precision.astype(object).to_numpy())
+    tf32 = np.logical_or.reduceat((work.precision == "tf32").to_numpy(), first)  # after a fill
+    costs = _costs(trace, head.cost_op.to_numpy(), np.where(tf32, "tf32", head.precision.astype(object)))
     ops = op_list(**words, **numbers, cost=costs, message=messages(trace.host, head.name, head.op.to_numpy()))
     recorded = replace(
         _recorded(trace, head, before, launched[last]),

@@ -110,10 +110,11 @@ def outside_work(
     host: pd.DataFrame, by: Launching, launched: Ints, start: int, stop: int, host_ns: Floats
 ) -> tuple[Outside, BeforeOps]:
     """Return the work outside the model of a step from `start` to `stop`, given the launch times of its ops in order,
-    and what the host did before each op. Graphs that are recorded after the last launch count as setup."""
+    and what the host did before each op. Graphs that are recorded after the last launch count as setup. Without any
+    recorded launch, nothing is known of it."""
     begin, end = np.append(start, launched), np.append(launched, max(stop, launched[-1]))
     long = np.flatnonzero(end - begin >= LONG_GAP_NS)
-    if not len(long):
+    if not len(long) or not by.threads.any():
         return Outside(), BeforeOps(*np.zeros((3, len(launched))))
     activity = host_activity(host, by, begin[long], end[long])
     after = (activity["window"] == len(long) - 1) & (long[-1] == len(launched))

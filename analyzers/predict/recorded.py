@@ -79,9 +79,10 @@ class Recorded:
     launched_ns: Ints = field(default_factory=_none(int))
     """Time in the trace at which the host had launched the op."""
 
-    def copies_like(self, ops: OpList, pattern: str) -> npt.NDArray[np.bool_]:
-        """Select the copies whose name contains a match of the pattern."""
-        return matching(_facts(ops, self.copies, ""), re.compile(pattern))
+    def copies_like(self, ops: OpList, *patterns: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+        """Select the copies whose names contain a match of each pattern, such as TO_DEVICE."""
+        names = _facts(ops, self.copies, "")
+        return np.all([matching(names, pattern) for pattern in patterns], axis=0)
 
     def copied_bytes(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.copied, 0.0)

@@ -24,11 +24,6 @@ MOST_QUOTED = 2.0
 it."""
 
 
-SAVED = ("removed", "faster", "launches", "outside")
-"""Kinds of time that an optimization saves: the device works for less because a person changes the code, or because
-what it computes is computed in another way; it waits less for launches, or for host work outside the model."""
-
-
 @dataclass(frozen=True)
 class Sources:
     """Sources of uncertainty in the logarithm of a predicted speed-up."""
@@ -38,8 +33,8 @@ class Sources:
     host: Mapping[float, float] = field(default_factory=dict)
     """Logarithm of a factor on host times -> change of the logarithm on such a host. Host speed differs between
     machines, between processes, and over minutes on a shared machine."""
-    saved: Mapping[str, float] = field(default_factory=dict)
-    """Kind of time (SAVED) -> fraction of the saved time, 0 to 1."""
+    waits: float = 0.0
+    """Fraction of the step after the change in which the device is idle, 0 to 1."""
     no_loss: bool = False
     """Whether a step takes longer in no simulated outcome and on no simulated host."""
     most: float = math.inf
@@ -53,27 +48,33 @@ class Widths:
     repeat: float
     outcome: float
     host: float
-    gain: Mapping[str, Ends] = field(default_factory=dict)
-    """Kind of saved time (SAVED) -> lower and upper error of a gain due to causes that no trace shows, such as how a
-    script is changed, as fractions of the way, in the logarithm, to no gain and to the largest possible one."""
-
-    def untold(self, gain: float, sources: Sources) -> Ends:
-        """Return the errors in the logarithm of a gain that no trace shows."""
-        of_kinds = [(part, self.gain.get(kind, (0.0, 0.0))) for kind, part in sources.saved.items()]
-        down, up = (sum(part * ends[side] for part, ends in of_kinds) for side in (0, 1))
-        return abs(math.log(gain)) * down, max(0.0, math.log(sources.most / gain)) * up if up else 0.0
+    untold: tuple[float, float] | None = None
+    """Error of a script's gain due to causes that no trace shows, such as how the script is changed: in the logarithm,
+    for each part of the step in which the device then waits, and as a fraction of the gain; None: not a script's."""
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
-    """Return the interval of a speed-up. Independent sources add as squares; physics bounds their sum."""
-    hosts, untold = host_ends(sources.host, widths.host), widths.untold(expected, sources)
+    """Return the interval of a speed-up. Independent sources add as squares; physics bounds their sum.
+
+    The fix of a script may save more than the trace shows: its upper end is the largest possible gain, which any upper
+    error that was fitted to such gains reached.
+    """
+    hosts, rest = host_ends(sources.host, widths.host), _untold(expected, sources, widths)
     down, up = (
-        math.hypot(widths.repeat, widths.outcome * end, host, rest)
-        for end, host, rest in zip(sources.outcome, hosts, untold, strict=True)
+        math.hypot(widths.repeat, widths.outcome * end, host, more)
+        for end, host, more in zip(sources.outcome, hosts, rest, strict=True)
     )
     low, high = expected * math.exp(-down), expected * math.exp(up)
     least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
     return Interval(max(low, least), expected, min(high, max(expected, sources.most * math.exp(widths.repeat))))
+
+
+def _untold(gain: float, sources: Sources, widths: Widths) -> Ends:
+    """Return the errors in the logarithm of a gain that no trace shows."""
+    if widths.untold is None:
+        return 0.0, 0.0
+    waits, part = widths.untold
+    return waits * sources.waits + part * abs(math.log(gain)), max(0.0, math.log(sources.most / gain))
 
 
 def host_ends(changes: Mapping[float, float], width: float) -> Ends:
@@ -93,8 +94,8 @@ def widths(evidence: Evidence) -> Widths:
     a step: errors of such gains are those of scripts that were not timed."""
     evidence = "script" if evidence == "timed-script" else evidence
     table = toml_table(Path(__file__).with_name("intervals.toml"))[evidence]
-    gain = {kind: (table[kind][0], table[kind][1]) for kind in SAVED if kind in table}
-    return Widths(table["repeat"], table["outcome"], table["host"], gain)
+    untold = (table["waits"], table["gain"]) if "waits" in table else None
+    return Widths(table["repeat"], table["outcome"], table["host"], untold)
 
 
 _MEASURED: Mapping[Evidence, Evidence] = {"script": "profiled", "timed-script": "timed"}

@@ -7,8 +7,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import (
+    BETWEEN_DEVICES,
     LATE_NS,
+    PINNED,
     UNRECORDED_WORK,
+    WITHIN_DEVICE,
     Covered,
     covered_until,
     is_communication,
@@ -22,7 +25,7 @@ from tracekit.analyzers.trace import Trace
 
 _NAMES = re.compile(r"Synchronize|^(?:cuda|hip)(?:Memcpy(?:WithStream)?|Free|HostFree|FreeHost)$")
 
-_NEVER_WAITS = re.compile(r"\bDtoD\b|\bPtoP\b|Device -> Device|Pinned")
+_NEVER_WAITS = (WITHIN_DEVICE, BETWEEN_DEVICES, PINNED)
 """Copies that the host only launches: between devices, and between device and pinned memory."""
 
 _CLOCK_ERROR = 0.01
@@ -64,7 +67,9 @@ def blocking_copies(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.bo
     launch = work.launch.to_numpy()
     end = take((host.start_ns + host.duration_ns).to_numpy(), launch)
     half = (work.start_ns + work.duration_ns // 2).to_numpy()
-    may_wait = (work.category == "memcpy").to_numpy() & ~matching(work.name, _NEVER_WAITS)
+    may_wait = (work.category == "memcpy").to_numpy() & ~np.any(
+        [matching(work.name, each) for each in _NEVER_WAITS], axis=0
+    )
     return may_wait & (launch >= 0) & (end >= half)
 
 

@@ -9,6 +9,7 @@ from tracekit.analyzers.core import lazily
 if TYPE_CHECKING:
     from tracekit.analyzers.results.analysis import (
         BOUNDS,
+        MISSING,
         START_UP_ONLY,
         Analysis,
         BoundShares,

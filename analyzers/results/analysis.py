@@ -174,6 +174,8 @@ _TABLES = (
 )
 
 
+MISSING = 0.15
+"""Smallest fraction of a step that is said not to be in the trace."""
 START_UP_ONLY = 0.6
 """One-time share of a recording from which it is said to be mostly start-up."""
 
@@ -239,6 +241,13 @@ class Analysis(Displayed):
             f"tables: {', '.join(filled)}>",
         )
         return "\n  ".join(lines)
+
+    @property
+    def missing_share(self) -> float:
+        """Fraction of a step that the trace does not hold, 0 to 1: a profiler only adds time, yet its steps are shorter
+        than those without it."""
+        without = self.latency.unprofiled
+        return max(0.0, 1 - self.latency.profiled_us / without.median_us) if without else 0.0
 
     @property
     def one_time_share(self) -> float:

@@ -3,9 +3,8 @@
     python -m benchmarks fitting.scripts               # sets that were left out, before and after
     python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces
 
-Each kind of saved time (SAVED) has an error below and above, as fractions of the way (in the logarithm) to no gain and
-to the largest possible one. The widths with the least interval score are taken; those of a kind are drawn to those of
-all kinds as if there were _PRIOR rows more (partial pooling), because some kinds are rare.
+A gain has an error below, in the logarithm: a part of the fraction of the step in which the device then waits, and a
+part of the gain. Its upper end is the largest possible gain. The parts with the least interval score are taken.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
@@ -25,20 +24,18 @@ from benchmarks.slow_scripts.command import HERE, Row, before_gains, compared, l
 from tracekit.advise import find, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.predict import SAVED, Sources, Widths, interval, start, widths
+from tracekit.analyzers.predict import Sources, Widths, interval, start, widths
 from tracekit.analyzers.trace import load
 
 TARGET = HERE / "predicted.csv"
 _HOSTS = tuple(part * widths("script").host for part in (-1.0, -0.5, 0.5, 1.0))
 """Logarithms of the slowness of the simulated hosts."""
-_HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), *SAVED, "no_loss", "most")
-_ERRORS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), "waits", "no_loss", "most")
+_PARTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+"""Parts of the waits and of the gain that are tried."""
 _AIM = 0.80
 """Part of the gains for which the widths score best. They also score better at COVERAGE on sets that were left out than
 the widths that score best there: these follow few rows, whose traces are unlike the run that was timed."""
-_OUTCOMES = (0.0, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
-_PRIOR = 20
-_PASSES = 2
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,8 @@ def known() -> dict[tuple[str, str], Predicted]:
 
 def _read(row: dict[str, str]) -> Predicted:
     hosts = {log: float(row[str(log)]) for log in _HOSTS}
-    saved = {kind: float(row[kind]) for kind in SAVED}
     ends = (float(row["down"]), float(row["up"]))
-    known = Sources(ends, hosts, saved, row["no_loss"] == "yes", float(row["most"]))
+    known = Sources(ends, hosts, float(row["waits"]), row["no_loss"] == "yes", float(row["most"]))
     return Predicted(row["optimization"], float(row["expected"]), known)
 
 
@@ -75,7 +71,7 @@ def _predictions(folders: list[Path]) -> Iterator[tuple[object, ...]]:
             continue
         before, after = unchanged(base, _HOSTS), scenarios(optimization, base, _HOSTS)
         gain, on = speedup(before, after).expected, sources(before, after)
-        numbers = [gain, *on.outcome, *on.host.values(), *(on.saved.get(kind, 0.0) for kind in SAVED)]
+        numbers = [gain, *on.outcome, *on.host.values(), on.waits]
         yield set_, script, name, *(f"{x:.4g}" for x in numbers), "yes" if on.no_loss else "no", f"{on.most:.4g}"
 
 
@@ -133,38 +129,10 @@ def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
 
 def fit(rows: Sequence[Judged]) -> Widths:
     """Return the widths with the least interval score. That of hosts is that of timed runs: the profiler's share is a
-    part of the errors of gains."""
-    return min((_fit(outcome, rows) for outcome in _OUTCOMES), key=lambda found: _mean(found, rows))
-
-
-def _fit(outcome: float, rows: Sequence[Judged]) -> Widths:
-    """Return the widths with the least interval score that have this width of outcomes."""
-    start = replace(widths("timed"), outcome=outcome, gain=dict.fromkeys(SAVED, (0.3, 0.3)))
-    pooled = _improved(start, rows, [SAVED])
-    own = _improved(pooled, rows, [(kind,) for kind in SAVED])
-    return replace(own, gain={kind: _drawn(kind, own, pooled, rows) for kind in SAVED})
-
-
-def _drawn(kind: str, own: Widths, pooled: Widths, rows: Sequence[Judged]) -> tuple[float, float]:
-    """Return the errors of a kind, drawn to those of all kinds."""
-    count = sum(row.sources.saved.get(kind, 0.0) for row in rows)
-    ends = zip(own.gain[kind], pooled.gain[kind], strict=True)
-    down, up = ((count * mine + _PRIOR * all_) / (count + _PRIOR) for mine, all_ in ends)
-    return down, up
-
-
-def _improved(start: Widths, rows: Sequence[Judged], groups: Sequence[tuple[str, ...]]) -> Widths:
-    """Return the widths after a search along each group of kinds and each side, one after another."""
-    for group, side in [*product(groups, (0, 1))] * _PASSES:
-        some = [row for row in rows if any(row.sources.saved.get(kind) for kind in group)]
-        tried = [_with(start, group, side, error) for error in _ERRORS]
-        start = min(tried, key=lambda each: _mean(each, some)) if some else start
-    return start
-
-
-def _with(known: Widths, group: tuple[str, ...], side: int, error: float) -> Widths:
-    changed = {kind: (error, ends[1]) if side == 0 else (ends[0], error) for kind, ends in known.gain.items()}
-    return replace(known, gain={**known.gain, **{kind: changed[kind] for kind in group}})
+    part of the errors of gains. What an optimization's outcomes differ by is, too."""
+    start = replace(widths("timed"), outcome=0.0)
+    tried = [replace(start, untold=parts) for parts in product(_PARTS, _PARTS)]
+    return min(tried, key=lambda each: _mean(each, rows))
 
 
 def _mean(known: Widths, rows: Sequence[Judged]) -> float:

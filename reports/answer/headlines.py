@@ -98,8 +98,8 @@ def main_bound(analysis: Analysis) -> str:
 
 
 def _state(analysis: Analysis, most: int, remarks: int = 0) -> str:
-    if calls := unrecorded_gpu(analysis):
-        return f"{calls:,} calls put work on a GPU that was not recorded. Record it with ProfilerActivity.CUDA"
+    if unrecorded := unrecorded_gpu(analysis):
+        return unrecorded
     if analysis.source.device == "cpu":
         return _largest_op(analysis)
     if analysis.memory_fit:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute import UNRECORDED_WORK, named_kind, named_precision
 from tracekit.analyzers.results import Analysis, Source
-from tracekit.reports.words import device, model, percent, shortened, with_article
+from tracekit.reports.words import device, lacking, model, percent, shortened, with_article
 
 _WRAPPERS = (
     "OptimizedModule",
@@ -91,10 +91,18 @@ def _where(analysis: Analysis) -> str:
     return f"{'modelled for' if source.kind == 'modelled' else 'on'} {with_article(where)}" if where else ""
 
 
-def unrecorded_gpu(analysis: Analysis) -> int:
-    """Return the number of calls that put work on a GPU of which the trace contains none."""
-    told = (analysis.problems["code"] == "gpu-not-recorded").to_numpy()
-    return int(analysis.problems["count"].to_numpy()[told].sum())
+_UNRECORDED = {
+    "gpu-not-recorded": "{count:,} calls put work on a GPU that was not recorded. Record it with ProfilerActivity.CUDA",
+    "mps-not-recorded": "{count:,} ops ran on a Mac's GPU, which torch.profiler does not record",
+    "gpu-not-seen": "only the host was recorded. If a GPU ran it, record that with ProfilerActivity.CUDA",
+}
+
+
+def unrecorded_gpu(analysis: Analysis) -> str:
+    """Return that work of a GPU is missing in the trace, or may be; "" if it is not."""
+    found = analysis.problems[analysis.problems["code"].isin(list(_UNRECORDED)).to_numpy()]
+    said = (_UNRECORDED[str(row.code)].format(count=row.count) for row in found.itertuples(index=False, name="Row"))
+    return next(said, "")
 
 
 _SAYING = {
@@ -154,7 +162,7 @@ def _words(analysis: Analysis, bound: str, remarks: int) -> str:
     if bound == "transfer":
         times = analysis.timeline.device
         return "exposed communication" if times and times.communication_ns > times.copy_ns else "copying"
-    if bound == "launch" and analysis.problems["code"].isin(["no-host-events"]).any():
+    if bound == "launch" and lacking(analysis):
         return "idle"
     if bound == "launch" and not analysis.idle_causes.empty and analysis.idle_causes["cause"].iloc[0] == "queued":
         return "idle with work queued"
@@ -162,8 +170,10 @@ def _words(analysis: Analysis, bound: str, remarks: int) -> str:
 
 
 def _remarked(analysis: Analysis, most: int) -> str:
-    """Return the cause of most of the idle time, and its share in the trace if that is estimated to be far less without
-    the profiler, in parentheses; "" if there is neither."""
+    """Return, in parentheses, that most of the wait is not in the trace; or the cause of most of the idle time, and its
+    share in the trace if that is estimated to be far less without the profiler; "" if there is nothing to say."""
+    if most and analysis.missing_share >= _MOSTLY:
+        return " (steps in the trace are shorter)"
     said = [each for each in (_cause(analysis), _traced(analysis))[:most] if each]
     return f" ({'; '.join(said)})" if said else ""
 

@@ -57,7 +57,8 @@ def lines(analysis: Analysis) -> list[tuple[str, str]]:
 
 def _source(analysis: Analysis) -> str:
     source = analysis.source
-    name = source.gpu.name if source.gpu and source.kind == "modelled" else source.device_name
+    modelled_or_nameless = source.kind == "modelled" or not source.device_name
+    name = source.gpu.name if source.gpu and modelled_or_nameless else source.device_name
     ran = "its ops recorded on the CPU" if source.capture and source.capture.recorded_on == "cpu" else ""
     return ", ".join(
         part for part in (_KIND[source.kind], name or source.device, source.precision, source.format, ran) if part

@@ -78,6 +78,16 @@ if TYPE_CHECKING:
         table_view,
         unnumbered,
     )
-    from tracekit.reports.words.wording import abstention, explained, helpless, lines, pieces, sentence, sentences, why
+    from tracekit.reports.words.wording import (
+        abstention,
+        explained,
+        helpless,
+        lacking,
+        lines,
+        pieces,
+        sentence,
+        sentences,
+        why,
+    )
 else:
     __getattr__ = lazily(__name__, __file__)

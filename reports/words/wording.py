@@ -42,7 +42,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 @cache
 def templates() -> dict[str, str]:
-    """Return the sentence for each kind of statement, with the roles of its evidence in braces."""
+    """Return the sentence for each kind of statement, with the roles of its evidence in braces. `{times:op|ops}` is the
+    first word if that value is 1, else the second."""
     own = toml_table(SENTENCES)
     added = [getattr(each, "sentences", {}) for each in plugged("tracekit.optimizations")]
     return reduce(lambda known, sentences: {**sentences, **known}, added, own)
@@ -55,10 +56,13 @@ def pieces(statement: Statement) -> tuple[Piece, ...]:
 
 
 def _pieces(sentence: str, values: dict[str, Evidence]) -> Iterator[Piece]:
-    for words, role, _, _ in string.Formatter().parse(sentence):
+    for words, role, agreeing, _ in string.Formatter().parse(sentence):
         if words:
             yield Piece(words)
-        if role:
+        if agreeing:
+            one, _, many = agreeing.partition("|")
+            yield Piece(one if values[str(role)].value == 1 else many)
+        elif role:
             yield Piece(written(values[role]), values[role])
 
 
@@ -150,13 +154,30 @@ def helpless(analysis: Analysis) -> str:
     """Return that nothing is recommended, as a sentence without a full stop."""
     if not can_predict(analysis):
         return "Nothing can be predicted"
+    if (lacks := lacking(analysis)) and analysis.bound.launch >= _NOTABLE:
+        return f"Nothing can be advised for it: the trace {lacks}"
     return "No optimization is predicted to help"
+
+
+_NOTABLE = 0.15
+"""Share of a step in which the GPU is idle from which advice for the host is missed."""
+
+
+def lacking(analysis: Analysis) -> str:
+    """Return what the trace lacks to say what the GPU waits for; "" if nothing."""
+    if analysis.problems["code"].isin(["no-host-events"]).any():
+        return "contains no events of the host"
+    work = analysis.work
+    on_device = work["category"] != "op"
+    return "" if (work["launch"] >= 0)[on_device].any() or not on_device.any() else "does not record the launches"
 
 
 def _hidden(analysis: Analysis) -> str:
     """Return that more optimizations may help than are known, if little is known about the work; "" otherwise."""
-    if analysis.source.device == "cpu" or min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
+    if analysis.source.device == "cpu":
         return ""
-    if analysis.problems["code"].isin(["no-host-events"]).any():
-        return ", as far as known: the trace contains no events of the host"
+    if lacks := lacking(analysis):
+        return f", as far as known: the trace {lacks}"
+    if min(analysis.coverage.op, analysis.coverage.cost) >= _LITTLE:
+        return ""
     return ", as far as known: the trace does not record shapes and types of most of its work"

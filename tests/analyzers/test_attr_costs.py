@@ -8,6 +8,7 @@ from handmade import Handmade, addmm
 
 from tracekit.analyzers import analyze
 from tracekit.analyzers.cost import hardware
+from tracekit.analyzers.predict import start
 from tracekit.analyzers.trace import CaptureInfo
 from tracekit.analyzers.trace.ranges import module
 
@@ -40,6 +41,13 @@ def test_a_memset_inside_a_product_keeps_its_own_bytes():
     work = analyze(made.launched("gemm", 5, 60, 30).trace()).work
     assert work.bytes[0] == 4096
     assert work.flops.tolist() == [0, pytest.approx(FLOPS, rel=0.01)]
+
+
+def test_a_product_in_tf32_after_a_fill_is_one_in_tf32():
+    made = Handmade().host("op", "aten::addmm", 0, 50, **ADDMM)
+    made.launched("Memset (Device)", 2, 50, 1, call="cudaMemsetAsync", category="memset", bytes=4096)
+    _, base = start(made.launched("sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n", 5, 60, 30).trace())
+    assert base is not None and [cost.precision for cost in base.ops.cost] == ["tf32"]
 
 
 def test_a_composite_op_is_not_charged_again():

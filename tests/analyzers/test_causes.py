@@ -120,6 +120,19 @@ def test_a_function_is_named_with_who_called_it():
     assert zoom["caller"].startswith("transformers.models.owlv2.image_processing_owlv2.resize (")
 
 
+def test_an_op_on_the_host_is_named_and_the_frame_around_it_calls_it():
+    frame = ("python", "/tmp/ipykernel_1/162.py(18): <cell line: 0>", 50, 9_900)
+    made = between(frame, ("op", "aten::randn", 100, 9_000), ("op", "aten::normal_", 110, 8_980))
+    row = causes(made).loc["preprocessing"].set_index("name").loc["aten::randn"]
+    assert (row["idle_ns"], row["caller"]) == (9_000_000, "162.<cell line: 0>")
+    assert row["location"] == "/tmp/ipykernel_1/162.py:18"
+
+
+@pytest.mark.parametrize(("around", "name"), [("ProfilerStep#2", ""), ("copy a batch", "copy a batch")])
+def test_the_mark_of_a_step_names_nothing(around: str, name: str):
+    assert causes(between(("range", around, 0, 10_020))).loc["unexplained", "name"] == name
+
+
 def test_an_image_processor_inside_a_loader_is_preprocessing():
     frame = "transformers/image_processing_utils.py(40): __call__"
     rows = causes(between(("range", LOADER, 100, 9_000), ("python", frame, 200, 8_000)))

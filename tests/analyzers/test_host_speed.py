@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from op_lists import base
@@ -47,3 +48,16 @@ def test_a_latency_below_that_of_the_kernels_scales_them():
     run = base(host_us=1.0)
     short = replace(run, stated_ns=run.latency_ns / 2, outside=Outside())
     assert short.stated_ns <= timed(short, SHARE).latency_ns < run.latency_ns
+
+
+def test_a_host_bound_step_that_is_told_to_be_longer_has_a_slower_host():
+    run = replace(base(host_us=100.0), outside=Outside())
+    longer = replace(run, stated_ns=1.3 * run.latency_ns)
+    assert timed(longer, SHARE).latency_ns == pytest.approx(longer.stated_ns, rel=0.01)
+
+
+def test_a_latency_does_not_tell_how_long_the_host_works_while_the_device_is_busy():
+    hidden = Outside(np.array(["preprocessing"], dtype=object), np.array([1e5]), np.array([0.0]))
+    run = base(host_us=5.0)
+    run = replace(run, outside=hidden, ops=run.ops.assign(kernel_ns=run.ops.kernel_ns + 1e6))
+    assert timed(replace(run, stated_ns=1.05 * run.latency_ns), SHARE).outside.total() == pytest.approx(1e5)

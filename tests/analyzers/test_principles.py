@@ -17,8 +17,8 @@ from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import start
 from tracekit.analyzers.predict.transforms.attention import routes
 from tracekit.analyzers.results import Analysis
-from tracekit.analyzers.trace import Trace
-from tracekit.reports.answer import headline
+from tracekit.analyzers.trace import DeviceProperties, Trace
+from tracekit.reports.answer import headline, summary
 from tracekit.reports.answer.headlines import LONGEST
 
 OTHERS = Path(__file__).parents[3] / "shared" / "others"
@@ -99,6 +99,42 @@ def test_launches_without_device_events_are_a_gpu_that_was_not_recorded() -> Non
     made = Handmade().host("op", "aten::mm", 0, 50).host("runtime", "cudaLaunchKernel", 5, 3, correlation=1)
     said = headline(advised(made.trace()))
     assert "1 calls put work on a GPU that was not recorded" in said and "CPU" not in said
+
+
+@pytest.mark.parametrize(
+    ("op", "gpu", "said"),
+    [
+        ("aten::cudnn_convolution", "", r"1 calls put work on a GPU that was not recorded"),
+        ("aten::_scaled_dot_product_flash_attention", "", r"1 calls put work on a GPU that was not recorded"),
+        ("aten::_mps_convolution", "", r"1 ops ran on a Mac's GPU, which torch.profiler does not record"),
+        ("aten::addmm", "Tesla T4", r"only the host was recorded. If a GPU ran it"),
+        ("aten::cudnn_is_acceptable", "", r"on the CPU: 100 %"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "", r"on the CPU: 100 %"),
+    ],
+)
+def test_a_recording_of_the_host_is_on_the_cpu_only_if_nothing_says_otherwise(op: str, gpu: str, said: str) -> None:
+    found = headline(advised(Handmade().host("op", op, 0, 50).trace(gpu)))
+    assert re.search(said, found) and ("CPU" in found) == ("CPU" in said), found
+
+
+def test_a_gpu_known_by_its_properties_keeps_the_name_that_was_recorded() -> None:
+    for name, called in (("NVIDIA Z900", "on a Z900"), ("", "on an H200"), ("NVIDIA H200", "on an H200")):
+        trace = loop(4, 20_000).trace()
+        like = DeviceProperties(0, name, 132, (9, 0), 150_109_880_320)
+        analysis = advised(replace(trace, metadata=replace(trace.metadata, devices=(like,))))
+        assert called in headline(analysis) and analysis.source.gpu is not None and analysis.source.gpu.id == "h200"
+        told = (analysis.problems["code"] == "gpu-by-properties").any()
+        assert told == (name != "NVIDIA H200") and "imported, gpu" not in summary(analysis)
+
+
+def test_without_recorded_launches_idle_time_is_said_and_not_sold() -> None:
+    made = loop(4, 20_000)
+    for kept in ("op", "range"), ():
+        rows = [row for row in made.host_rows if row["category"] in kept]
+        analysis = advised(replace(made, host_rows=rows).trace())
+        said = r"9\d % idle\. Nothing can be advised for it: the trace does not record the launches"
+        assert re.search(said, headline(analysis))
+        assert not analysis.recommendations and "unexplained" not in set(analysis.idle_causes["cause"])
 
 
 def test_work_without_shapes_is_called_by_its_kernels() -> None:

@@ -203,6 +203,12 @@ def test_a_told_latency_above_that_of_the_kernels_says_nothing_about_the_host() 
     assert longer.host_range.high > 1.05
 
 
+def test_what_a_trace_of_shorter_steps_lacks_is_not_the_time_of_its_kernels() -> None:
+    exact, longer = _timed(1.0), _timed(3.0)
+    assert longer.busy_ns == pytest.approx(1.2 * exact.busy_ns, rel=0.02)
+    assert longer.latency_ns == pytest.approx(longer.stated_ns)
+
+
 def test_a_check_says_how_far_off_it_is() -> None:
     assert Reproduction(104.0, 100.0).holds and not Reproduction(94.0, 100.0).holds
     assert Reproduction(94.0, 100.0).error == pytest.approx(-0.06)

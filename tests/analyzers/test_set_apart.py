@@ -82,6 +82,13 @@ def waiting(**launched) -> Handmade:
     return made.launched("waits", last + 100, last + 60_000, 50, **launched)
 
 
+def test_a_kernel_whose_code_was_just_loaded_starts_up():
+    made = waiting()
+    launch = max(row["start_ns"] for row in made.host_rows) / 1e3
+    made.host("runtime", "cuLibraryLoadData", launch - 20, 10)
+    assert kinds(analyze(made.trace())) == {START_UP: pytest.approx(59.9, abs=0.1)}
+
+
 @pytest.mark.parametrize("other", [{"stream": 9}, {"device": 1}])
 def test_work_of_one_stream_may_wait_for_another_rank(other):
     analysis = analyze(waiting(**other).trace())

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracekit.analyzers.predict import SAVED, Sources, Widths, interval, uncertainty, widths, widths_to_decide
+from tracekit.analyzers.predict import Sources, Widths, interval, uncertainty, widths, widths_to_decide
 from tracekit.analyzers.predict.uncertainty import host_ends
 
 INTERVALS = Path(uncertainty.__file__).with_name("intervals.toml")
@@ -28,23 +28,21 @@ def test_sources_add_as_squares_on_their_own_side():
     assert math.log(sure.high / sure.low) == pytest.approx(0.1)
 
 
-def test_a_large_gain_of_a_script_is_less_sure_than_a_small_one():
-    script = replace(WIDTHS, gain={"removed": (0.1, 0.2), "outside": (0.3, 0.5)})
-    shares = (
-        ({"removed": 1.0}, 0.1, 0.2),
-        ({"removed": 0.5, "outside": 0.5}, 0.2, 0.35),
-    )
-    for gain, (saved, down, up) in product((0.8, 1.2, 8.0), shares):
-        bounds = interval(gain, Sources(saved=saved, most=10.0), script)
-        assert math.log(gain / bounds.low) == pytest.approx(math.hypot(0.05, down * math.log(gain)))
-        assert math.log(bounds.high / gain) == pytest.approx(math.hypot(0.05, up * math.log(10.0 / gain)))
+def test_a_large_gain_of_a_script_and_one_that_leaves_the_host_to_wait_for_are_less_sure():
+    script = replace(WIDTHS, untold=(0.2, 0.1))
+    for gain, waits in product((0.8, 1.2, 8.0), (0.0, 0.5)):
+        bounds = interval(gain, Sources(waits=waits, most=10.0), script)
+        down = 0.2 * waits + 0.1 * abs(math.log(gain))
+        assert math.log(gain / bounds.low) == pytest.approx(math.hypot(0.05, down))
+        assert bounds.high == pytest.approx(gain * math.exp(math.hypot(0.05, math.log(10.0 / gain))))
 
 
 def test_advice_does_not_depend_on_the_errors_of_a_scripts_gains():
-    assert set(widths("script").gain) == set(SAVED) == set(widths("timed-script").gain)
+    assert widths("script").untold is not None
+    assert widths("script") == widths("timed-script")
     assert widths_to_decide("script") == widths("profiled")
     assert widths_to_decide("timed-script") == widths("timed")
-    assert not widths("profiled").gain
+    assert widths("profiled").untold is None
 
 
 def test_physics_bounds_what_sources_add_up_to():
@@ -103,10 +101,9 @@ def test_the_widths_of_scripts_have_the_least_score_on_their_blind_gains():
     assert (count, inside) == (written["rows"], pytest.approx(written["inside"], abs=0.02))
     assert (span, score) == (pytest.approx(written["span"], abs=0.1), pytest.approx(written["score"], abs=0.02))
     others = [replace(known, outcome=known.outcome + 0.5)]
-    others += [
-        replace(known, gain={kind: (part * down, part * up) for kind, (down, up) in known.gain.items()})
-        for part in (0.3, 3)
-    ]
+    assert known.untold is not None
+    waits, gain = known.untold
+    others += [replace(known, untold=(factor * waits, factor * gain)) for factor in (0.3, 3)]
     least = scripts._mean(known, rows)
     assert all(scripts._mean(other, rows) > least for other in others)
 

@@ -15,6 +15,7 @@ from tracekit.capture import complete
 from tracekit.cli import main
 from tracekit.measure.expectations import Expectations
 from tracekit.measure.verifying import _Again, _rescaled_to_pace
+from tracekit.reports.answer import headline
 from tracekit.run import Settings
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
@@ -38,6 +39,14 @@ def test_the_page_starts_from_the_latency_that_was_told():
     assert told.latency.unprofiled == single(3.5) and told.latency.profiled_us == recorded.latency.profiled_us
     slower = tracekit.analyze(DECODE, latency_ms=recorded.latency.unprofiled.median_us / 500)
     assert slower.bound.launch > recorded.bound.launch
+
+
+def test_steps_that_are_shorter_in_the_trace_are_said():
+    recorded = tracekit.analyze(DECODE)
+    longer = tracekit.analyze(DECODE, latency_ms=recorded.latency.profiled_us / 100)
+    assert "steps in the trace are shorter" in headline(longer)
+    assert longer.missing_share == pytest.approx(0.9)
+    assert "shorter-steps" in set(longer.problems["code"]) - set(recorded.problems["code"])
 
 
 def test_a_modelled_run_has_no_measured_latency():

@@ -1,4 +1,6 @@
-"""Filters of many taps and sorts for few, and what looks like them."""
+"""Filters of many taps, sorts and factorizations for which there are cheaper algorithms, and what looks like them."""
+
+from dataclasses import replace
 
 import pytest
 from test_waste import linear, op, run
@@ -14,7 +16,7 @@ def given(name, *shapes, ns=2_000_000.0, kinds=()):
 
 
 def found(*rows):
-    return CHEAPER.obstacle(run(linear(), *rows)) is None
+    return CHEAPER.obstacle(run(linear(call="aten::linear"), *rows)) is None
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,62 @@ def test_without_shapes_a_part_of_a_sort_is_read_at_once_and_in_little_time(take
     base = run(linear(), *sorts, reads)
     if few:
         assert CHEAPER.transform(base, "expected").kernel_ns[1:3].sum() < 0.2 * base.ops.kernel_ns[1:3].sum()
+
+
+ORDER = op("aten::sort", call="aten::argsort", ns=4_000_000.0)
+SEARCH = [op("aten::copy_", call="aten::to", ns=100_000.0), op("aten::argmax", ns=70_000.0)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reads", "places"),
+    [
+        ((512, 1), SEARCH, True),  # the rank of one in each row
+        ((512, 100_000), SEARCH, False),  # neighbours or labels, as many as are sorted
+    ],
+)
+def test_a_place_in_an_order_is_found_by_counting(wanted, reads, places):
+    sizes = (512, 100_000)
+    sort = given("aten::sort", sizes, ns=4_000_000.0) | {"call": "aten::argsort"}
+    compares = given("aten::eq", sizes, wanted, ns=170_000.0, kinds=("long int", "long int"))
+    assert found(sort, compares, *reads) == places
+    if places:
+        assert "scores >" in CHEAPER.how_to(run(linear(), sort, compares, *reads))
+
+
+def test_without_shapes_an_order_is_compared_in_a_notable_time():
+    compares = op("aten::eq", ns=170_000.0)
+    assert found(ORDER, compares, *SEARCH)
+    assert not found(ORDER, op("aten::eq", ns=1_500.0), *SEARCH)
+    assert not found(ORDER, op("aten::index", ns=170_000.0), *SEARCH)
+
+
+@pytest.mark.parametrize(("rows", "tall"), [(524_288, True), (512, False)])
+def test_matrices_of_few_columns_are_factorized_by_their_square(rows, tall):
+    solves = given("aten::linalg_lstsq", (rows, 64), (rows, 1))
+    assert found(solves) == tall
+    if tall:
+        assert "cholesky" in CHEAPER.how_to(run(linear(), solves))
+    assert found(given("aten::geqrf", (rows, 64)) | {"call": "aten::linalg_qr"}) == tall
+
+
+@pytest.mark.parametrize(("launches", "tall"), [(4, True), (400, False)])
+def test_without_shapes_few_kernels_of_a_factorization_take_long(launches, tall):
+    base = run(linear(), op("aten::linalg_lstsq", ns=2_000_000.0))
+    base = replace(base, ops=base.ops.assign(launches=[1, launches]))
+    assert (CHEAPER.obstacle(base) is None) == tall
+
+
+EIGENVALUES = op("aten::_linalg_eigvals", call="aten::linalg_eigvals", ns=20_000_000.0)
+MADE = op("aten::mm", call="aten::matmul", ns=8_000.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "symmetric"),
+    [
+        (MADE, "aten::sqrt", True),  # a distance of two covariances
+        (MADE, "aten::log", False),  # rates of a system that is fitted to its states
+        (op("aten::copy_", ns=2_000.0), "aten::sqrt", False),  # roots of a polynomial
+    ],
+)
+def test_eigenvalues_of_products_of_matrices_have_a_symmetric_solver(before, after, symmetric):
+    assert found(before, EIGENVALUES, op(after, ns=2_000.0)) == symmetric

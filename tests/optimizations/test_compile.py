@@ -95,6 +95,13 @@ def test_copies_on_the_device_and_lookups_by_tensors_are_fused():
     assert waited.launches.tolist() == [1, 1]
 
 
+def test_generated_code_calls_a_library_to_sort():
+    near, sort = elementwise(4096, "fp32"), replace(elementwise(4096, "fp32", "reduction"), access="sort")
+    ops = base(layers=1).ops[:3].assign(cost=pd.Series([near, sort, near], dtype=object), kernel_ns=[9e3, 9e5, 9e3])
+    after = find("compile").transform(replace(base(), ops=ops), "expected")
+    assert after.launches.tolist() == [1, 1, 1] and after.kernel_ns.max() == 9e5
+
+
 def test_statistics_over_channels_are_kernels_before_what_uses_them():
     normalized, after = elementwise(64 * 56 * 56, "fp32", "norm"), elementwise(64 * 56 * 56, "fp32")
     forward, backward = (replace(normalized, work=Norm(channels=64, backward=each)) for each in (False, True))

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from op_lists import base, elementwise
 
-from tracekit.advise import AssistedGeneration, DraftCheck, SpeculativeDecoding, find, predicted_speedup
+from tracekit.advise import AssistedGeneration, DraftCheck, SpeculativeDecoding, advise, find, predicted_speedup
 from tracekit.advise.optimizations.speculative_decoding import tokens_a_pass
 from tracekit.analyzers.core import InputError, Interval, Outcomes
 from tracekit.analyzers.cost import Append, Attention, Cost
@@ -49,6 +50,19 @@ def with_growing_cache():
         message=[None] * 4,
     )
     return replace(baseline, ops=frame)
+
+
+@pytest.mark.parametrize("slower", [1_000.0, 1.0])
+def test_graphs_do_not_claim_what_the_static_cache_that_they_need_gives(slower):
+    """Copies of a large cache take most of the step, or launches do."""
+    base = with_growing_cache()
+    times = base.ops.kernel_ns * np.where(base.ops.name == "aten::cat", slower, 1.0)
+    base = replace(base, ops=base.ops.assign(kernel_ns=times))
+    base = replace(base, stated_ns=base.latency_ns)
+    advice = advise(base)
+    graphs = next(each for each in advice.considered if each.id == "cuda-graphs")
+    assert graphs.objection.endswith("static-cache.") == (slower > 1)
+    assert [step.id for step in advice.plan][:1] == ["static-cache"] * (slower > 1)
 
 
 def test_a_static_cache_writes_one_token_in_place_and_reads_all_of_its_length():

@@ -37,6 +37,14 @@ def test_running_sums_in_64_bits_keep_their_time():
     assert rest[0] == 1.0 and rest[1] <= 0.6
 
 
+def test_without_64_bits_nothing_is_cast_to_32_and_gathers_owe_them_their_bytes_alone():
+    gather = in_fp64(Cost(0, 1 << 26, 1 << 26, "gather", "fp32"))
+    slow = 3 * estimate_ns(gather, run(linear()).gpu)
+    casts = op("aten::copy_", replace(in_fp64(Cost(0, 1 << 26, 1 << 26, "copy", "fp32")), write_bytes=1 << 26))
+    rest = left("double-precision", run(casts, op("aten::gather", gather, ns=slow)))
+    assert rest[0] == 0.0 and rest[1] == pytest.approx(0.5, abs=0.05)
+
+
 PAIRS = [(size, 60.0 * size / 1e3) for size in (1 << 20, 1 << 21, 1 << 22) for _ in range(3)]
 
 

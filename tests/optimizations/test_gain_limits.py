@@ -34,6 +34,20 @@ def test_no_upper_end_exceeds_what_the_remaining_work_allows(path: Path) -> None
         repeat = math.exp(widths(after.evidence).repeat)
         high = predicted_speedup(each, base).high
         assert high <= repeat * _ROUNDED * max(_allowed(base, after)), each.id
+        assert _shortens_kernels(base, after) or _gain(base, after) <= _ROUNDED * _without_waiting(base), each.id
+
+
+def _shortens_kernels(base: Baseline, after) -> bool:
+    """Return whether the optimization changes more than how long the device waits."""
+    return after.work != 1 or after.expected.busy_ns * _ROUNDED < base.busy_ns * base.side_by_side
+
+
+def _without_waiting(base: Baseline) -> float:
+    return unchanged(base).latency_ns["expected", EXPECTED] / (base.busy_ns * base.side_by_side * base.overlap)
+
+
+def _gain(base: Baseline, after) -> float:
+    return unchanged(base).latency_ns["expected", EXPECTED] / after.latency_ns["expected", EXPECTED]
 
 
 def _allowed(base: Baseline, after) -> Iterator[float]:

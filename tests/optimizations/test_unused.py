@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import op_lists
+import pytest
 from test_waste import ENGINE, copy, op, run
 from test_work_again import found, given
 
@@ -123,12 +124,33 @@ def test_the_first_of_two_backward_passes_through_a_graph_disappears():
     assert not found("backward-again", run(FORWARD, *backward_pass(-1, -1), *backward_pass(-1, -1), update(WIDE)))
 
 
-def test_gradients_of_gradients_and_rows_of_a_jacobian_need_each_pass():
+def test_gradients_of_gradients_and_products_of_large_kernels_need_each_pass():
     of_gradients = backward_pass(7, 6, differentiable=True)
     assert not found("backward-again", run(FORWARD, *of_gradients, *backward_pass(9, 7, 6), update(WIDE)))
     rows = [each for _ in range(16) for each in backward_pass(7, 6)]
     assert not found("backward-again", run(FORWARD, *rows, update(WIDE)))
     assert found("backward-again", run(FORWARD, *rows, older(WIDE), update(WIDE))), "windows of a state"
+
+
+PICKED = [op("aten::sum", ns=1_000.0, phase="forward"), op("aten::fill_", ns=700.0, call="aten::ones_like")]
+
+
+@pytest.mark.parametrize(
+    ("passes", "between", "rows"),
+    [
+        (16, PICKED, True),
+        (6, PICKED, False),
+        (16, [op("aten::dot", ns=1_000.0), op("aten::add", ns=1_000.0)], False),  # conjugate gradients
+    ],
+)
+def test_rows_of_a_jacobian_are_one_pass(passes, between, rows):
+    one = [each | {"node": node, "ns": 2_000.0} for node in (9, 8, 7, 6, 5) for each in gradient(WIDE)]
+    base = run(FORWARD, *[each for _ in range(passes) for each in [*one, *between]], update(WIDE))
+    assert found("gradients-one-by-one", base) == rows
+    if rows:
+        assert "is_grads_batched" in find("gradients-one-by-one").how_to(base)
+        left = find("gradients-one-by-one").transform(base, "expected")
+        assert left.host_ns.sum() < 0.4 * base.ops.host_ns.sum()
 
 
 M, N = 4096, 32768

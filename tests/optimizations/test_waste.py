@@ -222,6 +222,12 @@ def test_it_is_found_and_the_step_is_shorter_without_it(name):
     assert said and "{" not in said and waste.how(base)
 
 
+def test_sums_of_a_function_of_each_pair_are_no_product():
+    assert find("spread-and-summed").obstacle(run(linear(), SPREAD, op("aten::sin", PAIRS), SUMMED))
+    of_rows = op("aten::sin", elementwise(4096, "fp32"))
+    assert find("spread-and-summed").obstacle(run(linear(), SPREAD, of_rows, SUMMED)) is None
+
+
 def test_a_loop_of_an_optimizer_of_pytorch_has_its_own_kind():
     update = [op(each, ns=2_000.0, phase="optimizer") for each in ("aten::mul_", "aten::addcdiv_")]
     assert find("loop-of-small-ops").obstacle(trained(*update * 40))
@@ -310,6 +316,21 @@ def test_items_that_are_trained_one_by_one_are_one_call_if_their_inputs_are_data
     waste = find("one-call-per-item")
     assert waste.objection(shared(12)) is None and waste.objection(shared(12, of_data=False))
     assert waste.applied(shared(12), "expected").latency_ns < shared(12).latency_ns / 2
+
+
+def test_one_call_for_all_items_launches_as_often_as_that_of_one():
+    lookups = [op("aten::embedding", ns=2_000.0)] * 40
+    base = run(linear(), *lookups, op("aten::cat", ns=2_000.0), linear())
+    after = find("one-call-per-item").applied(base, "expected")
+    assert after.ops.launches.sum() == base.ops.launches.sum() - 39
+    assert after.ops.host_ns.sum() == pytest.approx(base.ops.host_ns.sum() - 39 * base.ops.host_ns[1])
+
+
+def test_an_optimizer_visits_one_table_in_place_of_many():
+    columns = [op("aten::addmm", ns=2_000.0, call="aten::linear")] * 9 + [op("aten::embedding", ns=2_000.0)] * 9
+    base = run(*columns, op("aten::stack", ns=2_000.0), op("aten::_foreach_add_", ns=2_000.0, phase="optimizer"))
+    left = find("one-call-per-item").applied(base, "expected").ops
+    assert len(left) == 4 and left.host_ns[-1] == pytest.approx(base.ops.host_ns[-1] / 9)
 
 
 def test_decisions_for_items_are_one_call_and_tokens_are_not():

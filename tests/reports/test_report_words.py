@@ -9,7 +9,7 @@ import pytest
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
-from tracekit.analyzers.results import Analysis, BoundShares, Considered, Source, say
+from tracekit.analyzers.results import Analysis, BoundShares, Considered, Evidence, Source, say
 from tracekit.reports.answer import headline
 from tracekit.reports.words import (
     abstention,
@@ -23,6 +23,7 @@ from tracekit.reports.words import (
     percent,
     printable,
     quantity,
+    sentence,
     shortened,
     speedup,
     with_article,
@@ -153,6 +154,12 @@ def test_titles_keep_their_names() -> None:
     assert [lower_first(title) for title in titles] == [
         "half precision", "CUDA graphs", "torch.compile", "TF32 GEMMs", "a batch 8 times as large",
     ]  # fmt: skip
+
+
+def test_words_agree_with_the_number_before_them() -> None:
+    for copies, said in ((1, "1 copy per step between the GPU"), (2, "2 copies per step between the GPU")):
+        share, counted = Evidence("share", 0.5, "kernels", "share"), Evidence("copies", copies, "step", "launches")
+        assert sentence(say("pinned-copies", counted, share)).startswith(said)
 
 
 def test_optimizations_inside_a_sentence() -> None:

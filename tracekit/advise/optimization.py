@@ -69,6 +69,8 @@ class Optimization(ABC):
     """Serving engine (vllm, sglang) -> how to enable it there. An engine that is missing has no such switch."""
     contains: tuple[str, ...] = ()
     """Ids of optimizations that it includes. It is recommended only if it promises notably more than each of them."""
+    brings: tuple[str, ...] = ()
+    """Ids of optimizations that it needs, and includes where the run lacks them. One that pays alone comes first."""
     effort: float = LINES
     """What it costs a person to try it: FLAG, LINES or REWRITE."""
     fixes_mistake: bool = False

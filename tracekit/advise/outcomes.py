@@ -171,23 +171,12 @@ def sources(before: Scenarios, after: Scenarios, *, bounded: bool = True) -> Sou
     changes, most = [*outcomes, *hosts.values()], _most(before, after) if bounded else math.inf
     most = min(most, work) if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else most
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
-    return Sources(ends, hosts, _saved(before, after), expected + min(changes) > -_NOTHING, most)
+    return Sources(ends, hosts, _waits(after.expected), expected + min(changes) > -_NOTHING, most)
 
 
-def _saved(before: Scenarios, after: Scenarios) -> dict[str, float]:
-    """Return the fractions of the time saved by the expected outcome by kind (SAVED)."""
-    work = after.work / before.work
-    saved = work * before.latency_ns["expected", EXPECTED] - after.latency_ns["expected", EXPECTED]
-    busy = work * _busy_ns(before.expected) - _busy_ns(after.expected)
-    outside = work * before.expected.outside.total() - after.expected.outside.total()
-    waiting = min(max(1 - busy / saved, 0.0), 1.0) if saved > 0 else 1.0
-    of_it = min(max(outside / saved, 0.0), waiting) if saved > 0 else 0.0
-    return {"removed" if after.by_hand else "faster": 1 - waiting, "launches": waiting - of_it, "outside": of_it}
-
-
-def _busy_ns(run: Baseline) -> float:
-    """Return the time for which the device is busy, as far as kernels run side by side and overlap."""
-    return run.side_by_side * run.overlap * run.busy_ns
+def _waits(run: Baseline) -> float:
+    """Return the fraction of a simulated step in which the device is idle."""
+    return max(0.0, 1 - run.overlap * run.busy_ns / max(run.latency_ns, 1.0))
 
 
 def _log_ratio(before: Scenarios, after: Scenarios, scenario: Scenario) -> float:

@@ -120,6 +120,8 @@ def judge(optimization: Optimization, search: Search) -> Considered:
     objection = optimization.obstacle(search.base)
     if objection:
         return refused(optimization, objection)
+    if needed := search.before(optimization):
+        return refused(optimization, f"First comes what it needs, and what pays alone: {needed[0].id}.")
     after = search.scenarios((optimization,))
     memory = too_large(after.expected, search.base)
     if memory:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from tracekit.advise.catalogue import OPTIMIZATIONS, in_order
+from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.combined import conflict
 from tracekit.advise.optimization import Optimization, run_after
 from tracekit.advise.outcomes import OUTCOMES, Scenarios, simulated, to_decide, too_large
@@ -158,6 +158,12 @@ class Search:
         """Return the speed-up by `steps` relative to `before`, over all outcomes, to decide by."""
         return to_decide(self.scenarios(before), self.scenarios(steps))
 
+    def before(self, step: Optimization) -> Steps:
+        """Return what the step needs and would bring along, where that pays alone: it comes first, and then the step
+        gains what it adds."""
+        needed = [find(name) for name in step.brings]
+        return tuple(each for each in needed if not each.obstacle(self.base) and self._pays((), (each,)))
+
     def allows(self, steps: Steps) -> bool:
         """Return whether the steps can be applied to the run together."""
         return self._allowed(steps)
@@ -200,7 +206,9 @@ class Search:
 
     def _allowed(self, steps: Steps) -> bool:
         together = in_order(steps)
-        return not conflict(together) and not any(self._refuses(together[:i], step) for i, step in enumerate(together))
+        if conflict(together) or not all(set(self.before(step)) <= set(steps) for step in steps):
+            return False
+        return not any(self._refuses(together[:i], step) for i, step in enumerate(together))
 
     def _refuses(self, before: Steps, step: Optimization) -> bool:
         key = (_key(before), step.name)

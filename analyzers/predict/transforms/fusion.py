@@ -79,6 +79,8 @@ def costed_by_time(ops: OpList, elementwise: Rows, gpu: GPU) -> OpList:
 _POINTWISE = ("pointwise", "copy", "gather", "embedding")
 _REDUCING = ("norm", "softmax", "reduction", "loss")
 _REDUCES = 2
+_BY_LIBRARIES = ("sort", "top-k")
+"""Access of ops that generated code calls a library for."""
 FUSED_KERNEL = _KNOWN["fused_kernel"]
 """Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
 
@@ -87,7 +89,7 @@ def chains(ops: OpList, *, within_layer: bool, among: Rows | None = None) -> npt
     """Number the chain of each op: neighbours with the same number can be one kernel.
 
     A chain holds only memory-bound ops (that `among` selects), and at most one reduction. Copies that the host waits
-    for cross the bus, and are in none. With `within_layer`, it stays in one module.
+    for cross the bus, and are in none; nor are sorts. With `within_layer`, it stays in one module.
     """
     kinds = each(_kind, ops.cost, dtype=np.int8)
     category = ops.category
@@ -107,7 +109,7 @@ def chains(ops: OpList, *, within_layer: bool, among: Rows | None = None) -> npt
 
 def _kind(cost: Cost | None) -> int:
     """Return the op's kind; 0 is never part of a chain."""
-    if cost is None:
+    if cost is None or cost.access in _BY_LIBRARIES:
         return 0
     return _REDUCES if cost.family in _REDUCING else int(cost.family in _POINTWISE)
 

@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.copies import is_long, values
 from tracekit.advise.optimizations.host_work import named_causes
+from tracekit.analyzers.attribute import TO_HOST
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import (
     FIXED,
@@ -38,8 +39,6 @@ _ONE_BY_ONE = 8
 """Values at the end of a step from which one copy would read all of them."""
 _PYTHON = outcomes(__file__)["python_ns"]
 """Host time for each value that a program reads, whether one by one or all at once."""
-_TO_HOST = r"DtoH|Device -> (?:Pageable|Pinned)"
-
 
 _NAMES = 'torch.cuda.set_sync_debug_mode("warn")  # names the lines that wait'
 
@@ -164,4 +163,4 @@ def _rows_of_masks(base: Baseline) -> Rows:
 
 
 def _copies_to_host(base: Baseline) -> Rows:
-    return base.recorded.copies_like(base.ops, _TO_HOST)
+    return base.recorded.copies_like(base.ops, TO_HOST)

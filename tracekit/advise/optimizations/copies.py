@@ -1,5 +1,6 @@
 """Copies between the host and the GPU, and the loading of batches that are copied."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.host_work import LONG_NS, MAPPED, NOTABLE, LessHostWork
 from tracekit.advise.reasons import share_of
-from tracekit.analyzers.attribute import UNRECORDED_WORK
+from tracekit.analyzers.attribute import PAGEABLE, PINNED, TO_DEVICE, TO_HOST, UNRECORDED_WORK
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import copy_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
@@ -55,11 +56,11 @@ class PinnedCopies(Optimization):
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         rows = _pageable(base)
         times = pinned_ns(base, rows, outcome)
-        pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, "HtoD")))
+        pinned = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~(rows & copies(base, TO_DEVICE)))
         return together(base, pinned, rows, pick(HIDDEN_WHEN_PINNED, outcome))
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
-        mapped = (copied_bytes(base) >= MAPPED) & copies(base, "DtoH|-> Pageable") & _pageable(base)
+        mapped = (copied_bytes(base) >= MAPPED) & copies(base, TO_HOST, PAGEABLE)
         kept = 0.0 if outcome == "best" and mapped.any() else 1.0
         return base.outside.scaled(kept, ("unexplained",))
 
@@ -77,7 +78,7 @@ class PinnedCopies(Optimization):
 
 
 def _pageable(base: Baseline) -> Rows:
-    return copies(base, "Pageable")
+    return copies(base, PAGEABLE)
 
 
 HIDDEN = _KNOWN["hidden"]
@@ -112,7 +113,7 @@ class OffloadOverlap(Optimization):
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         rows = _waited_for(base)
-        times = pinned_ns(base, rows & ~copies(base, "Pinned"), outcome)
+        times = pinned_ns(base, rows & ~copies(base, PINNED), outcome)
         ahead = base.ops.assign(kernel_ns=times, sync=base.ops.sync & ~rows)
         return together(base, ahead, rows, pick(HIDDEN, outcome))
 
@@ -148,14 +149,14 @@ class OffloadOverlap(Optimization):
 def _waited_for(base: Baseline) -> Rows:
     """Return the copies of offloaded weights and, where all work is on one stream, pinned copies in both directions,
     but not of single values, which the host reads to go on."""
-    pinned = copies(base, "Pinned") & ~values(base.ops)
+    pinned = copies(base, PINNED) & ~values(base.ops)
     return _weights(base) | (pinned & (base.side_by_side == ONE_STREAM))
 
 
 def _weights(base: Baseline) -> Rows:
     """Return the copies to the device before the last kernel, if enough of them lie between kernels."""
     kernels = np.flatnonzero(base.ops.category == "kernel")
-    places, coming = np.arange(len(base.ops)), copies(base, "HtoD|-> Device")
+    places, coming = np.arange(len(base.ops)), copies(base, TO_DEVICE)
     between = coming & (places > kernels.min(initial=len(places))) & (places < kernels.max(initial=-1))
     return coming & (places < kernels.max(initial=-1)) & (between.sum() >= LAYERS)
 
@@ -169,9 +170,9 @@ UNKNOWN_SHORT = _KNOWN["unknown_short"]
 """The same ratio for shorter copies, which take much of their time to start."""
 
 
-def copies(base: Baseline, pattern: str) -> Rows:
-    """Return the copies whose recorded name matches the pattern. Only ops that the trace recorded can match."""
-    return base.recorded.copies_like(base.ops, pattern)
+def copies(base: Baseline, *patterns: re.Pattern[str]) -> Rows:
+    """Return the copies whose recorded name matches the patterns. Only ops that the trace recorded can match."""
+    return base.recorded.copies_like(base.ops, *patterns)
 
 
 def copied_bytes(base: Baseline) -> npt.NDArray[np.float64]:
@@ -196,7 +197,7 @@ def values(ops: OpList) -> Rows:
 
 def is_long(base: Baseline) -> Rows:
     """Return the copies between host and device that move a tensor rather than a value, by their time."""
-    return copies(base, "HtoD|DtoH|Pageable|Pinned") & (base.ops.kernel_ns >= LONG_NS)
+    return (copies(base, TO_DEVICE) | copies(base, TO_HOST)) & (base.ops.kernel_ns >= LONG_NS)
 
 
 def gains(base: Baseline, rows: Rows) -> bool:

@@ -10,6 +10,7 @@ from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing
 from tracekit.advise.optimizations.host_work import named_causes
 from tracekit.advise.optimizations.static_cache import moved_to_static_cache
 from tracekit.advise.reasons import busy, idle, latency, launches, of_step, say
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import (
@@ -128,6 +129,7 @@ class CUDAGraphs(Graphed):
     """
 
     id = "cuda-graphs"
+    brings = ("static-cache",)
     effort = FLAG
     needs_gpu = False
     needs_torch = False
@@ -249,4 +251,4 @@ def _rows_between_parts(base: Baseline) -> Rows:
     """Select the copies to the device around which compiled code divides its graph. An unknown PyTorch is a new one."""
     divides = is_compiled(base) and (version_of(base, "torch") or DIVIDED) >= DIVIDED
     waits = _waited_for(base) & divides
-    return waits & base.recorded.copies_like(base.ops, "HtoD") if waits.any() else waits
+    return waits & base.recorded.copies_like(base.ops, TO_DEVICE) if waits.any() else waits

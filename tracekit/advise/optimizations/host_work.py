@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.advise.optimization import Optimization, refused
+from tracekit.analyzers.attribute import PAGEABLE, TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
 from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
@@ -183,8 +184,8 @@ class Preprocessing(LessHostWork):
         ops, made = base.ops, (_made_on_host(base) | _read_on_host(base)) & (outcome != "worst")
         kernel, host = (np.where(made, 0.0, times) for times in (ops.kernel_ns, ops.host_ns))
         if outcome == "best":
-            coming = base.recorded.copies_like(ops, _COMES) & (ops.kernel_ns >= LONG_NS)
-            kernel = np.where(coming, kernel * AS_BYTES, kernel)
+            coming = base.recorded.copies_like(ops, TO_DEVICE, PAGEABLE) & (ops.kernel_ns >= LONG_NS)
+            kernel = np.where(coming, kernel * _NUMBERS["as_bytes"], kernel)
         return ops.assign(kernel_ns=kernel, host_ns=host, sync=ops.sync & ~made)
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
@@ -210,7 +211,7 @@ class Preprocessing(LessHostWork):
 def _made_on_host(base: Baseline) -> Rows:
     """Return the long copies of pageable memory to the device, if ops of PyTorch alone make them on the host, from
     constants or random numbers."""
-    copies, names = base.recorded.copies_like(base.ops, _COMES), _ops_on_host(base)
+    copies, names = base.recorded.copies_like(base.ops, TO_DEVICE, PAGEABLE), _ops_on_host(base)
     made = any(re.match(_MADE, name) for name in names)
     return np.asarray(copies & (base.ops.kernel_ns >= LONG_NS) & made)
 
@@ -219,14 +220,9 @@ def _read_on_host(base: Baseline) -> Rows:
     """Return the long copies to pageable memory, if ops of PyTorch alone work on the host, and nothing large is copied
     to the device afterwards."""
     long = base.ops.kernel_ns >= LONG_NS
-    leaving, coming = (base.recorded.copies_like(base.ops, way) & long for way in (_LEAVES, "HtoD|-> Device"))
+    leaving, coming = (base.recorded.copies_like(base.ops, way) & long for way in (TO_HOST, TO_DEVICE))
     stays = bool(_ops_on_host(base)) and not (coming & (np.cumsum(leaving) > 0)).any()
     return np.asarray(leaving & stays)
-
-
-_COMES, _LEAVES = "Pageable -> Device", "DtoH|Device -> Pageable"
-AS_BYTES = 0.25
-"""Time of a copy of bytes, which the GPU converts, in that of the fp32 numbers that the host makes of them."""
 
 
 def _ops_on_host(base: Baseline) -> list[str]:

@@ -49,7 +49,7 @@ class MaxAutotune(Graphed):
     id = "max-autotune"
     effort = REWRITE
     keeps_streams = False
-    contains = ("compile", "cuda-graphs")
+    contains, brings = ("compile", "cuda-graphs"), GRAPHS.brings
     excludes: Mapping[str, str] = {"compile": "it compiles, too.", "cuda-graphs": "it records graphs, too."}
 
     def objection(self, base: Baseline) -> str | None:

@@ -11,11 +11,10 @@ import numpy as np
 from tracekit.advise.optimizations.copies import values
 from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened, removed
 from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
-
-TO_DEVICE, TO_HOST = r"HtoD|HostToDevice|[HM]2D", r"DtoH|DeviceToHost|D2[HM]"
 
 
 def passes_without_cache(base: Baseline) -> Finding | None:

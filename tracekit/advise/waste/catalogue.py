@@ -20,13 +20,12 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
-from tracekit.advise.waste.gradients import backward_again, gradients_for_items
+from tracekit.advise.waste.gradients import backward_again, gradients_one_by_one
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
     costly_algorithms,
     grown_by_copying,
-    one_hot_products,
 )
 from tracekit.advise.waste.inputs import (
     contended_sums,
@@ -51,6 +50,7 @@ from tracekit.advise.waste.unasked import (
 from tracekit.advise.waste.unchanged import done_again
 from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
 from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_item, weights_made_ready
+from tracekit.advise.waste.zeros import work_on_zeros
 from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside
 from tracekit.analyzers.results import Costs, Evidence, Statement, Statements
@@ -194,7 +194,7 @@ DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "memory-management": collected_and_freed,
     "kv-cache": passes_without_cache,
     "one-call-per-item": calls_in_a_row,
-    "gradients-one-by-one": gradients_for_items,
+    "gradients-one-by-one": gradients_one_by_one,
     "loop-of-small-ops": loops_of_small_ops,
     "double-precision": numbers_in_64_bits,
     "recomputation": forward_passes_again,
@@ -214,7 +214,7 @@ DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "autograd-in-inference": graphs_without_backward,
     "checked-gradients": checked_gradients,
     "cell-by-cell": cells_step_by_step,
-    "one-hot-product": one_hot_products,
+    "one-hot-product": work_on_zeros,
     "grown-by-copying": grown_by_copying,
     "planned-again": planned_again,
     "padding": padded_items,

@@ -1,4 +1,5 @@
-"""Detectors of filters of many taps and of sorts for few, for which there are cheaper algorithms."""
+"""Detectors of filters of many taps, and of sorts for a few numbers or for places, for which there are cheaper
+algorithms."""
 
 import math
 import re
@@ -85,3 +86,35 @@ def _few_are_read(base: Baseline, start: int, end: int) -> bool:
     shape = next((shape for _, shape in tensors_in(base, start, end)), ())
     later = [math.prod(each) for kind, each in tensors_in(base, end, len(base.ops)) if kind == "long int"]
     return bool(shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape))
+
+
+_FINDS = re.compile(r"^aten::(?:argmax|nonzero)$")
+"""Ops that read where a comparison is true."""
+_COMPARED = 4
+"""Most ops of a comparison, its casts and what reads where it is true."""
+
+
+def sorted_for_places(base: Baseline) -> Finding | None:
+    """Find sorts of which the program compares the order with a few numbers at once, to find the places of these: as
+    many numbers are greater as stand before. By shapes, one operand is the whole order and the other one is small."""
+    ops = base.ops
+    rows, times = np.zeros(len(ops), dtype=bool), 0
+    for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
+        after = ops.name[end : end + _COMPARED]
+        found = np.flatnonzero(which(after, lambda name: bool(_FINDS.match(name))))
+        last = end + int(found[0] if len(found) else 0)
+        if len(after) and after[0] == "aten::eq" and _is_of_whole_order(base, start, end, last):
+            rows[start : last + 1], times = True, times + 1
+    kept = _KNOWN["counted"]
+    return Finding(rows, lessened(rows, kept, host=kept), times, way="sorted-for-places") if times else None
+
+
+def _is_of_whole_order(base: Baseline, start: int, end: int, last: int) -> bool:
+    """Return whether the op after these sorts compares as many numbers as they order with fewer, by its shapes, else
+    whether it takes a notable part of their time, and an op then reads where it is true: a part is compared in none."""
+    ops, given = base.ops, tensors_in(base, end, end + 1)
+    if not given:
+        return bool(last > end and _READ * ops.kernel_ns[end] > ops.kernel_ns[start:end].sum())
+    sizes = sorted(math.prod(shape) for _, shape in given)
+    ordered = max((math.prod(shape) for _, shape in tensors_in(base, start, end)), default=0)
+    return len(sizes) == 2 and sizes[1] == ordered and _PART * sizes[0] <= ordered

@@ -1,12 +1,16 @@
-"""Detectors of matrices that are factorized again although they stay."""
+"""Detectors of matrices that are factorized again although they stay, or by an algorithm for harder ones."""
 
 import re
 from itertools import pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.advise.waste.finding import Finding, lessened
+from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
+from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, Rows, which
+
+_KNOWN = outcomes(__file__)
 
 _FACTORIZES = re.compile(r"^aten::_?linalg_(?:lu_factor|cholesky|ldl_factor|inv|eigh|eig|svd|qr)(?:_ex)?$")
 _OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
@@ -19,7 +23,7 @@ def factorized_again(base: Baseline) -> Rows:
     others = np.flatnonzero(~which(ops.call, lambda call: bool(_OF_LIBRARY.match(call))))
     for place in np.flatnonzero(factors & (not base.trains)).tolist():
         kind, shape = next(iter(tensors_in(base, place, place + 1)), ("", ()))
-        if shape and not any(_may_write(base, other, kind, shape) for other in others.tolist()):
+        if shape and not any(may_write(base, other, kind, shape) for other in others.tolist()):
             before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
             copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
             again[place - copies : place + 1] = True
@@ -40,10 +44,60 @@ def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
     return again
 
 
-def _may_write(base: Baseline, place: int, kind: str, shape: tuple[int, ...]) -> bool:
+def may_write(base: Baseline, place: int, kind: str, shape: tuple[int, ...]) -> bool:
     """Return whether an op writes as much as such a tensor has, or is given it first, or is not known."""
     cost, tensors = base.ops.cost[place], tensors_in(base, place, place + 1)
     if cost is None:
         return not tensors or any(each == shape for _, each in tensors)
     in_place = base.ops.name[place].endswith("_") and tensors[:1] == ((kind, shape),)
     return in_place or cost.write_bytes == size_of(kind, shape)
+
+
+_ORTHOGONAL = re.compile(r"^aten::(?:linalg_(?:lstsq|qr|householder_product)|qr|geqrf|ormqr|orgqr)$")
+_TALL = 16
+"""Rows of a matrix for each column from which its product with itself is small."""
+_PANEL_NS = 100_000
+"""Mean time of a kernel of a factorization from which it reflects a tall matrix column by column."""
+_PANELS = 32
+"""Most kernels of the factorization of a matrix of few columns, which a library takes together."""
+
+
+def tall_factorizations(base: Baseline) -> Finding | None:
+    """Find factorizations into an orthogonal matrix, as of least squares, of matrices with few columns: a library
+    reflects all rows for each column in turn. Without shapes, few kernels then take long each."""
+    ops, rows, times = base.ops, np.zeros(len(base.ops), dtype=bool), 0
+    for start, end in spans_of(which(ops.call, lambda call: bool(_ORTHOGONAL.match(call)))):
+        tall = [_is_tall(base, place) for place in range(start, end) if _ORTHOGONAL.match(ops.name[place])]
+        rows[start:end], times = any(tall), times + any(tall)
+    kept = _KNOWN["of_its_square"]
+    return Finding(rows, lessened(rows, kept), times, way="tall-matrix") if times else None
+
+
+def _is_tall(base: Baseline, place: int) -> bool:
+    """Return whether an op factorizes a matrix of few columns: by its shape, else by the time of its kernels."""
+    given, ops = tensors_in(base, place, place + 1), base.ops
+    if given:
+        return bool(given[0][1][-2:-1] and given[0][1][-2] >= _TALL * given[0][1][-1])
+    long = ops.kernel_ns[place] >= _PANEL_NS * ops.launches[place]
+    return bool(long and ops.launches[place] <= _PANELS)
+
+
+_GENERAL = re.compile(r"^aten::_?linalg_eig(?:vals)?$")
+_MULTIPLIES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+_TURNS = re.compile(r"^aten::(?:exp|log|abs|angle|polar|cumprod|linalg_)")
+"""Ops on eigenvalues that are complex, as those of dynamics, which turn and decay."""
+_NEAR, _SOON = 4, 8
+"""Ops before a solver among which one makes its matrix, and behind it that read its result."""
+
+
+def unsymmetric_eigenvalues(base: Baseline) -> Finding | None:
+    """Find eigenvalues of products of matrices, as of two covariances, by the solver for matrices that are not
+    symmetric."""
+    ops, rows, times = base.ops, np.zeros(len(base.ops), dtype=bool), 0
+    for start, end in spans_of(which(ops.call, lambda call: bool(_GENERAL.match(call)))):
+        before = ops[max(start - _NEAR, 0) : start]
+        made = (which(before.name, _MULTIPLIES.__contains__) & (before.call != "aten::linear")).any()
+        turns = which(ops.call[end : end + _SOON], lambda call: bool(_TURNS.match(call))).any()
+        rows[start:end], times = made and not turns, times + (made and not turns)
+    kept = _KNOWN["symmetric"]
+    return Finding(rows, lessened(rows, kept, host=kept), int(times), way="unsymmetric-eigenvalues") if times else None

@@ -1,11 +1,11 @@
 """What a detector finds: work of a step that a better program would not do, and the step without it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
 
-from tracekit.analyzers.core import Floats, Outcomes, outcomes
+from tracekit.analyzers.core import Floats, Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick, retimed
 
@@ -74,5 +74,22 @@ def lessened(rows: Rows, kept: Outcomes, host: Outcomes = STAYS, cost: Callable[
         return ops.assign(
             kernel_ns=ops.kernel_ns * factor, host_ns=ops.host_ns * np.where(rows, pick(host, outcome), 1.0)
         )
+
+    return change
+
+
+def in_first_rounds(shorter: Change, loops: Sequence[tuple[Ints, int]]) -> Change:
+    """Return the change after which the first round of each loop takes what is left of all, and the others are left
+    out, with their launches and waits. A loop is the places of its ops, and how many rounds these are."""
+    firsts = [(places, places[: -(-len(places) // rounds)]) for places, rounds in loops]
+
+    def change(base: Baseline, outcome: Outcome) -> OpList:
+        ops = shorter(base, outcome)
+        kernel, host, later = ops.kernel_ns.copy(), ops.host_ns.copy(), np.zeros(len(ops), dtype=bool)
+        for places, first in firsts:
+            for times in (kernel, host):
+                times[first] = times[places].sum() / len(first)
+            later[places[len(first) :]] = True
+        return ops.assign(kernel_ns=kernel, host_ns=host)[~later]
 
     return change

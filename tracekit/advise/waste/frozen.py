@@ -50,20 +50,58 @@ def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     teacher, or of a network whose features a loss compares. Those of convolutions come with their input's."""
     ops, known = base.ops, {_sides(shape) for shape in trained}
     older = {_sides(shape) for _, shape in _accumulated(base)} - known
+    if not older:
+        return None
     backward = np.flatnonzero(in_phase(ops, "backward")).tolist()
     made = [place for place in backward if trained and _sides(_weight(base, place)) in older]
     mixed = np.zeros(len(ops), dtype=bool)
     mixed[[place for place in made if not isinstance(getattr(ops.cost[place], "work", None), Product)]] = True
     alone = np.zeros(len(ops), dtype=bool)
     alone[made] = ~mixed[made]
-    alone[[place for place, shape in _accumulated(base) if _sides(shape) in older]] = True
+    alone |= in_phase(ops, "backward") & which(ops.name, _MOVES.__contains__) & _first_in(base, older)
+    nodes = base.recorded.nodes_of(ops)
+    alone |= (ops.name == "aten::sum") & (nodes >= 0) & np.isin(nodes, nodes[made])
+    for begin, end in _nowhere(base, made):
+        alone[begin:end], mixed[begin:end] = True, False
     some = lessened(mixed, OF_WEIGHTS)
     change = partial(_without, alone, some)
     return Finding(alone | mixed, change, len(made)) if len(made) >= _OTHERS else None
 
 
+_SHORTER = 0.75
+"""Time of a convolution's backward pass without the gradient of its input, relative to that of one with it."""
+
+
+def _nowhere(base: Baseline, made: list[int]) -> list[tuple[int, int]]:
+    """Return the passes through a network without trained weights that end without a gradient of its input, as that of
+    a loss does for its target: they take less time at the end than the pass that goes on. Each begins with the same
+    weight, the network's last."""
+    weights = [_weight(base, place) for place in made]
+    passes = [part for part in _parted(weights) if [weights[at] for at in part] == weights[: len(part)]]
+    ends = [float(base.ops.kernel_ns[made[part[-1]]]) for part in passes]
+    short = [part for part, end in zip(passes, ends, strict=True) if end < _SHORTER * max(ends)]
+    return [(made[part[0]], made[part[-1]] + 1) for part in short]
+
+
+def _parted(weights: list[Shape]) -> list[range]:
+    """Return the places of equal parts of which the weights consist; one part of all if they do not."""
+    count = len(weights)
+    sizes = (size for size in range(1, count) if count % size == 0 and weights == weights[:size] * (count // size))
+    size = next(sizes, count)
+    return [range(begin, begin + size) for begin in range(0, count, size)] if count else []
+
+
 def _without(rows: Rows, change: Change, run: Baseline, outcome: Outcome) -> OpList:
     return change(run, outcome)[~rows]
+
+
+_MOVES = (*_ADDS, "aten::copy_")
+
+
+def _first_in(base: Baseline, shapes: set[Shape]) -> Rows:
+    """Select the ops whose first tensor has one of these shapes, whether transposed or not."""
+    first = [tensors_in(base, place, place + 1)[:1] for place in range(len(base.ops))]
+    return np.array([any(_sides(shape) in shapes for _, shape in each) for each in first], dtype=bool)
 
 
 def _accumulated(base: Baseline) -> list[tuple[int, Shape]]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding, removed
 from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
+from tracekit.advise.waste.repeats import Span, spans_of
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, which
@@ -23,6 +24,11 @@ _UPDATES = re.compile(r"^aten::(?:sub|add)_?$")
 _HOST = outcomes(__file__)["mapped"]
 
 
+def gradients_one_by_one(base: Baseline) -> Finding | None:
+    """Find gradients of examples, or rows of a Jacobian, that a program computes one by one."""
+    return gradients_for_items(base) or rows_of_a_jacobian(base)
+
+
 def gradients_for_items(base: Baseline) -> Finding | None:
     """Find forward and backward passes for one example after another, whose gradients are neither added up nor used
     before the next one. Attacks need gradients of their inputs, and each pass of them reads what the last one wrote."""
@@ -36,7 +42,39 @@ def gradients_for_items(base: Baseline) -> Finding | None:
         return None
     items, places = len(begins), np.arange(len(ops))
     rows = (places >= begins[0] - len(usual)) & (places < begins[-1] + len(usual)) & repeated_in(ops, items)
-    return Finding(rows, for_all(rows, items, _HOST), items)
+    return Finding(rows, for_all(ops, rows, items, _HOST), items)
+
+
+_PICKS = re.compile(r"^aten::(?:sum|select|index|fill_|zero_|ones_like|zeros_like|copy_|cat|stack|_index_put_impl_)$")
+"""Ops that pick the next number to differentiate, and keep the row of its gradient."""
+_BETWEEN = 4
+"""Most such ops between two passes."""
+
+
+def rows_of_a_jacobian(base: Baseline) -> Finding | None:
+    """Find many small backward passes through one graph, between which the program picks the number that the next one
+    begins with, and whose gradients are not added up: each is a row. A solver's next product, as of a Hessian and a
+    vector, follows from the last one."""
+    ops, passes = base.ops, spans_of(in_phase(base.ops, "backward"))
+    rows, items = np.zeros(len(ops), dtype=bool), 0
+    for first, last in spans_of(np.array([_is_next_row(base, *pair) for pair in pairwise(passes)], dtype=bool)):
+        if last - first + 1 >= _ITEMS:
+            rows[passes[first][0] : passes[last][1]], items = True, max(items, last - first + 1)
+    if not rows.any() or ops.kernel_ns[rows].sum() > ops.host_ns[rows].sum():
+        return None
+    return Finding(rows, for_all(ops, rows, items, _HOST), items, way="rows-of-a-jacobian")
+
+
+def _is_next_row(base: Baseline, one: Span, other: Span) -> bool:
+    ops, node, passed = base.ops, base.recorded.nodes_of(base.ops), slice(*one)
+    between = ops.name[one[1] : other[0]]
+    same = min(node[passed]) == min(node[slice(*other)]) >= 0
+    kept = added_to_older(ops[passed]) | base.recorded.for_gradients(ops[passed])
+    return bool(same and len(between) <= _BETWEEN and which(between, _picks).all() and not kept.any())
+
+
+def _picks(name: str) -> bool:
+    return bool(_PICKS.match(name))
 
 
 def _of_weights(ops: OpList, items: int) -> bool:

@@ -1,23 +1,18 @@
 """Detectors of ways of writing that PyTorch has a better one for: checks of each gradient, cells of recurrent networks
 step by step, one-hot rows that a matrix multiplies, buffers that grow by copying."""
 
-import math
 import re
-from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
-from tracekit.advise.waste.cheaper import long_filters, sorted_for_few
-from tracekit.advise.waste.finding import Finding, lessened, longest, removed
+from tracekit.advise.waste.cheaper import long_filters, sorted_for_few, sorted_for_places
+from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
+from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
 from tracekit.advise.waste.items import repeated_in
-from tracekit.advise.waste.loops import in_first_rounds
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
-from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.advise.waste.rounds import cells, products
 from tracekit.analyzers.core import Ints, outcomes
-from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
@@ -59,83 +54,8 @@ def cells_step_by_step(base: Baseline) -> Finding | None:
     back = np.flatnonzero(in_phase(ops, "backward") & repeated_in(ops, count))
     rows[back] = True
     loops += [(back, count)] if len(back) >= count else []
-    later = np.zeros(len(ops), dtype=bool)
-    for places, each in loops:
-        later[places[-(-len(places) // each) :]] = True
     shorter = lessened(rows, _KNOWN["in_one_kernel"], _KNOWN["host_of_one"])
-
-    def change(run: Baseline, outcome: Outcome) -> OpList:
-        return in_first_rounds(shorter(run, outcome), loops)[~later]
-
-    return Finding(rows, change, count)
-
-
-_SOON = 8
-"""Ops within which a product reads what was made of an index."""
-
-
-def one_hot_products(base: Baseline) -> Finding | None:
-    """Find products with rows that are one-hot, which pick or add rows of a matrix; else with other matrices of mostly
-    zeros."""
-    ops, rows, reading = base.ops, np.zeros(len(base.ops), dtype=bool), np.zeros(len(base.ops), dtype=bool)
-    for begin, place, elements in _one_hot_rows(base):
-        reads = where(ops, partial(_has_operand, elements))
-        later = np.flatnonzero(reads[place : place + _SOON])
-        if len(later):
-            rows[begin : place + later[0]], reading[place + later[0]] = True, True
-            reading |= in_phase(ops, "backward") & where(ops, partial(_has_operand, elements, of_result=True))
-    picks = int((reading & ~in_phase(ops, "backward")).sum())
-    picked = lessened(reading, _KNOWN["picked"])
-    if picks:
-        return Finding(rows | reading, lambda run, outcome: picked(run, outcome)[~rows], picks)
-    ways = {"diagonal-product": _DIAGONAL, "dense-product": _DENSE}
-    found = [(way, _of_mostly_zeros(base, calls)) for way, calls in ways.items()]
-    return next(
-        (Finding(some, lessened(some, _KNOWN["picked"]), 1, way=way) for way, some in found if some.any()), None
-    )
-
-
-_COMPARED = 16
-"""Elements of a comparison for each of its inputs from which it compares each number with each class."""
-
-
-def _one_hot_rows(base: Baseline) -> Iterator[tuple[int, int, int]]:
-    """Yield the places of the first and the last op that makes one-hot rows, and how many elements these have."""
-    ops = base.ops
-    for place in np.flatnonzero((ops.call == "aten::one_hot") & (ops.name == "aten::scatter_")).tolist():
-        begin = place - int(np.argmin(np.append(ops.call[place::-1] == "aten::one_hot", False))) + 1
-        yield begin, place, math.prod(next(iter(tensors_in(base, place, place + 1)), ("", (0,)))[1])
-    for place in np.flatnonzero(ops.name == "aten::eq").tolist():
-        written, given = ops.cost[place], tensors_in(base, place, place + 1)
-        most = max((math.prod(shape) for _, shape in given), default=0)
-        numbers = len(given) > 1 and all("int" in kind for kind, _ in given)
-        if written is not None and numbers and written.write_bytes >= _COMPARED * most:
-            yield place, place, written.write_bytes
-
-
-def _has_operand(elements: int, cost: Cost | None, *, of_result: bool = False) -> bool:
-    work = cost.work if cost is not None else None
-    if not isinstance(work, Product):
-        return False
-    return elements in (work.m * work.k, work.k * work.n, work.m * work.n * of_result)
-
-
-_DIAGONAL, _DENSE = ("aten::diag", "aten::diag_embed"), ("aten::to_dense", "aten::_to_dense")
-
-
-def _of_mostly_zeros(base: Baseline, calls: tuple[str, ...]) -> Rows:
-    """Select products with a matrix that these calls just filled with zeros and a few numbers, and the calls."""
-    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
-    for begin, end in spans_of(which(ops.call, calls.__contains__)):
-        side = next((shape[-1] for _, shape in tensors_in(base, begin, end) if len(shape) > 1), 0)
-        if end < len(ops) and side and _reads_columns(side, ops.cost[end]):
-            rows[begin : end + 1] = True
-    return rows
-
-
-def _reads_columns(classes: int, cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.k == classes
+    return Finding(rows, in_first_rounds(shorter, loops), count)
 
 
 _GROWN = 8
@@ -176,8 +96,9 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
-    others = (long_filters(base), sorted_for_few(base), products_out_of_order(base), pooled_late(base))
-    return longest([*found, *others], ops.kernel_ns)
+    orders = (sorted_for_few, sorted_for_places, products_out_of_order, pooled_late)
+    others = [find(base) for find in (long_filters, *orders, tall_factorizations, unsymmetric_eigenvalues)]
+    return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
 
 def _cheaper(rows: Rows, way: str) -> Finding:

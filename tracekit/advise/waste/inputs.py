@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
-from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -24,8 +24,8 @@ _CHOSEN = 2
 
 
 def planned_again(base: Baseline) -> Finding | None:
-    """Find ops whose library plans a kernel for a new shape in each step. It asks for memory to try each, and at best
-    what else is longer than a launch is planning, too, and the kernels that it tries."""
+    """Find ops whose library plans a kernel for a new shape in each step. Where it tries kernels, these are a part of
+    it, and all that is longer than a launch is; at best, the latter is everywhere."""
     planning = base.planning
     rows = planning > 0
     tried = rows & (base.ops.launches >= _TRIED)
@@ -33,9 +33,9 @@ def planned_again(base: Baseline) -> Finding | None:
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        longer = np.where(rows & (outcome == "best"), run.other_host, 0.0)
+        longer = np.where(rows if outcome == "best" else tried & (outcome != "worst"), run.other_host, 0.0)
         planned = (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning
-        one = np.where(tried & (outcome == "best"), _CHOSEN / np.maximum(run.ops.launches, 1), 1.0)
+        one = np.where(tried & (outcome != "worst"), _CHOSEN / np.maximum(run.ops.launches, 1), 1.0)
         return run.ops.assign(host_ns=run.ops.host_ns - planned - longer, kernel_ns=run.ops.kernel_ns * one)
 
     return Finding(
@@ -136,12 +136,42 @@ def sorted_gradients(base: Baseline) -> Finding | None:
     rows = which(ops.name, lambda name: name.startswith("aten::_index_put_impl_")) & which(
         ops.call, lambda call: "IndexBackward" in call
     )
+    if found := _interpolated(base, rows):
+        return found
     gathers = float(ops.kernel_ns[(ops.name == "aten::index") & in_phase(ops, "forward")].sum())
     took = float(ops.kernel_ns[rows].sum())
     if not base.trains or not took or not gathers or gathers * _ADDS_ROWS.expected > took:
         return _sorted_sums(base)
     kept = _ADDS_ROWS.mapped(lambda times: min(1.0, times * gathers / took))
     return Finding(rows, lessened(rows, kept), int(rows.sum()))
+
+
+_CORNERS = 4
+"""Gathers of a bilinear interpolation that is written out. One kernel each way reads and writes as much as one."""
+_FILLED = re.compile(r"^aten::(?!fill|zero|ones|full|new_)|Backward")
+_WEIGHTED = re.compile(r"^aten::(?:sub|mul|add|clamp|arange)$|(?:Sub|Mul|Add)Backward")
+_NEAR = 12
+"""Ops between a gather of an interpolation, or its gradient, and those that weight it."""
+
+
+def _interpolated(base: Baseline, puts: Rows) -> Finding | None:
+    """Find interpolations that PyTorch writes out as gathers, because deterministic algorithms are on, which also fill
+    each new tensor."""
+    ops = base.ops
+    gathers = ops.call == "aten::_unsafe_index"
+    rows = gathers | which(ops.call, lambda call: "UnsafeIndexBackward" in call)
+    if not (gathers.any() and (rows & puts).any()):
+        return None
+    also = (ops.name == "aten::fill_") & which(ops.call, lambda call: bool(_FILLED.search(call)))
+    near = np.convolve(rows, np.ones(2 * _NEAR + 1))[_NEAR:-_NEAR] > 0
+    also |= near & which(ops.call, lambda call: bool(_WEIGHTED.search(call)))
+    reads = gathers & (ops.name == "aten::index")
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        kernel = np.where(reads, 2 * run.ops.kernel_ns / _CORNERS, run.ops.kernel_ns)
+        return run.ops.assign(kernel_ns=kernel)[~((rows & ~reads) | (also & (outcome != "worst")))]
+
+    return Finding(rows | also, change, int((rows & puts).sum()), way="deterministic-sums")
 
 
 def _sorted_sums(base: Baseline) -> Finding | None:
@@ -153,12 +183,22 @@ def _sorted_sums(base: Baseline) -> Finding | None:
     given = [tensors_in(base, place, place + 1)[1:] for place in np.flatnonzero(puts).tolist()]
     bytes_ns = sum(size_of(*each) for tensors in given for each in tensors) / base.gpu.bandwidth * 1e9
     rows &= which(ops.call, set(ops.call[puts]).__contains__)
+    bytes_ns = bytes_ns or _moving_ns(ops, rows & ~puts)
     took = float(ops.kernel_ns[rows].sum())
     if not bytes_ns or took < _CONTENDED * bytes_ns:
         return None
     kept = _KNOWN["spread_out"].mapped(lambda times: min(1.0, times * bytes_ns / took))
     way = "" if (ops.call[puts] == "aten::index_put_").all() else "deterministic-sums"
     return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()), way=way)
+
+
+_MOVES_ROWS = re.compile(r"^aten::(?:mul|copy_|clone|expand)$")
+
+
+def _moving_ns(ops: OpList, beside: Rows) -> float:
+    """Return the time of the ops beside sorts that scale or copy the rows to add: they read and write each once."""
+    moves = beside & which(ops.name, lambda name: bool(_MOVES_ROWS.match(name)))
+    return float(sum(ops.kernel_ns[start:end][moves[start:end]].max(initial=0.0) for start, end in spans_of(beside)))
 
 
 _SUMS_BY_INDEX = re.compile(

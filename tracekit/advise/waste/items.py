@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.again import ELEMENTWISE, TO_DEVICE, used_by
-from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened
+from tracekit.advise.waste.again import ELEMENTWISE, used_by
+from tracekit.advise.waste.finding import STAYS, Change, Finding, in_first_rounds, lessened
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds
+from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import (
@@ -24,8 +25,6 @@ from tracekit.analyzers.predict import (
     retimed,
     which,
 )
-
-FROM_DEVICE = r"DtoH|-> (?:Pageable|Pinned)"
 
 _ALIKE = 0.8
 """Fraction of the calls that launch the same ops of the same sizes."""
@@ -61,7 +60,7 @@ def _copied_inputs(base: Baseline) -> list[int]:
 def _answers_of_one_module(base: Baseline) -> list[int]:
     """Return the places after reads of an answer, if products of the same layers follow each of them."""
     ops, product = base.ops, products(base.ops)
-    reads = np.flatnonzero(base.recorded.copies_like(ops, FROM_DEVICE))
+    reads = np.flatnonzero(base.recorded.copies_like(ops, TO_HOST))
     begins = [0, *(reads[:-1] + 1).tolist()] if len(reads) else []
     spans = list(pairwise([*begins, len(ops)]))
     layers = {tuple(ops.layer[start:end][product[start:end]]) for start, end in spans}
@@ -77,7 +76,7 @@ def _answers(base: Baseline, call: Ints) -> bool:
     to be read by the host is an answer. Many numbers that are read one by one are answers for many items."""
     ops = base.ops[call]
     appends = np.flatnonzero(which(ops.name, lambda name: bool(_APPENDS.match(name))))
-    read = np.append(base.recorded.copies_like(ops, FROM_DEVICE), False)
+    read = np.append(base.recorded.copies_like(ops, TO_HOST), False)
     if read.sum() > _NUMBERS:
         return False
     trains = in_phase(ops, "backward") | in_phase(ops, "optimizer")
@@ -129,7 +128,7 @@ def _shared_layers(base: Baseline) -> Finding | None:
         return None
     rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
-    return Finding(rows, for_all(rows, items), items)
+    return Finding(rows, for_all(ops, rows, items), items)
 
 
 def _decisions(base: Baseline) -> Finding | None:
@@ -216,7 +215,9 @@ def repeated_in(ops: OpList, items: int) -> Rows:
     return np.asarray(counts[places] >= items)
 
 
-def for_all(rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
-    """Return the change by which one call does this for all items, in so many times the host time of one item."""
+def for_all(ops: OpList, rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
+    """Return the change by which one call of each op does this for all items, in so many times the host time of one."""
     kept = _GROWS.mapped(lambda growth: items ** (growth - 1))
-    return lessened(rows, kept, host.mapped(lambda times: times / items))
+    shorter = lessened(rows, kept, host.mapped(lambda times: times / items))
+    calls = [np.flatnonzero(rows & (ops.name == name)) for name in set(ops.name[rows])]
+    return in_first_rounds(shorter, [(places, items) for places in calls])

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding, lessened
+from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, present, which
@@ -18,6 +18,8 @@ _LONG_NS = 100_000
 """Time of an op from which it is no small one, such as the factorization in a solver's step."""
 _LONGEST = 64
 """Most ops of a round."""
+_OF_A_SOLVER = re.compile(r"^aten::(?:v?dot|mv|addmv)$")
+"""Products of vectors, by which an iteration of a solver needs the result of the one before."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
@@ -35,29 +37,17 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
     if not loops:
         return None
-    rows, later, rounds = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
-    for stretch, count in loops:
-        rows[stretch] = True
-        later[stretch[-(-len(stretch) // count) :]] = True
+    rows, rounds = np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
+    rows[np.concatenate([stretch for stretch, _ in loops])] = True
     host = _HOST.mapped(lambda part: part + (1 - part) / rounds)
     shorter = lessened(rows, _KERNELS, host)
+    one = in_first_rounds(shorter, loops)
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        """Return the loops as one round, which takes what is left of all. At worst, each round waits as before."""
-        left = shorter(run, outcome)
-        return left if outcome == "worst" else in_first_rounds(left, loops)[~later]
+        """Return the loops as one round. At worst, each round waits as before."""
+        return (shorter if outcome == "worst" else one)(run, outcome)
 
     return Finding(rows, change, rounds)
-
-
-def in_first_rounds(ops: OpList, loops: list[tuple[Ints, int]]) -> OpList:
-    """Return the ops with the times of each loop in its first round."""
-    kernel, host = ops.kernel_ns.copy(), ops.host_ns.copy()
-    for stretch, count in loops:
-        first = stretch[: -(-len(stretch) // count)]
-        for times in (kernel, host):
-            times[first] = times[stretch].sum() / len(first)
-    return ops.assign(kernel_ns=kernel, host_ns=host)
 
 
 def _is_small(ops: OpList, stretch: Ints) -> bool:
@@ -73,6 +63,7 @@ def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
     apart = products(ops) | (ops.kernel_ns > _LONG_NS) | (ops.phase == "optimizer")
     apart |= which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
+    apart |= which(ops.name, lambda name: bool(_OF_A_SOLVER.match(name)))
     if present(ops.message).any():  # gradients that are copied into what ranks reduce
         apart |= ops.call == "aten::copy_"
     phase = np.where(ops.phase == "forward", "", ops.phase)  # ops of a round on targets have no gradient

@@ -2,16 +2,18 @@
 before they are multiplied."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.advise.waste.finding import STAYS, Finding, lessened
+from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import Floats
-from tracekit.analyzers.cost import Product, batched
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
+from tracekit.analyzers.cost import ELEMENT_BYTES, Product
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
 
 Products = Sequence[Product | None]
 """The product of each op; None for others."""
@@ -20,6 +22,9 @@ _SOON = 4
 _LESS = 2
 """Times the operations of another order from which the order matters."""
 _SCALES = ("aten::mul", "aten::mul_", "aten::div", "aten::div_")
+_BATCHED, _MULTIPLY = ("aten::bmm", "aten::baddbmm"), ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_BEFORE = 6
+"""Ops before a product that make its operands."""
 _READS = ("aten::copy_", "aten::_to_copy", "aten::sum")
 
 
@@ -40,8 +45,27 @@ def products_out_of_order(base: Baseline) -> Finding | None:
             parts |= dict.fromkeys((_sides(one), _sides(other)), part)
     multiplies = np.array([work is not None for work in works], dtype=bool)
     factor = _with_gradients(factor, works, backward & multiplies, parts)
-    times = int((multiplies & (factor < 1)).sum())
+    factor = factor if multiplies.any() else _parts_by_time(ops, backward)
+    times = int((which(ops.name, _MULTIPLY.__contains__) & (factor < 1)).sum())
     return _by(factor, times, "products-out-of-order") if times else None
+
+
+def _parts_by_time(ops: OpList, backward: Rows) -> Floats:
+    """Return the part of the time of each op that remains in another order, without shapes: of two batched products
+    between which the first result is only read, in far more time than what makes the operands takes. An op that reads
+    it moves its size once; one that makes an operand, twice. Gradients are as many products as long."""
+    factor, batched_ = np.ones(len(ops)), which(ops.name, _BATCHED.__contains__)
+    small = np.where(batched_ | which(ops.name, _MULTIPLY.__contains__), 0.0, ops.kernel_ns)
+    for one, other in pairwise(np.flatnonzero(batched_ & ~backward).tolist()):
+        read, made = small[one + 1 : other], small[max(one - _BEFORE, 0) : one]
+        reads = set(ops.name[one + 1 : other]) <= set(_READS) and 0 < len(read) < _SOON and made.any()
+        part = made.max() / (2 * read.max()) if reads else 1.0
+        if part * 2 * _LESS <= 1:
+            factor[one : other + 1] = part
+            large = np.flatnonzero(batched_ & backward & (2 * ops.kernel_ns > ops.kernel_ns[one]))
+            for begin, end in pairwise(large.tolist()):
+                factor[begin : end + 1] = part if end - begin <= _SOON else factor[begin : end + 1]
+    return factor
 
 
 def _with_gradients(factor: Floats, works: Products, rows: Rows, parts: Mapping[tuple[int, ...], float]) -> Floats:
@@ -125,34 +149,79 @@ def _pooled_rows(base: Baseline, place: int, work: Product) -> int:
 
 
 _GATHERS = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave")
+_ADDS_ROWS = re.compile(r"index_add|index_put|scatter_add|embedding_dense")
+"""Gradients of gathers."""
+
+
+class _Gather(NamedTuple):
+    """An op that gathers or repeats rows for a product."""
+
+    place: int
+    part: float
+    """Rows from which it gathers, relative to those that it writes."""
+    width: int
+    """Numbers of a row."""
 
 
 def rows_repeated_before(base: Baseline) -> Finding | None:
-    """Find products of rows that were just gathered or repeated from half as many or fewer, with their gradients."""
+    """Find products of rows that were just gathered or repeated from half as many or fewer, or joined from such parts,
+    with their gradients. If the product comes first, it has fewer rows, and gathers have rows as wide as its result."""
     ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
-    rows, most, sides = np.zeros(len(ops), dtype=bool), 0.0, set()
+    factor, times = np.ones(len(ops)), 0
     for place, work in enumerate(works):
         if work is None or backward[place] or work.groups > 1 or not work.weight:
             continue
-        part = max((_part_of_rows(base, at, work) for at in range(max(place - 2, 0), place)), default=0.0)
-        if 0 < part * _LESS <= 1:
-            rows[place], most = True, max(most, part)
-            sides.add(_sides(work))
-    if not rows.any():
-        return None
-    rows |= backward & np.array([_sides(work) in sides for work in works], dtype=bool)
-    change = lessened(rows, STAYS, cost=partial(batched, factor=most))
-    return Finding(rows, change, int(rows.sum()), way="rows-repeated")
+        if gathers := _gathered_before(base, place, work):
+            kept = np.where(backward, _of_gradients(base, works, work, gathers), 1.0)
+            kept[place] = _part_of_rows(work, gathers)
+            for at in range(gathers[0].place, place):
+                kept[at] = _narrower(base, at, work)
+            factor, times = np.minimum(factor, kept), times + 1
+    return _by(factor, times, "rows-repeated") if times else None
 
 
-def _part_of_rows(base: Baseline, place: int, work: Product) -> float:
-    """Return the rows from which an op gathers or repeats all rows of this product, relative to theirs; 0: it does
-    not."""
+def _gathered_before(base: Baseline, place: int, work: Product) -> list[_Gather]:
+    """Return the gathers right before a product that make its rows, or columns that are joined to these."""
+    near = range(place - int(np.argmin(np.append(_moves(base, place), False))), place)
+    joined = any(base.ops.name[at] == "aten::cat" for at in near)
+    made = [each for each in (_gather(base, at, work.m) for at in near) if each and each.part * _LESS <= 1]
+    return [each for each in made if each.width == work.k or (joined and each.width < work.k)]
+
+
+def _moves(base: Baseline, place: int) -> Rows:
+    """Select those of the few ops before a place, the last one first, that only move rows."""
+    before = slice(max(place - _SOON, 0), place)
+    names, calls = base.ops.name[before][::-1], base.ops.call[before][::-1]
+    return which(names, ("aten::cat", "aten::copy_", "aten::fill_").__contains__) | which(calls, _GATHERS.__contains__)
+
+
+def _gather(base: Baseline, place: int, rows: int) -> _Gather | None:
+    """Return what an op gathers or repeats to so many rows; None: it does not."""
     cost, source = base.ops.cost[place], base.recorded.sources(base.ops[place : place + 1])[0]
-    if cost is None or base.ops.call[place] not in _GATHERS or not work.k:
-        return 0.0
-    element = cost.write_bytes / (work.m * work.k)
-    if element not in (1, 2, 4, 8):
-        return 0.0
-    before = source[0] * source[1] if source else cost.read_bytes / element
-    return float(before / (work.m * work.k))
+    if cost is None or base.ops.call[place] not in _GATHERS or not rows:
+        return None
+    element = ELEMENT_BYTES[cost.precision]
+    written, before = cost.write_bytes / element, math.prod(source) if source else cost.read_bytes / element
+    return _Gather(place, before / written, round(written / rows)) if written and written % rows == 0 else None
+
+
+def _part_of_rows(work: Product, gathers: Sequence[_Gather]) -> float:
+    """Return the operations that remain if each part of a row is multiplied before it is gathered."""
+    return 1 - sum(each.width * (1 - each.part) for each in gathers) / work.k
+
+
+def _narrower(base: Baseline, place: int, work: Product) -> float:
+    """Return how wide the rows that an op moves are afterwards, as those of the product's result; 1: it moves none."""
+    sizes = [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
+    widths = [size // work.m for size in sizes if size % work.m == 0]
+    return min(1.0, work.n / max(*widths, 1, 1))
+
+
+def _of_gradients(base: Baseline, works: Products, work: Product, gathers: Sequence[_Gather]) -> Floats:
+    """Return the part of the time of each op that remains of the gradients of a product and of its gathers."""
+    sizes = {work.m * each.width for each in gathers}
+    part = np.array([_part_of_rows(work, gathers) if _sides(each) == _sides(work) else 1.0 for each in works])
+    for place in np.flatnonzero(which(base.ops.name, lambda name: bool(_ADDS_ROWS.search(name)))).tolist():
+        if any(math.prod(shape) in sizes for _, shape in tensors_in(base, place, place + 1)):
+            part[place] = _narrower(base, place, work)
+    return part

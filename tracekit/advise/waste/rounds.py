@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tracekit.advise.waste.again import TO_DEVICE
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, where, which

@@ -5,7 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.advise.waste.repeats import inside, size_of, spans_of, tensors_in
+from tracekit.advise.waste.rounds import products
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
 
 _VARIES = re.compile(
@@ -40,6 +42,31 @@ def same_in_each_step(base: Baseline) -> Rows:
         if (kept == free).all():
             return kept
         free = kept
+
+
+_EPOCHS, _PRODUCTS = "aten::randperm", 4
+"""The call that puts the items of an epoch in order, and fewest products of a network."""
+
+
+def encoded_each_epoch(base: Baseline) -> Rows:
+    """Select the passes of a network without gradients in all epochs of a training step but the first, if nothing comes
+    from the host: the frozen network encodes the same items in another order."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    epochs = np.cumsum((ops.call == _EPOCHS) & np.append(True, ops.call[:-1] != _EPOCHS))
+    if not base.trains or epochs[-1] < 2 or not in_phase(ops, "optimizer").any():
+        return rows
+    if base.recorded.copies_like(ops, TO_DEVICE)[epochs > 0].any():
+        return rows
+    free = in_phase(ops, "forward") & ~base.recorded.for_gradients(ops)
+    spans = [(start, end) for start, end in spans_of(free) if products(ops[start:end]).sum() >= _PRODUCTS]
+    alike = {tuple(ops.name[start:end]) for start, end in spans}
+    varies = any(_RANDOM.search(name) for names in alike for name in names)
+    if len(alike) == 1 and not varies and len(spans) % epochs[-1] == 0:
+        rows |= inside(ops, [span for span in spans if epochs[span[0]] > 1])
+    return rows
+
+
+_RANDOM = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|multinomial")
 
 
 def _has_gradient(nodes: set[str], name: str) -> bool:

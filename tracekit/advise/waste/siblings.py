@@ -6,15 +6,17 @@ from itertools import pairwise
 import numpy as np
 from msgspec.structs import replace
 
-from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.finding import Change, Finding
 from tracekit.advise.waste.gradients import ACCUMULATES
 from tracekit.advise.waste.items import calls_for_items, feeds_itself, for_all, repeated_in, signature, together
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.advise.waste.rounds import FEWEST, JOINS, rounds
-from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
+from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
 
 _TABLES = 8
 """Fewest lookups in a row that may be one."""
+_OF_COLUMNS = ("aten::embedding", "aten::linear")
+"""Calls of the layers of one column each. Layers that need each other's results have other ops between them."""
 _ALIKE = 0.8
 """Fraction of the passes that call the same ops."""
 _IDLE = 2
@@ -41,12 +43,30 @@ def networks_on_one_input(base: Baseline) -> Finding | None:
 
 
 def tables_one_by_one(base: Baseline) -> Finding | None:
-    """Find lookups of many embeddings in a row, whose results are joined."""
+    """Find lookups of many embeddings in a row, or as many linear layers, whose results are joined."""
     ops = base.ops
-    for begin, end in spans_of(which(ops.call, lambda call: call == "aten::embedding")):
-        if end - begin >= _TABLES and end < len(ops) and ops.call[end] in JOINS:
-            return _at_once(ops, np.arange(begin, end), end - begin, "tables-one-by-one")
+    for begin, end in spans_of(which(ops.call, _OF_COLUMNS.__contains__)):
+        items = int(np.unique(ops.call[begin:end], return_counts=True)[1].min())
+        if items >= _TABLES and end < len(ops) and ops.call[end] in JOINS:
+            found = _at_once(ops, np.arange(begin, end), items, "tables-one-by-one")
+            return found and replace(found, change=_updated_at_once(ops, found))
     return None
+
+
+_WEIGHTS = 2
+"""Parameters of a layer."""
+
+
+def _updated_at_once(ops: OpList, found: Finding) -> Change:
+    """Return the change after which the optimizer visits one tensor in place of those of all tables, too."""
+    others = _WEIGHTS * int((products(ops) & in_phase(ops, "forward") & ~found.rows).sum())
+    part = (1 + others) / (found.times + others)
+
+    def change(base: Baseline, outcome: Outcome) -> OpList:
+        after = found.change(base, outcome)
+        return after.assign(host_ns=after.host_ns * np.where(in_phase(after, "optimizer"), part, 1.0))
+
+    return change
 
 
 def _at_once(ops: OpList, places: np.ndarray, items: int, way: str) -> Finding | None:
@@ -54,7 +74,7 @@ def _at_once(ops: OpList, places: np.ndarray, items: int, way: str) -> Finding |
     small."""
     rows: Rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[places] = True
-    return Finding(rows, for_all(rows, items), items, way=way) if _is_small(ops, rows) else None
+    return Finding(rows, for_all(ops, rows, items), items, way=way) if _is_small(ops, rows) else None
 
 
 def _is_small(ops: OpList, rows: Rows) -> bool:

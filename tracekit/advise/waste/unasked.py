@@ -59,12 +59,16 @@ def _narrowed(rows: Rows, base: Baseline, outcome: Outcome) -> OpList:
     kernel = plain.kernel_ns ** (1 - part) * np.minimum(fast.kernel_ns, at_peaks) ** part
     ops = (fast if outcome == "best" else plain).assign(kernel_ns=kernel)
     modelled = np.array([estimate_ns(cost, base.gpu) if cost else np.inf for cost in ops.cost])
-    excess = np.where(rows, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
+    moves = where(ops, lambda cost: cost is not None and cost.family in _MOVING)
+    excess = np.where(rows & ~moves, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
     kernel = ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome)
     scans = which(ops.name, lambda name: bool(_SCANS.match(name))) & (outcome != "best")
-    return ops.assign(kernel_ns=np.where(scans, base.ops.kernel_ns, kernel))
+    casts = rows & where(base.ops, is_cast) & (outcome != "worst")  # to or from 32 bits: nothing is left to cast
+    return ops.assign(kernel_ns=np.where(scans, base.ops.kernel_ns, np.where(casts, 0.0, kernel)))
 
 
+_MOVING = ("copy", "gather", "embedding")
+"""Families of ops that compute nothing: what they take beyond the modelled time is owed to no type."""
 _SCANS = re.compile(r"^aten::_?(?:log)?cum\w+$")
 """Running sums, whose rows wait for themselves, however wide their numbers are."""
 
@@ -207,9 +211,8 @@ def zeros_in_gradients(base: Baseline) -> Finding | None:
 
 _WIDER = 16
 """Bytes that an elementwise op writes for each that it reads, from which it spreads its inputs over pairs of rows."""
-_BETWEEN = 8
-"""Ops within which a reduction reads what was spread."""
-_NARROWED_AGAIN = 1 / 16
+_BETWEEN, _NARROWED_AGAIN = 8, 1 / 16
+"""Ops within which a reduction reads what was spread, and the part that it then writes."""
 _MOVES = ("pointwise", "copy", "reduction")
 
 
@@ -220,9 +223,20 @@ def spread_and_summed(base: Baseline) -> Finding | None:
     moves = [cost if cost is not None and cost.family in _MOVES else None for cost in ops.cost]
     spread = [(place, cost.write_bytes) for place, cost in enumerate(moves) if cost is not None and _spreads(cost)]
     for place, size in spread:
-        if any(_sums(cost, size) for cost in moves[place + 1 : place + 1 + _BETWEEN]):
+        end = place + 1 + _before_function(ops[place + 1 : place + 1 + _BETWEEN], size)
+        if any(_sums(cost, size) for cost in moves[place + 1 : end]):
             rows |= np.array([cost is not None and 2 * max(cost.read_bytes, cost.write_bytes) > size for cost in moves])
     return Finding(rows, lessened(rows, _KNOWN["in_place_of_it"]), len(spread)) if rows.any() else _gathered(base)
+
+
+_FUNCTIONS = re.compile(r"^aten::(?:a?(?:sin|cos|tan)h?|exp\w*|log(?:1p|2|10)?|sigmoid|erf\w*|gelu|silu|softplus)_?$")
+"""Functions of each pair, whose sums are no product: there is no way around the pairs."""
+
+
+def _before_function(ops: OpList, size: int) -> int:
+    """Return the number of ops before the first one that computes a function of each of so many bytes."""
+    large = where(ops, lambda cost: cost is None or 2 * cost.write_bytes >= size)
+    return int(np.argmax(np.append(large & which(ops.name, lambda name: bool(_FUNCTIONS.match(name))), True)))
 
 
 def _gathered(base: Baseline) -> Finding | None:

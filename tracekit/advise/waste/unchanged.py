@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding, longest
 from tracekit.advise.waste.order import rows_repeated_before
@@ -27,8 +26,9 @@ from tracekit.advise.waste.repeats import (
     tensors_in,
 )
 from tracekit.advise.waste.rounds import products
-from tracekit.advise.waste.same_each_step import same_in_each_step
+from tracekit.advise.waste.same_each_step import encoded_each_epoch, same_in_each_step
 from tracekit.advise.waste.windows import windows_encoded_again
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
@@ -37,8 +37,9 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 def done_again(base: Baseline) -> Finding | None:
     """Find the kind of such work that takes most time."""
     within = [_without(*find(base), _name(find)) for find in (_sorted_edges, _made_large)]
-    alone = (_functions_of_weights, factorized_again, _rows_of_before, _propagated, same_in_each_step)
-    whole = [_without(rows, rows, _name(find)) for find, rows in ((find, find(base)) for find in alone)]
+    same = (same_in_each_step, encoded_each_epoch, factorized_again)
+    alone = ((find, find(base)) for find in (*same, _functions_of_weights, _rows_of_before, _propagated))
+    whole = [_without(rows, rows, _name(find)) for find, rows in alone]
     others = [find(base) for find in (windows_encoded_again, rows_repeated_before)]
     found = [each for each in (*within, *whole, *others) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.frozen import MULTIPLIES, OF_WEIGHTS, backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.unread import is_head, unread_parts
+from tracekit.analyzers.attribute import TO_DEVICE, WITHIN_DEVICE
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Attention, Cost, Product, batched
 from tracekit.analyzers.predict import Baseline, Rows, in_phase, where, which
@@ -183,16 +183,13 @@ def _made_of(base: Baseline, place: int, many: int) -> list[int]:
     return made if works.any() else []
 
 
-_WITHIN = r"DtoD|Device -> Device"
-
-
 def _mixes(base: Baseline, place: int, many: int) -> bool:
     """Return whether an op may mix rows, or is a copy, but for one into a table of which all other ops use few rows."""
     ops = base.ops
     if bool(_MIXES.search(ops.call[place])):
         return True
     back = np.flatnonzero(in_phase(ops, "backward")).tolist()
-    into_table = base.recorded.copies_like(ops[place : place + 1], _WITHIN)[0]
+    into_table = base.recorded.copies_like(ops[place : place + 1], WITHIN_DEVICE)[0]
     swept = not base.trains or any(_has(base, each, many) for each in back)
     return ops.category[place] != "kernel" and (swept or not into_table)
 

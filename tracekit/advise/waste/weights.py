@@ -6,11 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.advise.waste.again import TO_DEVICE, copied_again
+from tracekit.advise.waste.again import copied_again
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest, removed
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.unasked import is_cast
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Rows, where, which
 

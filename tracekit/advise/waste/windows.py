@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.advise.waste.again import TO_DEVICE
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.rounds import products
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Outcomes
 from tracekit.analyzers.cost import batched
-from tracekit.analyzers.predict import Baseline, which
+from tracekit.analyzers.predict import Baseline, OpList, which
 
 _FEWEST = 4
 """Items of a window."""
@@ -32,11 +32,12 @@ def windows_encoded_again(base: Baseline) -> Finding | None:
         return None
     if which(ops.call[:first], lambda call: bool(_AUGMENTS.search(call))).any():
         return None
-    items = _items(base, first)
+    known = ops.costed[first]
+    items = _items(base, first) if known else _items_by_time(base, int(joins[-1]), first)
     if items < _FEWEST:
         return None
     rows = np.zeros(len(ops), dtype=bool)
-    rows[first : _encoded(base, first, items)] = True
+    rows[first : _encoded(base, first, items) if known else _after_images(ops)] = True
     left = Outcomes(*[1 / items] * 3)
     return Finding(rows, lessened(rows, left, cost=partial(batched, factor=1 / items)), int(rows.sum()))
 
@@ -51,6 +52,25 @@ def _items(base: Baseline, first: int) -> int:
         return 0
     items, rest = divmod(math.prod(window), max(sent))
     return items if not rest and items and window[0] % items == 0 else 0
+
+
+_IMAGES = re.compile(r"^aten::conv[12]d$")
+
+
+def _items_by_time(base: Baseline, join: int, first: int) -> int:
+    """Return, without shapes, how many times as long as the ops on the one item that the host sent it takes to join the
+    items; 0 if several came, or if the first convolution reads them as channels: it then writes less than it reads."""
+    ops, coming = base.ops, np.flatnonzero(base.recorded.copies_like(base.ops, TO_DEVICE)[:join])
+    written = ops.kernel_ns[first + 1 : first + 2].max(initial=0.0)
+    one = ops.kernel_ns[coming[0] + 1 : join].max(initial=0.0) if len(coming) == 1 else 0.0
+    if not one or not _IMAGES.match(ops.call[first]) or written < ops.kernel_ns[join]:
+        return 0
+    return int(ops.kernel_ns[join] / one)
+
+
+def _after_images(ops: OpList) -> int:
+    """Return the place after the last op on images, before a model works on what it knows of all of them."""
+    return int(np.flatnonzero(which(ops.call, lambda call: bool(_IMAGES.match(call))))[-1]) + 1
 
 
 def _encoded(base: Baseline, first: int, items: int) -> int:
