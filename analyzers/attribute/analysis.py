@@ -56,9 +56,8 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     apart = set_apart(host, attributed, times.steps)
     if len(apart):
         trace = recurring(trace, apart)
-        host = Host(trace.host)
+        host = host.at_other_times(trace.host)
         attributed, times = _attributed(trace, host)
-    release_freed()
     progressed(_WHAT, 1, 4)
     analysis = _analyze_work(trace, host, attributed, times, gpu)
     del attributed  # large, and of no use to what follows

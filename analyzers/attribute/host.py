@@ -39,6 +39,13 @@ class Host:
         self.duration: npt.NDArray[np.integer] = table["duration_ns"].to_numpy()
         self.thread: npt.NDArray[np.integer] = table["thread"].to_numpy()
 
+    def at_other_times(self, table: pd.DataFrame) -> "Host":
+        """Return the host of a table with other times. The masks are kept: they follow from names and categories."""
+        moved = Host(table)
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        vars(moved).update({name: array for name, array in arrays.items() if array.dtype.kind == "b"})
+        return moved
+
     def start_of(self, rows: Ints | Rows) -> Ints:
         """Return the start of each of the rows; -1 for row -1 (none)."""
         return take(self.start, rows)

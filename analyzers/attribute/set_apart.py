@@ -104,9 +104,8 @@ def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 def _bounds(host: Host, work: pd.DataFrame) -> tuple[int, int]:
     """Return when the recording begins and ends. Captures from other files lie before it, at negative times."""
     times = (host.start, host.duration), (work["start_ns"].to_numpy(), work["duration_ns"].to_numpy())
-    known = [(start.astype(np.int64, copy=False), duration) for start, duration in times if len(start)]
-    first, last = zip(*((int(start.min()), int((start + duration).max())) for start, duration in known), strict=True)
-    return max(0, min(first)), max(last)
+    known = [(start.astype(np.int64, copy=False), ns) for start, ns in times if len(start)]
+    return max(0, min(int(start.min()) for start, _ in known)), max(int((start + ns).max()) for start, ns in known)
 
 
 def _waits(host: Host, work: pd.DataFrame, copies: Bools) -> Bools:
