@@ -46,7 +46,8 @@ _HOPEFUL = 1.1
 
 def headline(analysis: Analysis) -> str:
     """Return, for example, "GPT-2 decode, batch 1, on a T4: 76 % waiting for the host. CUDA graphs: ..."."""
-    return printable(next((text for text in _texts(analysis) if len(text) <= LONGEST), _shortest(analysis)))
+    short = (text for text in _texts(analysis) if len(text) <= LONGEST)
+    return printable(next(short, None) or _shortest(analysis))
 
 
 def _texts(analysis: Analysis) -> Iterator[str]:
