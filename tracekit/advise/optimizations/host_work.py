@@ -233,7 +233,7 @@ def _read_on_host(base: Baseline) -> Rows:
 
 
 def _ops_on_host(base: Baseline) -> list[str]:
-    """Return the names of PyTorch's ops that take the host's time, if they alone take it; else none."""
+    """Return the names of PyTorch's ops that take the host's time, if they alone have a name; else none."""
     rows = base.host_causes[base.host_causes["cause"].isin(Preprocessing.causes)]
     names = [name for name in rows["name"].astype(str) if name]
     return names if all(name.startswith("aten::") for name in names) else []
