@@ -347,3 +347,13 @@ def test_the_code_is_that_of_the_function_which_takes_most_time(name, code):
     little = with_work("preprocessing", "aten::randn").host_causes.assign(idle_ns=round(LOADED_NS / 10))
     both = pd.concat([little, base.host_causes])
     assert code in find("preprocessing").how_to(replace(base, host_causes=both))
+
+
+@pytest.mark.parametrize(("part", "goes"), [(0.3, True), (1.5, False)])
+def test_what_ops_of_pytorch_read_on_the_host_stays_on_the_gpu_beside_little_python(part: float, goes: bool):
+    base = with_work("preprocessing", "aten::argmax")
+    python = base.host_causes.assign(name="", idle_ns=round(part * LOADED_NS))
+    ops = base.ops.assign(kernel_ns=changed(base.ops.kernel_ns, np.arange(len(base.ops)) == 0, 5e6))
+    recorded = replace(base.recorded, copies=np.array(["Memcpy DtoH (Device -> Pageable)"], dtype=object))
+    base = replace(base, ops=ops, recorded=recorded, host_causes=pd.concat([base.host_causes, python]))
+    assert (find("preprocessing").transform(base, "expected").kernel_ns[0] == 0) == goes

@@ -215,6 +215,12 @@ def test_pixels_that_the_next_op_leaves_out_are_a_stride(side, unread):
     conv |= given(("float", 8, 16, 64, 64), ("float", 32, 16, 3, 3))
     relu = op("aten::relu", Cost(0, size, size, "pointwise", "fp32")) | given(("float", 8, 32, side, side))
     assert found("unused-rows", run(conv, relu)) == unread
+    line = op("aten::cudnn_convolution", Cost(0, size, size, "convolution", "fp32"), call="aten::conv1d", ns=900_000.0)
+    line |= given(("float", 8, 16, 1, 4096), ("float", 32, 16, 1, 65))
+    base = run(line, op("aten::square", ns=9_000.0) | given(("float", 8, 32, side * 4096 // 64 // 16)))
+    assert found("unused-rows", base), "cuDNN gives lines a height of 1"
+    worst, expected = (find("unused-rows").transform(base, each).kernel_ns[0] for each in ("worst", "expected"))
+    assert worst > 2 * expected
 
 
 def test_all_pairs_are_not_multiplied_for_those_of_equal_rows():

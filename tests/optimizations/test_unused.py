@@ -91,6 +91,9 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     assert not unused(*bare[0], *tower, optimizer, op("aten::fill_", call="aten::zero_", ns=2_000.0, phase="optimizer"))
     assert not unused(*tower, *bare[0] * 8, optimizer), "a network before what is trained"
     assert not unused(*bare[0], *tower, FORWARD, *bare[0], *tower, optimizer), "parts of a batch"
+    critic = [*bare[0], *tower, optimizer]
+    behind = [*critic, FORWARD, *critic, FORWARD, *bare[0], *bare[1] * 8, optimizer]
+    assert "generator(noise)" in find("unused-gradients").how_to(run(FORWARD, *behind))
     assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"
     assert not unused(*gradient(HEAD), *gradient(WIDE), *gradient(WIDE), older(WIDE), optimizer), "one of two losses"
     assert not unused(*gradient(HEAD), *frozen, optimizer, op("aten::zero_", ns=2_000.0, phase="optimizer"))

@@ -124,12 +124,12 @@ def masked(*dims):
     return op("aten::_cudnn_attention_forward", ATTENTION) | {"mask": list(dims) or None}
 
 
-def shared(items, *, of_data=True):
+def shared(items, *, of_data=True, later=()):
     """Return a step that trains one layer with as many inputs, whose gradients are added up."""
     calls = [linear(1, call="aten::linear", phase="forward"), op("aten::relu", ns=2_000.0, phase="forward")] * items
     backward = [op("aten::mm", ns=4_000.0, call=ENGINE + "MmBackward0", phase="backward")] * (items * (2 - of_data))
     added = [op("aten::add_", ns=2_000.0, call=ENGINE + "TBackward0", phase="backward")] * (items - 1)
-    return run(*calls, *backward, *added)
+    return run(*calls, *backward, *added, *later)
 
 
 COALESCED = ("[[4096, 4096]]", '["float"]')
@@ -325,6 +325,8 @@ def test_items_that_are_trained_one_by_one_are_one_call_if_their_inputs_are_data
     waste = find("one-call-per-item")
     assert waste.objection(shared(12)) is None and waste.objection(shared(12, of_data=False))
     assert waste.applied(shared(12), "expected").latency_ns < shared(12).latency_ns / 2
+    update, layer = op("aten::_fused_adam_", phase="optimizer"), linear(1, call="aten::linear", phase="forward")
+    assert waste.objection(shared(12, of_data=False, later=[update, *[layer] * 40])), "other weights"
 
 
 def test_one_call_for_all_items_launches_as_often_as_that_of_one():
@@ -348,6 +350,36 @@ def test_linear_layers_before_tables_are_tables_if_they_are_many(linears, left):
         "aten::cat",
         linear()["name"],
     ]
+
+
+@pytest.mark.parametrize(("name", "one"), [("embedding_dense_backward", True), ("fill_", False)])
+def test_tables_are_one_if_their_gradients_take_long_but_not_if_they_are_large(name, one):
+    lookups = [op("aten::gather", ns=2_000.0, call="aten::embedding")] * 9
+    back = [op(f"aten::{name}", call=ENGINE + "EmbeddingBackward0", ns=90_000.0, phase="backward")] * 9
+    base = run(*lookups, op("aten::cat", ns=2_000.0), *back)
+    assert (find("one-call-per-item").objection(base) is None) == one
+
+
+COLUMNS = Cost(1 << 24, 1 << 27, 1 << 26, "gather", "fp32")
+
+
+@pytest.mark.parametrize(("width", "times", "contended"), [(8, 4, True), (8, 2, False), (1024, 4, False)])
+def test_sums_of_many_values_an_address_wait_for_each_other(width, times, contended):
+    shapes = {"inputs": (f"[[4096, {width}], [4096], [4096, 4096]]", '["float", "long int", "float"]')}
+    bytes_ns = COLUMNS.bytes / op_lists.base(layers=1).gpu.bandwidth * 1e9
+    base = run(linear(), op("aten::index_add_", COLUMNS, ns=times * bytes_ns) | shapes)
+    waste = find("contended-sums")
+    assert (waste.objection(base) is None) == contended
+    if contended:
+        assert waste.transform(base, "expected").kernel_ns[1] < 0.5 * base.ops.kernel_ns[1]
+
+
+def test_constants_that_a_loop_makes_again_are_a_part_of_the_loop():
+    chain = [op("aten::arange", ns=2_000.0), op("aten::exp", ns=2_000.0)]
+    loop = trained(*[*chain, op("aten::maximum", ns=2_000.0)] * 40)
+    assert find("loop-of-small-ops").objection(loop) is None and find("remade-constants").objection(loop)
+    layers = run(*[*chain, linear()] * 40)
+    assert find("remade-constants").objection(layers) is None
 
 
 def test_an_optimizer_visits_one_table_in_place_of_many():

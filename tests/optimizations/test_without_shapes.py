@@ -165,3 +165,62 @@ def test_rows_of_a_jacobian_are_one_backward_pass(node, more, rows):
     between = op("aten::fill_", ns=1_000.0)
     base = run(linear(phase="forward"), *[x for index in range(20) for x in (between, *row(node(index), **more))])
     assert found("gradients-one-by-one", base) == rows
+
+
+def density(copied_us: float = 30, made_us: float = 2, call: str = "LinalgSolveTriangularBackward0"):
+    """Return the gradient of a density whose covariance is checked and factorized, without an update."""
+    checks = [op(f"aten::{name}", call="aten::isclose", ns=35_000.0) for name in ("eq", "sub", "le")]
+    checks += [op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy")]
+    names = (("copy_", copied_us), ("linalg_cholesky_ex", 700), ("tril_", 34))
+    factor = [op(f"aten::{name}", call="aten::linalg_cholesky", ns=1000.0 * us) for name, us in names]
+    back = op("aten::linalg_solve_triangular", call=ENGINE + call, ns=450_000.0, phase="backward")
+    return [*timed(("mul", made_us)), *checks, *factor, back]
+
+
+@pytest.mark.parametrize(
+    ("rows", "again"),
+    [
+        (density(), True),
+        (density(made_us=30), False),  # the matrix is made anew
+        (density(call="LinalgCholeskyExBackward0"), False),  # and has a gradient
+        ([*density(), op("aten::_fused_adam_", ns=2_000.0, phase="optimizer")], False),
+    ],
+)
+def test_a_sampler_factorizes_and_checks_what_stays_for_each_gradient(rows, again):
+    base = run(*rows * 8)
+    assert found("computed-again", base) == again
+    if again:
+        left = find("computed-again").transform(base, "expected")
+        assert (left.name == "aten::linalg_cholesky_ex").sum() == 1 and (left.call == "aten::isclose").sum() == 3
+        assert "validate_args" not in find("avoid-syncs").how_to(base)
+
+
+def test_waits_of_distributions_are_their_validation():
+    valid = op("aten::all", call="aten::_is_all_true", ns=1_500.0)
+    reads = op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy")
+    assert "validate_args=False" in find("avoid-syncs").how_to(run(*[linear(), valid, reads] * 8))
+
+
+def message(gathered_us: float, *between, sums: str = "index_add"):
+    """Return layers that send the outputs of a network on gathered rows along edges, with their gradients."""
+    layers = [op(f"aten::{name}", call=f"aten::{call}", ns=900_000.0) for name, call in (("addmm", "linear"),) * 2]
+    forward = [*timed(("native_layer_norm", 20), ("index_select", gathered_us)), *between, *layers]
+    back = [("gather", 360), ("mm", 500), ("mm", 400), ("index_add_", 1000)]
+    calls = [op(f"aten::{name}", call=ENGINE + "X", ns=1000.0 * us, phase="backward") for name, us in back]
+    return run(*forward, *timed(("mul", 400), (sums, 1000)), *calls)
+
+
+@pytest.mark.parametrize(
+    ("base", "repeated"),
+    [
+        (message(360), True),
+        (message(60), False),  # few rows come twice
+        (message(360, *timed(("sub", 300))), False),  # of pairs of rows
+        (message(360, sums="sum"), False),  # a batch of items
+    ],
+)
+def test_a_network_on_gathered_rows_runs_once_for_each_node(base, repeated):
+    assert found("computed-again", base) == repeated
+    if repeated:
+        left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+        assert left.tolist() == pytest.approx([1, 1, *[20 / 360] * 2, 1, 1, 1, *[20 / 360] * 2, 1])

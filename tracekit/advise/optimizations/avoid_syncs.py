@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _WORK_BESIDE = 0.05
 """Fraction of a step from which other host work would be hidden by the GPU's."""
 _BRANCH = "aten::is_nonzero"
+_OF_VALIDATION = "aten::_is_all_true"
+"""Call by which distributions check their parameters before Python branches."""
 _TRUTH = re.compile(r"^aten::(?:any|all|eq|ne|lt|le|gt|ge|isnan|isinf|isfinite|logical_\w+)$")
 _ROWS = "aten::nonzero"
 _BY_MASK = re.compile(r"^aten::(?:_?index(?:_put)?(?:_impl)?_?|_unsafe_index(?:_put)?)$")
@@ -97,6 +99,10 @@ class AvoidSyncs(Optimization):
             return "# no torch.cuda.synchronize() in the loop: time many steps together, or with torch.cuda.Event"
         if rows_by_values(base.ops).any():
             return "rows = weights.topk(most).indices  # a fixed number, in place of torch.where or nonzero\n" + _NAMES
+        if which(base.ops.call, _OF_VALIDATION.__eq__).any() and which(base.ops.call, _BRANCH.__eq__).any():
+            return (
+                "torch.distributions.Distribution.set_default_validate_args(False)  # or validate_args=False\n" + _NAMES
+            )
         return (
             "total += loss.detach()  # keep it on the GPU; read it once in 100 steps with .item()\n"
             "values = tensor.tolist()  # all at once, in place of one .item() for each\n" + _NAMES

@@ -233,10 +233,13 @@ def _read_on_host(base: Baseline) -> Rows:
 
 
 def _ops_on_host(base: Baseline) -> list[str]:
-    """Return the names of PyTorch's ops that take the host's time, if they alone have a name; else none."""
+    """Return the names of PyTorch's ops that take the host's time, if they take half of it or more, and nothing else
+    has a name; else none."""
     rows = base.host_causes[base.host_causes["cause"].isin(Preprocessing.causes)]
-    names = [name for name in rows["name"].astype(str) if name]
-    return names if all(name.startswith("aten::") for name in names) else []
+    times = rows.groupby(rows["name"].astype(str))["idle_ns"].sum()
+    ops, named = times.index.str.startswith("aten::"), ~times.index.str.match("$|ProfilerStep")
+    alone = not (named & ~ops).any() and 2 * times[ops].sum() >= times.sum()
+    return times.index[ops].tolist() if alone else []
 
 
 def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracekit.advise.optimizations.copies import values
 from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened, removed
+from tracekit.advise.waste.loops import loops_of_small_ops
 from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import outcomes
@@ -49,7 +50,8 @@ _MAY_FOLLOW = re.compile(r"^aten::(?:mul|div|sub|rsub|add|neg|masked_fill|fill|c
 
 
 def remade_constants(base: Baseline) -> Finding | None:
-    """Find chains of ops that follow from constants alone, outside of decoding, whose masks grow."""
+    """Find chains of ops that follow from constants alone, outside of decoding, whose masks grow, and of loops of small
+    ops, of which they are a part."""
     if base.growth is not None:
         return None
     ops, rows, chains = base.ops, np.zeros(len(base.ops), dtype=bool), 0
@@ -59,6 +61,8 @@ def remade_constants(base: Baseline) -> Finding | None:
             continue
         rows[start : end + 1], chains = True, chains + 1
     rows &= ~in_phase(ops, "decode")
+    if loop := loops_of_small_ops(base):
+        rows &= ~loop.rows
     return Finding(rows, removed(rows), chains) if rows.any() else None
 
 

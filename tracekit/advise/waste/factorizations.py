@@ -8,16 +8,19 @@ import numpy as np
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.predict import Baseline, Rows, which
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
 
 _KNOWN = outcomes(__file__)
 
 _FACTORIZES = re.compile(r"^aten::_?linalg_(?:lu_factor|cholesky|ldl_factor|inv|eigh|eig|svd|qr)(?:_ex)?$")
+_OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Backward")
+_CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
 _OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
 
 
 def factorized_again(base: Baseline) -> Rows:
-    """Select factorizations, and copies for them, of matrices that no other op of a step without training writes."""
+    """Select factorizations, and copies for them, of matrices that no other op of a step without training writes, as in
+    gradients for a sampler, which update no weights."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
     factors = which(ops.name, lambda name: bool(_FACTORIZES.match(name)))
     others = np.flatnonzero(~which(ops.call, lambda call: bool(_OF_LIBRARY.match(call))))
@@ -27,21 +30,42 @@ def factorized_again(base: Baseline) -> Rows:
             before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
             copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
             again[place - copies : place + 1] = True
-    return again if again.any() or base.trains else _factors_of_what_stays(base, factors)
+    if again.any() or in_phase(ops, "optimizer").any() or which(ops.call, _has_gradient).any():
+        return again
+    return _factors_of_what_stays(base, factors)
+
+
+def _has_gradient(call: str) -> bool:
+    """Return whether this is the gradient of a factorization: its matrix then depends on what changes."""
+    return bool(_OF_FACTORS.search(call))
 
 
 def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
     """Select the factorizations of unknown shapes that follow one of the same name, if no op between the two takes half
-    as long as the copy that a factorization makes of its matrix, so that none writes one as large."""
+    as long as the copy that a factorization makes of its matrix, so that none writes one as large, with their copies
+    and the checks of matrices right before. A check reads a matrix and makes a truth value."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
-    library = which(ops.call, lambda call: bool(_OF_LIBRARY.match(call)))
+    checks = which(ops.call, lambda call: bool(_CHECKS.match(call)))
+    library = checks | which(ops.call, lambda call: bool(_OF_LIBRARY.match(call)))
+    library |= which(ops.name, lambda name: bool(_OF_LIBRARY.match(name)))
     copies = library & (ops.name == "aten::copy_")
     for one, other in pairwise(np.flatnonzero(factors).tolist()):
         between = ops[one + 1 : other]
         copied = between.kernel_ns[copies[one + 1 : other]].max(initial=0.0)
         longest = between.kernel_ns[~library[one + 1 : other]].max(initial=0.0)
-        again[other] = ops.name[one] == ops.name[other] and 2 * longest < copied
+        if ops.name[one] == ops.name[other] and 2 * longest < copied:
+            again[_with_checks(ops, checks, other)] = True
     return again
+
+
+def _with_checks(ops: OpList, checks: Rows, place: int) -> slice:
+    """Select the ops of the call of a factorization, and the checks right before."""
+    begin, end = place, place + 1
+    while begin and (ops.call[begin - 1] == ops.call[place] or checks[begin - 1]):
+        begin -= 1
+    while end < len(ops) and ops.call[end] == ops.call[place]:
+        end += 1
+    return slice(begin, end)
 
 
 def may_write(base: Baseline, place: int, kind: str, shape: tuple[int, ...]) -> bool:

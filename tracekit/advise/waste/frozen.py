@@ -36,12 +36,14 @@ def backward_of_frozen(base: Baseline) -> Finding | None:
     the same graph; or gradients of weights that it does not have, if they take more."""
     ops, rows, again = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base)
     trained, unknown, unused = _trained(base), added_to_older(ops) & ~ops.costed[in_phase(ops, "backward")].any(), 0
-    for begin, end in spans_of(in_phase(ops, "backward")):
+    passes = spans_of(in_phase(ops, "backward"))
+    for begin, end in passes:
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
         behind = np.arange(last, end)[~again.rows[last:end] if again else slice(None)]
         if weights := sum(bool(_weight(base, place)) for place in behind.tolist()) or int(unknown[behind].sum()):
             rows[behind], unused = True, unused + weights
-    found = [Finding(rows, removed(rows), unused) if unused else None, _of_others(base, trained)]
+    way = "passes" if any(not rows[begin:end].any() for begin, end in passes) else ""
+    found = [Finding(rows, removed(rows), unused, way=way) if unused else None, _of_others(base, trained)]
     return longest(found, ops.kernel_ns)
 
 
@@ -210,11 +212,12 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
 
 
 def _after_reset(base: Baseline, begin: int, end: int) -> int:
-    """Return the place after the last gradient that is reset, without shapes: from there to the end of the only
-    backward pass, gradients are added to older ones in most layers. The end if they are not."""
+    """Return the place after the last gradient that is reset, without shapes: from there to the end of the backward
+    pass, gradients are added to older ones in most layers, although an update of weights follows each pass. The end if
+    they are not, or if several passes add to what one update uses."""
     adds = begin + np.flatnonzero(added_to_older(base.ops)[begin:end])
-    only = len(list(spans_of(in_phase(base.ops, "backward")))) == 1
-    if not only or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
+    passes, updates = (sum(1 for _ in spans_of(in_phase(base.ops, phase))) for phase in ("backward", "optimizer"))
+    if passes != updates or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
         return end
     multiplies = which(base.ops.name[adds[0] : end], lambda name: bool(MULTIPLIES.search(name)))
     return int(adds[0]) if 2 * len(adds) >= multiplies.sum() else end

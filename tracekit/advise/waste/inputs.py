@@ -206,24 +206,32 @@ _SUMS_BY_INDEX = re.compile(
 )
 _CONTENDED = 10
 """Times that its bytes take from which a sum by index waits for itself."""
+_VALUES, _LESS_CONTENDED = 64, 2.5
+"""Values for each address, and times that its bytes take, from which it does, too."""
 _SUMS = re.compile(r"^aten::(?:scatter_add_?|index_add_?|bincount|histc)$")
 
 
 def contended_sums(base: Baseline) -> Finding | None:
-    """Find sums by index that take many times as long as their bytes."""
+    """Find sums by index that take many times as long as their bytes, or a few times with many values an address."""
     ops = base.ops
     bytes_ns = np.array([cost.bytes if cost is not None else 0 for cost in ops.cost]) / base.gpu.bandwidth * 1e9
     rows = which(ops.name, lambda name: bool(_SUMS.match(name))) & (bytes_ns > 0)
-    rows &= ops.kernel_ns > _CONTENDED * bytes_ns
+    few = rows & np.array([_of_few(base, place) for place in range(len(ops))])
+    rows &= ops.kernel_ns > np.where(few, _LESS_CONTENDED, _CONTENDED) * bytes_ns
     if not rows.any():
         return None
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        return run.ops.assign(
-            kernel_ns=np.where(rows, pick(_KNOWN["spread_out"], outcome) * bytes_ns, run.ops.kernel_ns)
-        )
+        times = np.where(few, pick(_KNOWN["as_product"], outcome), pick(_KNOWN["spread_out"], outcome))
+        return run.ops.assign(kernel_ns=np.where(rows, times * bytes_ns, run.ops.kernel_ns))
 
     return Finding(rows, change, int(rows.sum()))
+
+
+def _of_few(base: Baseline, place: int) -> bool:
+    """Return whether an op adds many values to each address: its largest input is that much larger than its first."""
+    sizes = [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
+    return bool(sizes and max(sizes) >= _VALUES * max(sizes[0], 1))
 
 
 def odd_transforms(base: Baseline) -> Finding | None:

@@ -117,14 +117,15 @@ _SUMMED = re.compile(r"evaluate_function: (?:T|Transpose|Permute|CudnnRnn|Convol
 
 def _shared_layers(base: Baseline) -> Finding | None:
     """Find the calls of one network for separate inputs in training: a sequence of ops that repeats, whose weights'
-    gradients autograd adds up, and whose first product needs no gradient of its input."""
-    ops = base.ops
-    added = which(ops.name, _ADDS.__contains__) & which(ops.call, lambda call: bool(_SUMMED.search(call)))
+    gradients autograd adds up before an optimizer changes them, and whose first product needs no gradient of its
+    input."""
+    ops, one = base.ops, base.ops[: _first_update(base.ops)]
+    added = which(one.name, _ADDS.__contains__) & which(one.call, lambda call: bool(_SUMMED.search(call)))
     if not base.trains or added.sum() < _ALIKE * FEWEST:
         return None
     stretches = rounds(ops)
     items = max(map(len, stretches), default=0)
-    if items < FEWEST or added.sum() < _ALIKE * items or not _of_data(ops, items):
+    if items < FEWEST or added.sum() < _ALIKE * items or not _of_data(one, items):
         return None
     rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
@@ -194,6 +195,11 @@ def feeds_itself(base: Baseline, call: Ints) -> bool:
     recorded shapes."""
     given, last = tensors_in(base, int(call[0]), int(call[0]) + 1), base.ops.cost[call[-1]]
     return last is not None and any(size_of(*each) == last.write_bytes for each in given[:2])
+
+
+def _first_update(ops: OpList) -> int:
+    """Return the place of the first update of weights: calls behind it read others than those before it."""
+    return int(next(iter(np.flatnonzero(in_phase(ops, "optimizer"))), len(ops)))
 
 
 def _of_data(ops: OpList, items: int) -> bool:

@@ -19,6 +19,7 @@ _OF_COLUMNS = ("aten::embedding", "aten::linear")
 """Calls of the layers of one column each. Layers that need each other's results have other ops between them."""
 _ALIKE = 0.8
 """Fraction of the passes that call the same ops."""
+_OF_A_TABLE = "aten::embedding_dense_backward"
 _IDLE = 2
 """Host time of small ops in times of their kernels'."""
 _MEMORY = "A larger part needs memory for its activations: try twice as large ones first."
@@ -72,10 +73,11 @@ def _updated_at_once(ops: OpList, found: Finding) -> Change:
 
 def _at_once(ops: OpList, places: np.ndarray, items: int, way: str) -> Finding | None:
     """Return the finding that one call does what these ops, and as many of the backward pass, do; None if they are not
-    small."""
+    small. The gradient of a small table may take long, whose kernel walks through the indices on a part of the GPU."""
     rows: Rows = in_phase(ops, "backward") & repeated_in(ops, items)
     rows[places] = True
-    return Finding(rows, for_all(ops, rows, items), items, way=way) if _is_small(ops, rows) else None
+    small = _is_small(ops, rows & (ops.name != _OF_A_TABLE))
+    return Finding(rows, for_all(ops, rows, items), items, way=way) if small else None
 
 
 def _is_small(ops: OpList, rows: Rows) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding, longest
+from tracekit.advise.waste.gathered import networks_on_gathered_rows
 from tracekit.advise.waste.order import rows_repeated_before
 from tracekit.advise.waste.repeats import (
     Span,
@@ -40,7 +41,7 @@ def done_again(base: Baseline) -> Finding | None:
     same = (same_in_each_step, encoded_each_epoch, factorized_again)
     alone = ((find, find(base)) for find in (*same, _functions_of_weights, _rows_of_before, _propagated))
     whole = [_without(rows, rows, _name(find)) for find, rows in alone]
-    others = [find(base) for find in (windows_encoded_again, rows_repeated_before)]
+    others = [find(base) for find in (windows_encoded_again, rows_repeated_before, networks_on_gathered_rows)]
     found = [each for each in (*within, *whole, *others) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
     return longest(found, spent)
