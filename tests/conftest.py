@@ -1,6 +1,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from hypothesis import settings
 
 # Tests run side by side: models this small gain nothing from threads, which wait for each other busily.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Without compiled code, each process that a test starts compiles tracekit again, for longer than most tests take.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell that starts the suite in the background makes it, and each process that it starts, ignore interruptions.
 signal.signal(signal.SIGINT, signal.default_int_handler)

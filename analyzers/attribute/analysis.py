@@ -56,7 +56,7 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
     apart = set_apart(host, attributed, times.steps)
     if len(apart):
         trace = recurring(trace, apart)
-        host = Host(trace.host)
+        host = host.at_other_times(trace.host)
         attributed, times = _attributed(trace, host)
     progressed(_WHAT, 1, 4)
     analysis = _analyze_work(trace, host, attributed, times, gpu)
@@ -103,7 +103,6 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
     synchronized = metadata.capture.synchronized if metadata.capture else {}
     types = layer_types_table(layers, of_steps, totals, synchronized)
     compared = counters_comparison(work, counted.costed)
-    events = host_events(host, on_device=items.on_device)
     return Analysis(
         source=_source(trace, host, attributed, device, work),
         latency=StepLatency(metadata.latency, _traced_us(times)),
@@ -125,7 +124,9 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
             synchronized_problem(types, on_device=items.on_device),
         ),
         counters_comparison=compared,
-        counts=counts_table(host, attributed, work, events, metadata.capture),
+        counts=counts_table(
+            host, attributed, work, events := host_events(host, on_device=items.on_device), metadata.capture
+        ),
         places=places_table(host, attributed, events),
     )
 

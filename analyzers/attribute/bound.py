@@ -139,7 +139,7 @@ def run_shares(own: Names, items: WorkItems, inside: npt.NDArray[np.bool_], wall
 
     If the work takes longer than `wall_ns`, the shares are those of the work. Transfers count only while nothing else
     runs on their device, because hidden transfers bound nothing. Other overlapping work shares time equally. Idle time
-    is launch; in a run with only transfers it is transfer.
+    is launch.
     """
     own = own[inside]
     start, end, device = (each[inside] for each in (items.start, items.end, items.device))
@@ -148,6 +148,6 @@ def run_shares(own: Names, items: WorkItems, inside: npt.NDArray[np.bool_], wall
     others = shared_ns(start[~transfer], end[~transfer], device[~transfer])
     times = np.bincount(bound_codes(own[~transfer]), weights=others, minlength=len(BOUNDS) + 1)
     times[BOUNDS.index("transfer")] = busy - others.sum()
-    times[BOUNDS.index("transfer" if len(own) and transfer.all() else "launch")] += max(wall_ns - busy, 0.0)
+    times[BOUNDS.index("launch")] += max(wall_ns - busy, 0.0)
     shares = times / times.sum() if times.sum() else np.eye(len(times))[-1]
     return BoundShares(**dict(zip((*BOUNDS, "unknown"), shares.tolist(), strict=True)))

@@ -141,7 +141,9 @@ def _span_ns(items: WorkItems) -> int:
 _FEW = 3
 """Fewest steps with a mean."""
 _CUT_OFF = 0.5
-"""A last step with less than this fraction of the time of every other one was cut off."""
+"""A last step with less than this fraction of the time of every other one was cut off,"""
+_ALL = 0.9
+"""as was a shorter one with less than this fraction of the kernels of every other one."""
 
 
 def in_steps(work: pd.DataFrame) -> Bools:
@@ -151,14 +153,16 @@ def in_steps(work: pd.DataFrame) -> Bools:
 
 
 def whole_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of STEPS without a last one that is far shorter than every other.
+    """Return the rows of STEPS without a last one that is far shorter than every other, or shorter and of less work.
 
     A step lasts until the next one begins. After the last one, the recording ends with its work, so that it lacks what
     the host does between steps.
     """
-    wall = steps["wall_ns"].to_numpy()
-    cut_off = len(wall) > 1 and wall[-1] < _CUT_OFF * wall[:-1].min()
-    return steps[:-1] if cut_off else steps
+    wall, kernels = steps["wall_ns"].to_numpy(), steps["kernels"].to_numpy()
+    if len(wall) < 2:
+        return steps
+    least = _CUT_OFF if kernels[-1] >= _ALL * kernels[:-1].min() else 1.0
+    return steps[:-1] if wall[-1] < least * wall[:-1].min() else steps
 
 
 _STALLS = 1.2

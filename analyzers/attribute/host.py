@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.host_kinds import is_collective, is_compiling, is_module, synchronises
 from tracekit.analyzers.attribute.kernel_names import is_launch, matching
-from tracekit.analyzers.attribute.nesting import Nest
+from tracekit.analyzers.attribute.nesting import Nest, Rows, take
 from tracekit.analyzers.attribute.recorded_ranges import UserRanges
 from tracekit.analyzers.core import Bools, Ints
 
@@ -39,15 +39,20 @@ class Host:
         self.duration: npt.NDArray[np.integer] = table["duration_ns"].to_numpy()
         self.thread: npt.NDArray[np.integer] = table["thread"].to_numpy()
 
-    @cached_property
-    def start_of(self) -> Ints:
-        """The start of each row, and last -1, which is read for row -1 (none)."""
-        return np.append(self.start, -1)
+    def at_other_times(self, table: pd.DataFrame) -> "Host":
+        """Return the host of a table with other times. The masks are kept: they follow from names and categories."""
+        moved = Host(table)
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        vars(moved).update({name: array for name, array in arrays.items() if array.dtype.kind == "b"})
+        return moved
 
-    @cached_property
-    def thread_of(self) -> npt.NDArray[np.integer]:
-        """The thread of each row, and last -1, which is read for row -1 (none)."""
-        return np.append(self.thread, self.thread.dtype.type(-1))
+    def start_of(self, rows: Ints | Rows) -> Ints:
+        """Return the start of each of the rows; -1 for row -1 (none)."""
+        return take(self.start, rows)
+
+    def thread_of(self, rows: Ints | Rows) -> npt.NDArray[np.integer]:
+        """Return the thread of each of the rows; -1 for row -1 (none)."""
+        return take(self.thread, rows)
 
     @cached_property
     def is_op(self) -> Bools:

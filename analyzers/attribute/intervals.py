@@ -37,8 +37,10 @@ def _are_in_order(start: Ints, track: npt.NDArray) -> bool:
 
 def _covered_in_order(end: Ints, track: npt.NDArray) -> Ints:
     is_first = np.diff(track, prepend=track[:1] - 1) != 0
+    group = np.cumsum(is_first)
+    group -= 1
     until = np.empty(len(end), dtype=np.int64)
-    until[1:] = _running_max(end, np.cumsum(is_first) - 1)[:-1]
+    until[1:] = _running_max(end, group)[:-1]
     until[is_first] = _NEVER
     return until
 
@@ -52,8 +54,12 @@ def _running_max(values: Ints, group: Ints) -> Ints:
     low = int(values.min())
     height = int(values.max()) - low + 1
     if height * (int(group[-1]) + 1) < _FITS:
-        lift = group * height - low
-        return np.maximum.accumulate(values + lift) - lift
+        lift = group * height
+        lift -= low
+        most = values + lift
+        np.maximum.accumulate(most, out=most)
+        most -= lift
+        return most
     by_value = np.argsort(values, kind="stable")
     rank = np.empty(len(values), dtype=np.int64)
     rank[by_value] = np.arange(len(values))
@@ -161,9 +167,10 @@ class Covered:
 
     def within(self, begin: Ints, end: Ints) -> Ints:
         """Return the covered time of each span in ns."""
-        return self._until(end) - self._until(begin)
+        return self.before(end) - self.before(begin)
 
-    def _until(self, time: Ints) -> Ints:
+    def before(self, time: Ints) -> Ints:
+        """Return the covered time before each time in ns."""
         part = np.searchsorted(self._start, time, "right") - 1
         inside = np.minimum(time, np.r_[self._end, 0][part]) - np.r_[self._start, 0][part]
         return np.where(part >= 0, self._before[part] + inside, 0)

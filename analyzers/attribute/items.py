@@ -15,7 +15,7 @@ from tracekit.analyzers.attribute.kernel_names import Said
 from tracekit.analyzers.attribute.nesting import Nest, Rows
 from tracekit.analyzers.core import InputError, Ints
 
-_BLOCK_ROWS = 1 << 18
+_BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)

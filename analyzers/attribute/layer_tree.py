@@ -106,8 +106,8 @@ def depths(rows: Rows, parent_row: Rows) -> Ints:
 def ordered(host: Host, nodes: Nodes) -> Tree:
     """Return the tree of the nodes, in tree order."""
     first_ns = np.full(len(nodes.paths), np.iinfo(np.int64).max)
-    called = nodes.of_row >= 0
-    np.minimum.at(first_ns, nodes.of_row[called], host.start_of[called])
+    of_row = nodes.of_row[:-1]
+    np.minimum.at(first_ns, of_row[of_row >= 0], host.start[of_row >= 0])
     order = _preorder(nodes.parents, first_ns)
     place = np.argsort(np.array(order, dtype=np.int32)).astype(np.int32)
     return Tree(

@@ -11,7 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.layer_tree import Label, Tree, tree_by_nesting, tree_by_path, with_program_ranges
-from tracekit.analyzers.attribute.nesting import Nest, Rows
+from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
 from tracekit.analyzers.attribute.origin import Origin
 from tracekit.analyzers.attribute.steps import Steps, is_step_name
 from tracekit.analyzers.core import Ints
@@ -58,7 +58,7 @@ def find_layers(host: Host) -> Layers:
             calls = Nest(host.table, code >= 0)
             separator = "." if source == "nn.Module events" else "/"
             return Layers(source, tree_by_nesting(host, code, labels, calls, separator), calls)
-    nothing = np.full(len(host.start_of), -1, dtype=np.int32)
+    nothing = np.full(len(host.start) + 1, -1, dtype=np.int32)
     return Layers("none", tree_by_path(host, nothing, []), Nest(host.table, nothing >= 0))
 
 
@@ -69,12 +69,11 @@ def layer_of(host: Host, origin: Origin, layers: Layers) -> Rows:
     Backward work belongs to the layer of the forward op that it differentiates, unless a layer was called inside the
     backward op (checkpointing runs the forward pass again).
     """
-    start, thread = host.start_of, host.thread_of
-    captured_in = layers.calls.around(thread[origin.captured], start[origin.captured])
+    captured_in = layers.calls.around(host.thread_of(origin.captured), host.start_of(origin.captured))
     call = np.where(captured_in >= 0, captured_in, layers.calls.around(origin.thread, origin.time_ns))
     backward, forward = forward_of(host, origin.op)
-    again = (call >= 0) & (start[call] >= start[backward])
-    differentiated = layers.calls.around(thread[forward], start[forward])
+    again = (call >= 0) & (host.start_of(call) >= host.start_of(backward))
+    differentiated = layers.calls.around(host.thread_of(forward), host.start_of(forward))
     use_forward = (backward >= 0) & ~again & (differentiated >= 0)
     return layers.tree.of_row[np.where(use_forward, differentiated, call)]
 
@@ -137,7 +136,7 @@ def _labels(host: Host, category: str, read: Callable[[str], Label | None]) -> t
     parsed = [read(str(name)) for name in names]
     labels = [label for label in parsed if label]
     number = np.cumsum([label is not None for label in parsed]) - 1
-    code = np.full(len(host.start_of), -1, dtype=np.int32)
+    code = np.full(len(host.start) + 1, -1, dtype=np.int32)
     code[rows] = np.where([label is not None for label in parsed], number, -1)[name_code] if len(names) else -1
     return code, labels
 
@@ -150,17 +149,15 @@ def forward_of(host: Host, rows: Rows) -> tuple[Rows, Rows]:
     ops that create no autograd node share the number of the next op that does. Ops that a checkpoint runs again inside
     the backward pass are forward ops, too.
     """
-    ops, numbers = host.ops.rows, np.append(host.table["sequence"].to_numpy(), -1)
-    sequence, backward = numbers[ops], host.is_backward[ops]
+    ops, backward = host.ops, host.is_backward[host.ops.rows]
+    sequence = host.table["sequence"].to_numpy()[ops.rows]
     if not backward.any():
         none = np.full(len(rows), -1, dtype=np.int32)
         return none, none
-    numbered = backward & (sequence >= 0)
-    every = np.append(ops, rows)
-    differentiated = numbers[host.ops.innermost(numbered, every)]
-    forward = ~backward & (sequence >= 0) & (sequence != differentiated[: len(ops)])
-    around = host.ops.innermost(backward, rows)
-    origin = _last_with(host, ops[forward], differentiated[len(ops) :])
+    differentiated = take(sequence, nearest(ops.parent, backward & (sequence >= 0)))
+    forward = ~backward & (sequence >= 0) & (sequence != differentiated)
+    around = ops.innermost(backward, rows)
+    origin = _last_with(host, ops.rows[forward], take(differentiated, ops.positions(rows)))
     return around, np.where(around >= 0, origin, -1)
 
 
@@ -168,7 +165,7 @@ def _last_with(host: Host, rows: Rows, wanted: npt.NDArray) -> Rows:
     """Return, for each wanted sequence number, the row with it that started last; -1 for none."""
     sequence = host.table["sequence"].to_numpy()[rows]
     order = np.lexsort((host.start[rows], sequence))
-    rows, sequence = np.append(rows[order], -1), np.append(sequence[order], -1)
-    at = np.searchsorted(sequence[:-1], wanted, side="right") - 1
-    matches = (at >= 0) & (sequence[at] == wanted) & (wanted >= 0)
-    return np.where(matches, rows[at], -1)
+    rows, sequence = rows[order], sequence[order]
+    at = np.searchsorted(sequence, wanted, side="right") - 1
+    matches = (at >= 0) & (take(sequence, at) == wanted) & (wanted >= 0)
+    return np.where(matches, take(rows, at), -1)

@@ -1,5 +1,6 @@
 """Nests ranges on threads: finds the parent of each, and the innermost range open at a time."""
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 from tracekit.analyzers.attribute.intervals import covered_until
 from tracekit.analyzers.core import Bools, Ints
 
+_BLOCK_ROWS = 1 << 16
 Rows = npt.NDArray[np.int32]
 """Row numbers. No table that fits in memory has 2**31 rows."""
 
@@ -57,8 +59,11 @@ class Nest:
 
         `chosen` has one entry per row of the nest.
         """
-        at = np.where(rows >= 0, np.searchsorted(self.rows, rows), -1)
-        return take(self.rows, take(nearest(self.parent, chosen), at))
+        return take(self.rows, take(nearest(self.parent, chosen), self.positions(rows)))
+
+    def positions(self, rows: Rows) -> Rows:
+        """Return the positions in the nest of rows of it, or -1."""
+        return np.where(rows >= 0, np.searchsorted(self.rows, rows).astype(np.int32), np.int32(-1))
 
     def _is_over(self, at: Rows, time: Ints) -> Bools:
         start = self._start_of[self.rows[at]]
@@ -128,6 +133,15 @@ def any_above(parent: Rows, *masks: Bools) -> list[Bools]:
 def row_numbers(mask: Bools) -> Rows:
     """Return the row numbers at which the mask is set."""
     return np.flatnonzero(mask).astype(np.int32)
+
+
+def in_blocks(mask: Bools) -> Iterator[Ints]:
+    """Yield the row numbers at which the mask is set, in blocks, of which there is at least one.
+
+    To work on all rows of a large table at once takes more memory than the table.
+    """
+    for first in range(0, max(len(mask), 1), _BLOCK_ROWS):
+        yield np.flatnonzero(mask[first : first + _BLOCK_ROWS]) + first
 
 
 def take(values: npt.NDArray, rows: npt.NDArray, absent: object = -1) -> npt.NDArray:

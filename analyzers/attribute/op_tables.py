@@ -114,7 +114,7 @@ def most_of(group: Ints, code: Ints, weight: Ints, size: int) -> Ints:
 NO_OP = "(no op)"
 OF_GRAPH = "(CUDA graph)"
 NO_PHASE = "(no phase)"
-_BLOCK_ROWS = 1 << 18
+_BLOCK_ROWS = 1 << 16
 
 
 def ops_table(host: Host, attributed: Attributed, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
@@ -135,17 +135,17 @@ def ops_table(host: Host, attributed: Attributed, work: pd.DataFrame, totals: To
             "name": [*names, *rows],
             "family": np.array([*work["family"].cat.categories, ""], dtype=object)[family],
             "calls": _sums(codes, counted, size),
-            "cpu_ns": _sums(codes, outside_ns * counted, size),
+            "cpu_ns": _sums(codes, np.where(counted, outside_ns, 0), size),
             **columns,
         }
     )
     return _by_time(table[(table["calls"] > 0) | (table["kernels"] > 0)], "busy_ns", "cpu_ns")
 
 
-def _counted(inside: npt.NDArray[np.bool_], codes: Rows, launches: npt.NDArray[np.bool_]) -> Ints:
-    """Return 1 for the calls that count: those in steps, and those of ops that only a graph of a step launches."""
-    called = np.bincount(codes[inside], minlength=len(launches)) > 0
-    return (inside | (launches & ~called)[codes]).astype(np.int64)
+def _counted(inside: npt.NDArray[np.bool_], codes: Rows, launches: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which calls count: those in steps, and those of ops that only a graph of a step launches."""
+    called = _sums(codes, inside, len(launches)) > 0
+    return inside | (launches & ~called)[codes]
 
 
 def _distinct(names: pd.Series, rows: Rows) -> tuple[Rows, list[str]]:

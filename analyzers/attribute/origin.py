@@ -42,13 +42,13 @@ def trace_origin(host: Host, items: WorkItems) -> Origin:
     launch = _rows_by_id(host.table, host.launches, "correlation", items.correlation)
     graphs = find_graphs(host, items, launch)
     called = np.where(graphs.captured >= 0, graphs.captured, launch)
-    op = host.ops.around(host.thread_of[called], host.start_of[called])
+    op = host.ops.around(host.thread_of(called), host.start_of(called))
     op = np.where(items.host_row >= 0, items.host_row, op)
     early = _launched_before_recording(host, items)
     wanted = np.where((op >= 0) | early, -1, items.external_id)
     op = np.where(op >= 0, op, _rows_by_id(host.table, host.is_op, "external_id", wanted))
     source = np.where(launch >= 0, launch, op)
-    delay = np.where(launch >= 0, np.maximum(items.start - host.start_of[launch], 0), -1)
+    delay = np.where(launch >= 0, np.maximum(items.start - host.start_of(launch), 0), -1)
     earlier = int(host.start.min()) - 1 if len(host.start) else 0
     guessed = np.where(early, earlier, items.start - _next_delay(items, delay))
     return Origin(
@@ -56,8 +56,8 @@ def trace_origin(host: Host, items: WorkItems) -> Origin:
         graph=graphs.graph,
         captured=graphs.captured,
         op=op,
-        thread=host.thread_of[source],
-        time_ns=np.where(source >= 0, host.start_of[source], guessed),
+        thread=host.thread_of(source),
+        time_ns=np.where(source >= 0, host.start_of(source), guessed),
         delay_ns=delay,
     )
 

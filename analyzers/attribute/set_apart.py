@@ -28,6 +28,7 @@ from tracekit.analyzers.attribute.gaps import LATE_NS
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching
+from tracekit.analyzers.attribute.nesting import in_blocks, take
 from tracekit.analyzers.attribute.steps import STEP_NAMES
 from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.results import EARLIER_WORK, NOT_RECORDED, PAUSE, SET_APART, START_UP, Analysis
@@ -69,7 +70,8 @@ def set_apart(host: Host, attributed: Attributed, steps: pd.DataFrame) -> pd.Dat
     idle = Covered(*_times(work)).outside(begin, end)
     unrecorded = _unrecorded(host, work, copies, idle)
     idle = idle.common(Covered(*_joined(_spans(host, waits), _times(unrecorded))).outside(begin, end))
-    quiet = Covered(*_spans(host, threads & ~marks_a_step)).outside(begin, end).common(idle)
+    recorded = (Covered(*_spans(host, rows)).spans() for rows in in_blocks(threads & ~marks_a_step))
+    quiet = Covered(*_joined(*recorded)).outside(begin, end).common(idle)
     starting = _starting(host, work, steps, idle, threads & ~waits)
     every = pd.concat([_named(host.table, starting, idle), _pause(quiet), unrecorded], ignore_index=True)
     notable = every["duration_ns"].sum() >= _NOTABLE * (end - begin)
@@ -89,7 +91,7 @@ def _times(rows: pd.DataFrame) -> tuple[Ints, Ints]:
     return start, start + rows["duration_ns"].to_numpy()
 
 
-def _spans(host: Host, rows: Bools) -> tuple[Ints, Ints]:
+def _spans(host: Host, rows: Bools | Ints) -> tuple[Ints, Ints]:
     start = host.start[rows].astype(np.int64)
     return start, start + host.duration[rows]
 
@@ -101,9 +103,9 @@ def _joined(*spans: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 def _bounds(host: Host, work: pd.DataFrame) -> tuple[int, int]:
     """Return when the recording begins and ends. Captures from other files lie before it, at negative times."""
-    starts, ends = zip(_times(host.table[["start_ns", "duration_ns"]]), _times(work), strict=True)
-    first, last = (int(each.min()) for each in starts if len(each)), (int(each.max()) for each in ends if len(each))
-    return max(0, min(first)), max(last)
+    times = (host.start, host.duration), (work["start_ns"].to_numpy(), work["duration_ns"].to_numpy())
+    known = [(start.astype(np.int64, copy=False), ns) for start, ns in times if len(start)]
+    return max(0, min(int(start.min()) for start, _ in known)), max(int((start + ns).max()) for start, ns in known)
 
 
 def _waits(host: Host, work: pd.DataFrame, copies: Bools) -> Bools:
@@ -152,7 +154,7 @@ class _Cut:
         return table.assign(start_ns=start + lost[np.searchsorted(begin - lost[:-1], start, "right")])
 
     def _after(self, times: Ints) -> Ints:
-        return times - self._covered.within(np.full(len(times), np.iinfo(np.int64).min), times)
+        return times - self._covered.before(times)
 
 
 def _filled(device: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
@@ -215,11 +217,11 @@ def _recurs(code: Ints, start: Ints, mask: Bools, steps: pd.DataFrame) -> Bools:
 
 def _launching(host: Host, work: pd.DataFrame, among: Bools) -> Bools:
     """Return which of these rows contain a launch of work."""
-    launches, rows = work["launch"].to_numpy(), np.flatnonzero(among)
-    times, start = np.sort(host.start[launches[launches >= 0]]), host.start[rows]
-    found = np.zeros(len(among), dtype=bool)
-    after = np.searchsorted(times, start + host.duration[rows], "right")
-    found[rows] = after > np.searchsorted(times, start, "left")
+    launches, found = work["launch"].to_numpy(), among.copy()
+    times = np.sort(host.start[launches[launches >= 0]])
+    for rows in in_blocks(among):
+        start, end = _spans(host, rows)
+        found[rows] = np.searchsorted(times, end, "right") > np.searchsorted(times, start, "left")
     return found
 
 
@@ -257,7 +259,7 @@ def _unrecorded(host: Host, work: pd.DataFrame, copies: Bools, idle: Covered) ->
     of several streams nothing is taken for unrecorded: one may wait for an event of another rank.
     """
     launch, start = work["launch"].to_numpy(), work["start_ns"].to_numpy().astype(np.int64)
-    called = np.append(host.start + host.duration, -1)[launch]
+    called = host.start_of(launch) + take(host.duration, launch, 0)
     late = (launch >= 0) & (start - called >= LATE_NS) & ~copies
     begin, end = Covered(called[late], start[late]).common(idle).spans()
     long = end - begin >= LATE_NS

@@ -16,6 +16,7 @@ from tracekit.analyzers.attribute.recorded_ranges import serving_phase
 from tracekit.analyzers.attribute.repetition import Window, repeated
 from tracekit.analyzers.core import Ints
 
+_BLOCK_ROWS = 1 << 16
 _PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
 STEP_NAMES = re.compile(rf"\A(?:step: .*|{_PROFILER_STEP.pattern}|{_USER_STEP.pattern})$", re.IGNORECASE)
@@ -47,10 +48,14 @@ class Steps(msgspec.Struct, frozen=True):
 
     def overlap(self, host: pd.DataFrame, rows: Ints | Rows) -> npt.NDArray[np.bool_]:
         """Return which rows of the host overlap a step; all if no step contains work."""
+        inside = np.ones(len(rows), dtype=bool)
         if not (self.of_item >= 0).any() or not len(self.start):
-            return np.ones(len(rows), dtype=bool)
-        start, end = _spans(host, rows)
-        return np.append(self.start, np.iinfo(np.int64).max)[np.searchsorted(self.end, start, side="right")] <= end
+            return inside
+        begin = np.append(self.start, np.iinfo(np.int64).max)
+        for block in (slice(first, first + _BLOCK_ROWS) for first in range(0, len(rows), _BLOCK_ROWS)):
+            start, end = _spans(host, rows[block])
+            inside[block] = begin[np.searchsorted(self.end, start, side="right")] <= end
+        return inside
 
 
 class _Marks(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ took without a profiler. What the op list lacks then is host work, or stays as i
 """
 
 import re
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -113,11 +114,8 @@ def explained(raw: Baseline, wall_ns: float, causes: "pd.Series[float]") -> Base
     """
     check = Reproduction(raw.latency_ns / 1e3, wall_ns / 1e3)
     raw = raw if raw.as_traced else replace(raw, as_traced=check)
-    if check.holds or raw.source.kind == "modelled":
-        return raw
-    if raw.latency_ns > wall_ns:
-        faster = wall_ns / raw.latency_ns
-        return replace(raw, ops=raw.ops.assign(host_ns=raw.ops.host_ns * faster, kernel_ns=raw.ops.kernel_ns * faster))
+    if check.holds or raw.source.kind == "modelled" or raw.latency_ns > wall_ns:
+        return raw if check.holds or raw.source.kind == "modelled" else _faster(raw, wall_ns)
     lacking = {cause: ns - raw.outside.total((str(cause),)) for cause, ns in causes.items() if cause in OUTSIDE_MODEL}
     more = pd.Series({cause: ns for cause, ns in lacking.items() if ns > 0}, dtype=float)
     scale = min(1.0, (wall_ns - raw.latency_ns) / more.sum()) if len(more) else 0.0
@@ -128,6 +126,18 @@ def explained(raw: Baseline, wall_ns: float, causes: "pd.Series[float]") -> Base
     raw = replace(raw, outside=raw.outside.joined(stalls)) if hides else hidden
     raw = _slower(raw, causes, wall_ns - raw.latency_ns)
     return replace(raw, rest_ns=max(0.0, wall_ns - raw.latency_ns))
+
+
+def _faster(raw: Baseline, wall_ns: float) -> Baseline:
+    """Return the baseline that takes this shorter time on a faster host; kernels keep theirs, if they fit."""
+
+    def at(speed: float, kernels: float = 1.0) -> Baseline:
+        ops = raw.ops.assign(host_ns=raw.ops.host_ns * speed, kernel_ns=raw.ops.kernel_ns * kernels)
+        return replace(raw, ops=ops, outside=raw.outside.scaled(speed))
+
+    if at(0.0).latency_ns >= wall_ns:
+        return at(wall_ns / raw.latency_ns, wall_ns / raw.latency_ns)
+    return at(bisect_left(range(1_000), wall_ns, key=lambda part: at(part / 1e3).latency_ns) / 1e3)
 
 
 def _slower(raw: Baseline, causes: "pd.Series[float]", most_ns: float) -> Baseline:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
-from tracekit.analyzers.core import Floats, Interval, Ints, intervals, numbers
+from tracekit.analyzers.core import Bools, Floats, Interval, Ints, intervals, numbers
 from tracekit.analyzers.results import OUTSIDE_MODEL
 
 _INTERVALS = intervals(__file__)
@@ -42,7 +42,11 @@ class Outside:
 
     def total(self, causes: Iterable[str] = OUTSIDE_MODEL) -> float:
         """Return the time of these causes."""
-        return float(self.ns[np.isin(self.cause, list(causes))].sum())
+        return float(self.ns[self._of(causes)].sum())
+
+    def _of(self, causes: Iterable[str]) -> Bools:
+        named = frozenset(causes)
+        return np.array([cause in named for cause in self.cause.tolist()], dtype=bool)
 
     def joined(self, other: "Outside") -> "Outside":
         """Return the work of both."""
@@ -75,7 +79,7 @@ class Outside:
         """Return a copy in which the time of these causes is multiplied by `factor`."""
         if factor == 1.0:
             return self
-        return replace(self, ns=np.where(np.isin(self.cause, list(causes)), self.ns * factor, self.ns))
+        return replace(self, ns=np.where(self._of(causes), self.ns * factor, self.ns))
 
     def grown(self, work: float, exponent: float) -> "Outside":
         """Return a copy for a step with `work` times the work. Unexplained time grows with this power of the work."""

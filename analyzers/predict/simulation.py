@@ -79,14 +79,15 @@ def latency_ns(
     """Return `simulate(...).latency_ns` in less time: the running maximum at the end of each segment suffices."""
     host, kernel, waits = _arrays(host_ns, kernel_ns, sync)
     last = _ends(waits, host, kernel)
-    first = np.append(0, last + 1)[:-1]
+    first = np.zeros_like(last)
+    first[1:] = last[:-1] + 1
     work = np.where(kernel > 0, kernel + gap_ns, 0.0)
     issued, queued = np.cumsum(host), np.cumsum(work)
     lead = np.where(kernel > 0, issued - (queued - work), -np.inf)
     start = (issued - host)[first] - (queued - work)[first]
     leads = np.maximum.reduceat(lead, first) - start
     host_now, device_free, before = 0.0, -np.inf, -np.inf
-    sums = (np.diff(total[last], prepend=0.0).tolist() for total in (issued, queued))
+    sums = (_differences(total[last]).tolist() for total in (issued, queued))
     for ns, busy, ahead, waiting in zip(*sums, leads.tolist(), waits[last].tolist(), strict=True):
         host_now, before = max(host_now, before), device_free
         if ahead > -np.inf:
@@ -95,6 +96,13 @@ def latency_ns(
         if waiting:
             host_now = max(host_now, max(device_free, 0.0) + SYNC_RETURN_NS)
     return round(max(host_now, device_free))
+
+
+def _differences(sums: Floats) -> Floats:
+    """Return each running sum less the one before it."""
+    each = sums.copy()
+    each[1:] -= sums[:-1]
+    return each
 
 
 def waiting_later(host: Floats, kernel: Floats, sync: Bools, ahead: Floats) -> tuple[Floats, Floats, Bools]:
@@ -130,7 +138,9 @@ def _ends(waits: Bools, host: Floats, kernel: Floats) -> npt.NDArray[np.intp]:
     """Return the last op of each run."""
     launches = (kernel > 0) & (host > 0)
     full = (np.cumsum(launches) % QUEUED == 0) & launches
-    return np.flatnonzero(np.append((waits | full)[:-1], True)[: len(waits)])
+    stops = waits | full
+    stops[-1:] = True
+    return np.flatnonzero(stops)
 
 
 def _queue(

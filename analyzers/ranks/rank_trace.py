@@ -63,7 +63,7 @@ def calls_of_device(host: Host, work: pd.DataFrame) -> pd.DataFrame:
             "stream": calls["stream"].to_numpy(),
             "start_ns": start,
             "end_ns": start + calls["duration_ns"].to_numpy(),
-            "host_start_ns": host.start_of[launch],
+            "host_start_ns": host.start_of(launch),
         }
     )
 
@@ -109,7 +109,7 @@ def _cells(host: pd.DataFrame, column: str, rows: Ints) -> list[str]:
 def _range_around(host: Host, launch: Ints) -> Ints:
     """Return the row of the communication library's range that is open on the thread at each launch."""
     ranges = Nest(host.table, host.is_range & matching(host.name, _RANGE))
-    return np.where(launch >= 0, ranges.around(host.thread_of[launch], host.start_of[launch]), -1)
+    return np.where(launch >= 0, ranges.around(host.thread_of(launch), host.start_of(launch)), -1)
 
 
 def _said(name: str, values: str, shapes: str, types: str) -> Said:

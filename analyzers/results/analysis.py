@@ -38,12 +38,9 @@ class BoundShares(msgspec.Struct, frozen=True):
     unknown: float = 0.0
 
     def with_idle(self, idle: float) -> "BoundShares":
-        """Return the shares of the same work if this fraction of the time is idle.
-
-        A run with only transfers is unchanged.
-        """
+        """Return the shares of the same work if this fraction of the time is idle."""
         rest = 1.0 - self.launch
-        if self.transfer == 1.0 or not rest:
+        if not rest:
             return self
         scaled = {name: getattr(self, name) * (1.0 - idle) / rest for name in (*BOUNDS, "unknown")}
         return BoundShares(**{**scaled, "launch": idle})

@@ -1,6 +1,6 @@
 """Frozen values that make up a prediction."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -39,8 +39,7 @@ class Memory:
         return always + max(of_sequences, self.gradients + max(self.tied_gradients, self.temporaries))
 
 
-@dataclass(frozen=True)
-class HostSpeed:
+class HostSpeed(msgspec.Struct, frozen=True):
     """Host time of a launch on one machine."""
 
     ratio: float
@@ -54,7 +53,7 @@ class HostSpeed:
 
         The trace and the latency were recorded in different minutes; the geometric mean of their speeds is used.
         """
-        return replace(self, ratio=self.ratio * factor**0.5)
+        return msgspec.structs.replace(self, ratio=self.ratio * factor**0.5)
 
 
 HOST_AND_GAPS = "host and gaps"
@@ -65,8 +64,7 @@ NOT_SIMULATED = "not simulated"
 """The part of a latency that its simulation does not explain."""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """Simulated latency of the unmodified step, and its known latency."""
 
     stated_us: float
@@ -77,8 +75,7 @@ class Check:
     """Whether the error is at most 5 %."""
 
 
-@dataclass(frozen=True)
-class PredictedBaseline:
+class PredictedBaseline(msgspec.Struct, frozen=True):
     """The step that a prediction starts from."""
 
     latency_us: float

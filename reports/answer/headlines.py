@@ -46,7 +46,8 @@ _HOPEFUL = 1.1
 
 def headline(analysis: Analysis) -> str:
     """Return, for example, "GPT-2 decode, batch 1, on a T4: 76 % waiting for the host. CUDA graphs: ..."."""
-    return printable(next((text for text in _texts(analysis) if len(text) <= LONGEST), _shortest(analysis)))
+    short = (text for text in _texts(analysis) if len(text) <= LONGEST)
+    return printable(next(short, None) or _shortest(analysis))
 
 
 def _texts(analysis: Analysis) -> Iterator[str]:
@@ -198,9 +199,15 @@ def settled_by(analysis: Analysis, last: PlanStep) -> str:
     if timed == "profiled" and not waits and (analysis.problems["code"] == "no-shapes").any():
         return "record with record_shapes=True"
     if analysis.source.capture is None:
-        is_binary = analysis.source.program and not analysis.source.program.endswith(".py")
-        return "tracekit compare TRACE AFTER" if is_binary else "tracekit run SCRIPT"
+        return "tracekit run SCRIPT" if _runs_torch(analysis) else "tracekit compare TRACE AFTER"
     return f"tracekit verify RUN {there}" if timed == "modelled" else "tracekit verify RUN"
+
+
+def _runs_torch(analysis: Analysis) -> bool:
+    """Return whether the program is one in Python that calls torch, as far as the trace tells."""
+    source = analysis.source
+    is_binary = bool(source.program) and not source.program.endswith(".py")
+    return not is_binary and (source.format != "nsys" or analysis.coverage.op > 0)
 
 
 def _saves_waiting(last: PlanStep) -> bool:

@@ -81,12 +81,20 @@ _SUMS = frozenset(
 
 
 def mean_step(analysis: Analysis) -> Analysis:
-    """Return the analysis with sums over its steps divided by their number, except in the table of the work itself."""
-    steps = len(analysis.steps)
-    if steps <= 1:
-        return analysis
-    tables: dict[str, Any] = {name: _divided(getattr(analysis, name), steps) for name in _TABLES}
+    """Return the analysis with sums over its steps divided by their number, except in the table of the work itself.
+
+    FLOPs and bytes of a row are absent if those of most of its work are unknown and the rest computes nothing.
+    """
+    steps = max(len(analysis.steps), 1)
+    tables: dict[str, Any] = {name: _known(_divided(getattr(analysis, name), steps)) for name in _TABLES}
     return replace(analysis, **tables)
+
+
+def _known(table: pd.DataFrame) -> pd.DataFrame:
+    if "own_bound" not in table or "flops" not in table:
+        return table
+    few = (table["own_bound"] == "") & ~(table["flops"] > 0)
+    return table.assign(flops=table["flops"].mask(few), bytes=table["bytes"].mask(few))
 
 
 def _divided(table: pd.DataFrame, steps: int) -> pd.DataFrame:

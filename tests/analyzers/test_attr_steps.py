@@ -289,6 +289,16 @@ def test_a_layer_whose_weights_are_copied_is_no_step(copy_us, copies, steps):
     assert len(analyze(made.trace()).timeline.steps) == steps
 
 
+@pytest.mark.parametrize(("kernels", "latency_us"), [(6, 100), (9, 90)])
+def test_the_latency_leaves_out_a_last_step_with_less_work(kernels, latency_us):
+    made = Handmade()
+    for i, count in enumerate([10, 10, 10, kernels][2:]):
+        made.host("range", f"ProfilerStep#{i}", 100 * i, 100 if i == 0 else 80)
+        for k in range(count):
+            made.launched("gemm", 100 * i + 2 * k, 100 * i + 8 * k + 3, 5)
+    assert analyze(made.trace()).latency.profiled_us == pytest.approx(latency_us)
+
+
 def test_the_latency_leaves_out_a_last_step_that_the_recording_cut_off():
     made = passes(["norm", "gemm", "gelu"], first="[[8,16]]", last="[[8,16]]", count=2, copy_us=2)
     analysis = analyze(made.trace())

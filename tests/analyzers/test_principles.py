@@ -20,6 +20,7 @@ from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import DeviceProperties, Trace
 from tracekit.reports.answer import headline, summary
 from tracekit.reports.answer.headlines import LONGEST
+from tracekit.reports.words import mean_step
 
 OTHERS = Path(__file__).parents[3] / "shared" / "others"
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -143,6 +144,15 @@ def test_work_without_shapes_is_called_by_its_kernels() -> None:
         made.launched("ampere_fp16_s16816gemm_fp16_128x256", 1 + at * 5, 10 + at * 1_000, 990)
     said = headline(advised(made.trace("NVIDIA A100-SXM4-80GB")))
     assert re.search(r", fp16, on an A100.*: GPU busy 9\d.*% fp16 GEMMs", said)
+
+
+def test_a_sum_of_the_little_that_is_counted_is_not_shown() -> None:
+    made = Handmade().host("op", "aten::linear", 0, 100).launched("sgemm", 5, 10, 990)
+    made.launched("Memset (Device)", 20, 1_010, 10, category="memset", bytes=1 << 20)
+    ops = advised(made.trace()).ops
+    assert ops["bytes"].tolist() == [1 << 20]
+    shown = mean_step(advised(made.trace())).ops
+    assert shown[["flops", "bytes"]].isna().all(axis=None)
 
 
 def test_a_recording_of_start_up_says_to_record_after_warm_up_and_sells_nothing() -> None:

@@ -105,6 +105,13 @@ def test_categories_of_2021(tmp_path):
     assert trace.device["external_id"].tolist() == [3, -1, -1]
 
 
+def test_marks_were_ops_until_torch_1_10(tmp_path):
+    marks = ["ProfilerStep#3", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#SGD.step"]
+    names = [*marks, "aten::mm", "MulBackward0"]
+    trace = load_events(tmp_path, *(op(name, 10 * at, 5, cat="Operator") for at, name in enumerate(names)), kernel())
+    assert trace.host["category"].tolist() == ["range"] * 3 + ["op"] * 2
+
+
 @pytest.mark.parametrize(
     ("category", "kind"),
     [

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from handmade import Handmade
 from kineto_files import TRACES, shared_trace
@@ -12,6 +13,7 @@ import tracekit
 from tracekit.analyzers import analyze
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import Baseline, Reproduction, baseline
+from tracekit.analyzers.predict.fitted_baseline import explained
 from tracekit.analyzers.predict.outside import Outside, profiler_share
 from tracekit.analyzers.results import PredictedBaseline
 from tracekit.analyzers.trace import load, single
@@ -207,6 +209,17 @@ def test_what_a_trace_of_shorter_steps_lacks_is_not_the_time_of_its_kernels() ->
     exact, longer = _timed(1.0), _timed(3.0)
     assert longer.busy_ns == pytest.approx(1.2 * exact.busy_ns, rel=0.02)
     assert longer.latency_ns == pytest.approx(longer.stated_ns)
+
+
+def test_a_step_that_is_simulated_too_long_has_a_faster_host_and_its_own_kernels() -> None:
+    run = _timed(1.0)
+    slow = replace(run, ops=run.ops.assign(host_ns=run.ops.host_ns * 4))
+    shorter = explained(slow, run.latency_ns, pd.Series(dtype=float))
+    assert slow.latency_ns > 1.2 * run.latency_ns
+    assert shorter.latency_ns == pytest.approx(run.latency_ns, rel=0.001)
+    assert shorter.ops.kernel_ns.tolist() == run.ops.kernel_ns.tolist()
+    least = explained(slow, 0.5 * run.ops.kernel_ns.sum(), pd.Series(dtype=float))
+    assert least.ops.kernel_ns.sum() < run.ops.kernel_ns.sum()
 
 
 def test_a_check_says_how_far_off_it_is() -> None:

@@ -12,7 +12,7 @@ from . import bases, counters
 from .formats import FORMATS, files_of
 from .runner import Ended, FuzzError, _check_counts, _check_end
 
-PART = 12
+PART = 8
 """Inputs of each format."""
 TOGETHER = [list(FORMATS)[first::4] for first in range(4)]
 """Formats that one process mutates in turn: importing what reads them takes longer than reading a dozen inputs."""

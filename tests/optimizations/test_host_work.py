@@ -62,6 +62,9 @@ def test_time_without_a_record_is_preprocessing_where_it_is_a_large_part_of_the_
     )
     assert [each.kind for each in find("preprocessing").reason(base)] == ["preprocessing", "host-work-unnamed"]
     assert "with_stack" in find("preprocessing").how_to(base)
+    nsys = replace(base, source=replace(base.source, format="nsys"))
+    assert find("preprocessing").reason(nsys)[1].kind == "host-work-unsampled"
+    assert find("preprocessing").how_to(nsys).startswith("nsys profile")
     short = replace(base, outside=base.outside.scaled(0.2 * rest / LOADED_NS))
     assert find("preprocessing").objection(replace(short, stated_ns=short.latency_ns))
 

@@ -338,6 +338,21 @@ def test_one_call_for_all_items_launches_as_often_as_that_of_one():
     assert after.ops.host_ns.sum() == pytest.approx(base.ops.host_ns.sum() - 39 * base.ops.host_ns[1])
 
 
+@pytest.mark.parametrize(("linears", "left"), [(2, 2), (9, 1)])
+def test_linear_layers_before_tables_are_tables_if_they_are_many(linears, left):
+    lookups = [op("aten::embedding", ns=2_000.0)] * 9
+    layers = [op("aten::addmm", ns=2_000.0, call="aten::linear")] * linears
+    base = run(op("aten::relu", ns=2_000.0), *layers, *lookups, op("aten::cat", ns=2_000.0), linear())
+    after = find("one-call-per-item").transform(base, "expected")
+    assert after.name.tolist() == [
+        "aten::relu",
+        *["aten::addmm"] * left,
+        "aten::embedding",
+        "aten::cat",
+        linear()["name"],
+    ]
+
+
 @pytest.mark.parametrize(("name", "one"), [("embedding_dense_backward", True), ("fill_", False)])
 def test_tables_are_one_if_their_gradients_take_long_but_not_if_they_are_large(name, one):
     lookups = [op("aten::gather", ns=2_000.0, call="aten::embedding")] * 9

@@ -251,8 +251,10 @@ def starts_ns(texts: Sequence[msgspec.Raw], us: np.ndarray) -> np.ndarray:
 
     A double cannot hold an absolute time with nanosecond digits, so such a time is parsed from its text.
     """
-    ns = to_ns(us)
-    for i in np.flatnonzero(us >= _LAST_EXACT_US).tolist():
+    ns, late = to_ns(us), np.flatnonzero(us >= _LAST_EXACT_US)
+    if not late.size or b"." not in b"".join(texts):
+        return ns
+    for i in late.tolist():
         digits = _NANOSECOND_DIGITS.match(bytes(texts[i]))
         if digits:
             scale = 10 ** len(digits[2])

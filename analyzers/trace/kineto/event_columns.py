@@ -49,7 +49,8 @@ _METRICS, _METRICS_KEYS, _KERNEL_KEYS = "metrics: ", (b'"kernel_id"', b'"queue"'
 """Prefix of the names of events that an XPU's profiler records around kernels with their counters, and the arguments
 that they have and lack (pytorch/kineto, XpuptiScopeProfilerHandlers). A kernel may have any name."""
 _NOT_ON_HOST = {*DEVICE_KINDS, "unknown"}
-_RANGE, _PYTHON = HOST_KINDS.index("range"), HOST_KINDS.index("python")
+_OP, _RANGE, _PYTHON = map(HOST_KINDS.index, ("op", "range", "python"))
+_MARK = re.compile(r"ProfilerStep#\d+$|enumerate\(DataLoader\)#|Optimizer\.\w+#")
 _LAST_INTEGER = re.compile(r"(?<![\d-])-?\d{1,9}\Z")
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -83,6 +84,7 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
     host, host_dropped = _timed(modules_and_frames(groups.modules) + groups.host, _host_columns)
     device, device_dropped = _timed([e for e in groups.device if not _is_metrics(e)], _device_columns)
     _lines_as_frames(host)
+    _marks_as_ranges(host)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
     lost_marks = [e for e in groups.marks if e.ph == "B" and kind_of(e.cat) in _NOT_ON_HOST]
     impossible = _leave_out_impossible(device)
@@ -108,6 +110,13 @@ def _lines_as_frames(host: Columns) -> None:
     if is_frame.any():
         host["category"] = np.where(is_frame, np.int8(_PYTHON), host["category"])
         host["name"] = names.replaced(is_frame, frames)
+
+
+def _marks_as_ranges(host: Columns) -> None:
+    """Make ranges of the marks that torch recorded as ops until 1.10: of steps, loaders, and optimizers."""
+    names, is_op = host["name"], host["category"] == _OP
+    marks = is_op & names.map_codes([bool(_MARK.match(name)) for name in names.values], "bool")
+    host["category"] = np.where(marks, np.int8(_RANGE), host["category"])
 
 
 def _is_metrics(event: Event) -> bool:

@@ -195,9 +195,11 @@ class Preprocessing(LessHostWork):
         return rest.scaled(0.0, _UNNAMED_CAUSE) if mapped.any() and outcome != "worst" else rest
 
     def reason(self, base: Baseline) -> Statements:
-        return (*super().reason(base), *((say("host-work-unnamed"),) if _unnamed(base) else ()))
+        return (*super().reason(base), *((say(_unnamed_by(base)),) if _unnamed(base) else ()))
 
     def how_to(self, base: Baseline) -> str:
+        if _unnamed(base) and base.source.format == "nsys":
+            return "nsys profile -t cuda,nvtx,osrt --sample=process-tree PROGRAM  # names the functions"
         if _unnamed(base):
             return "with torch.profiler.profile(with_stack=True) as profiler:  # names the functions, with their lines"
         rows = base.host_causes[base.host_causes["cause"].isin(self.causes)]
@@ -206,6 +208,11 @@ class Preprocessing(LessHostWork):
             if code := next((code for pattern, code in _CODES if re.search(pattern, name, re.IGNORECASE)), ""):
                 return code
         return "# with torch ops on the GPU, once before the loop, or in workers: DataLoader(dataset, num_workers=8)"
+
+
+def _unnamed_by(base: Baseline) -> str:
+    """Return the kind of the statement on unrecorded time, which names what the recorder of the trace can record."""
+    return "host-work-unsampled" if base.source.format == "nsys" else "host-work-unnamed"
 
 
 def _made_on_host(base: Baseline) -> Rows:

@@ -47,9 +47,10 @@ def tables_one_by_one(base: Baseline) -> Finding | None:
     """Find lookups of many embeddings in a row, or as many linear layers, whose results are joined."""
     ops = base.ops
     for begin, end in spans_of(which(ops.call, _OF_COLUMNS.__contains__)):
-        items = int(np.unique(ops.call[begin:end], return_counts=True)[1].min())
-        if items >= _TABLES and end < len(ops) and ops.call[end] in JOINS:
-            found = _at_once(ops, np.arange(begin, end), items, "tables-one-by-one")
+        calls, counts = np.unique(ops.call[begin:end].astype(str), return_counts=True)
+        many = begin + np.flatnonzero(np.isin(ops.call[begin:end].astype(str), calls[counts >= _TABLES]))
+        if len(many) and end < len(ops) and ops.call[end] in JOINS:
+            found = _at_once(ops, many, int(counts[counts >= _TABLES].min()), "tables-one-by-one")
             return found and replace(found, change=_updated_at_once(ops, found))
     return None
 

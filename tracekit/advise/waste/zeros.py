@@ -39,7 +39,7 @@ def _one_hot_products(base: Baseline) -> Finding | None:
 
 def _of_way(base: Baseline, way: str) -> Finding | None:
     rows = _WAYS[way](base)
-    left = _KNOWN["of_zeros" if way == "square-product" else "picked"]
+    left = _KNOWN["of_zeros"] if way == "square-product" else _KNOWN["picked"]
     return Finding(rows, lessened(rows, left), int(rows.sum()), way=way) if rows.any() else None
 
 
