@@ -69,7 +69,7 @@ LONG_LAUNCH_NS = 500_000
 graph takes time for each of its nodes."""
 
 LOADING = re.compile(
-    r"^enumerate\((?:DataLoader|DataPipe)\)#|^torch/utils/data/dataloader\.py\(\d+\): __next__"
+    r"^enumerate\((?:DataLoader|DataPipe)\)#|^torch/utils/data/dataloader\.py\(\d+\): (?:__next__|__iter__)"
     r"|(?<![a-z])data[ _-]?load(?:ing|er)?\b(?!\.py)|\bdataloader_(?:iter_)?next\b",
     re.IGNORECASE,
 )

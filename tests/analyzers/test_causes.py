@@ -54,6 +54,18 @@ def test_each_cause_has_its_time_and_its_name(category: str, name: str, cause: s
     assert row["name"] == (name if category != "python" or "(" not in name else "torch.utils.data.dataloader.__next__")
 
 
+def test_workers_that_each_epoch_starts_are_data_loading():
+    frames = (
+        "slow.py(66): step",
+        "torch/utils/data/dataloader.py(487): __iter__",
+        "multiprocessing/process.py(110): start",
+    )
+    rows = causes(
+        between(*[("python", frame, 100 + 10 * depth, 9_000 - 20 * depth) for depth, frame in enumerate(frames)])
+    )
+    assert rows.loc["data-loading", "idle_ns"].sum() >= 8_900_000
+
+
 @pytest.mark.parametrize(("call", "cause"), [("cudaGraphLaunch", "dispatch"), ("cudaLaunchKernelExC", "setup")])
 def test_the_launch_of_a_graph_takes_long_without_loading_anything(call: str, cause: str):
     assert causes(between(("runtime", call, 100, 9_000))).loc[cause, "idle_ns"] >= 9_000_000
