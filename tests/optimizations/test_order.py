@@ -325,6 +325,14 @@ def test_networks_on_one_input_are_one_unless_each_reads_what_the_last_one_wrote
     assert not found("one-call-per-item", run(*MEMBER * 8, op("aten::softmax", ns=3_000.0)))
 
 
+def test_networks_on_one_input_are_one_in_each_round_of_a_loop():
+    advances = [op("aten::mul", ns=2_000.0), op("aten::add", ns=2_000.0), op("aten::cat", ns=2_000.0)]
+    base = run(*[advances[2] | {"call": "aten::cat"}, *MEMBER * 8, STACKED, *advances[:2]] * 12)
+    after = find("one-call-per-item").transform(base, "expected")
+    assert [(after.name == member["name"]).sum() for member in MEMBER] == [12, 12]
+    assert len(after) == len(base.ops) - 12 * 7 * 2
+
+
 @pytest.mark.parametrize("tables", [26, 3])
 def test_tables_of_embeddings_are_one_if_there_are_many(tables):
     lookup = op("aten::gather", ns=2_000.0, call="aten::embedding")
