@@ -365,7 +365,16 @@ def test_kernels_that_a_library_tries_disappear_with_the_trial():
     base = replace(base, ops=base.ops.assign(launches=[40, 40, 40, 40, 1]))
     worst, expected = (find("planned-again").transform(base, outcome) for outcome in ("worst", "expected"))
     assert worst.kernel_ns[0] == 2e6 and expected.kernel_ns[0] == 2e6 * 2 / 40
-    assert expected.host_ns[0] <= 1e6 and "benchmark = False" in find("planned-again").how_to(base)
+    assert expected.launches[0] == 2 and expected.host_ns[0] <= 1e5
+    assert "benchmark = False" in find("planned-again").how_to(base)
+
+
+def test_what_steps_that_plan_are_short_of_the_mean_is_planning_too():
+    base = run(*[op("aten::cudnn_convolution", ns=2e6, call="aten::conv2d") | {"planned": 30e6}] * 4, linear())
+    longer, plans = replace(base, rest_ns=40e6), find("planned-again")
+    worst, expected, best = (plans.applied(longer, outcome).rest_ns for outcome in ("worst", "expected", "best"))
+    left = plans.applied(base, "expected").latency_ns / base.latency_ns
+    assert worst == 40e6 and best == 0.0 and expected == pytest.approx(40e6 * left, rel=0.01)
 
 
 def pretraining(causal=False, mask=None):
