@@ -37,7 +37,7 @@ from tracekit.analyzers.attribute import (
 )
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
-from tracekit.analyzers.predict.outside import BeforeOps, Outside, outside_work
+from tracekit.analyzers.predict.outside import BeforeOps, Outside, of_new_shapes, outside_work
 from tracekit.analyzers.predict.recorded import WINDOWS, Recorded, gathered, inputs, masks, nodes, takes
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
@@ -126,6 +126,7 @@ def _grouped(
     tf32 = np.logical_or.reduceat((work.precision == "tf32").to_numpy(), first)  # after a fill
     costs = _costs(trace, head.cost_op.to_numpy(), np.where(tf32, "tf32", head.precision.astype(object)))
     ops = op_list(**words, **numbers, cost=costs, message=messages(trace.host, head.name, head.op.to_numpy()))
+    given = inputs(trace.host, owner[first])
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
         until_wait=np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns)),
@@ -137,7 +138,8 @@ def _grouped(
         norm_share=_shares(work, first, normalizes_channels_first(work.name)),
         doubles=_shares(work, first, in_doubles(work.name)),
         bluestein=_shares(work, first, is_bluestein(work.name)),
-        inputs=inputs(trace.host, owner[first]),
+        inputs=given,
+        planned_ns=of_new_shapes(before.planning, ops, given),
         nodes=nodes(trace.host, calls_of, words["call"]),
         takes=takes(trace.host, calls_of, launched[last], start),
         windows=takes(trace.host, calls_of, launched[last], start, WINDOWS),
@@ -150,8 +152,7 @@ def _grouped(
 
 
 def _blocked_before(calls: pd.DataFrame, launched: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int64]:
-    """Return the time that launches since `start` waited for a full queue, before each launch. The simulation makes
-    them wait, too."""
+    """Return the time that launches since `start` waited for a full queue, as simulated ones do, before each launch."""
     calls = calls[calls.start_ns >= start]
     waited = (calls.duration_ns - PLAIN_LAUNCH_NS).clip(lower=0).to_numpy()
     ends = (calls.start_ns + calls.duration_ns).to_numpy()
@@ -164,7 +165,6 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
     """Return the recorded facts about each op, given the first item of work of each."""
     return Recorded(
         copies=head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
-        planned_ns=before.planning,
         recording_ns=before.recording,
         compiling=_launched_while_compiling(trace.host, head.launch.to_numpy()),
         blocks=trace.device.blocks.to_numpy()[head.index],

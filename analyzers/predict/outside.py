@@ -10,6 +10,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
 from tracekit.analyzers.core import Bools, Floats, Interval, Ints, intervals, numbers
+from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.results import OUTSIDE_MODEL
 
 _INTERVALS = intervals(__file__)
@@ -133,6 +134,15 @@ def outside_work(
     planning = np.minimum(_time_before_ops(activity, "planning", long, len(launched)), rest)
     recording = np.minimum(_time_before_ops(activity, "recording", long, len(launched)), rest - planning)
     return outside, BeforeOps(times, planning, recording)
+
+
+def of_new_shapes(planning: Floats, ops: OpList, inputs: Objects) -> Floats:
+    """Return the planning time of each op that no earlier one of its layer equals, by recorded inputs. A library keeps
+    its plan for a shape: what takes an equal op long is a pause of the host. Lists of numbers, such as dilations, may
+    differ where shapes are equal."""
+    words = {"name": ops.name, "call": ops.call, "layer": ops.layer, "inputs": inputs}
+    by_shape = np.array([given is not None and "ScalarList" not in given[1] for given in inputs], dtype=bool)
+    return np.where(pd.DataFrame(words).duplicated().to_numpy() & by_shape, 0.0, planning)
 
 
 def _ops_in(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> Ints:

@@ -325,6 +325,14 @@ def test_networks_on_one_input_are_one_unless_each_reads_what_the_last_one_wrote
     assert not found("one-call-per-item", run(*MEMBER * 8, op("aten::softmax", ns=3_000.0)))
 
 
+def test_networks_on_one_input_are_one_in_each_round_of_a_loop():
+    advances = [op("aten::mul", ns=2_000.0), op("aten::add", ns=2_000.0), op("aten::cat", ns=2_000.0)]
+    base = run(*[advances[2] | {"call": "aten::cat"}, *MEMBER * 8, STACKED, *advances[:2]] * 12)
+    after = find("one-call-per-item").transform(base, "expected")
+    assert [(after.name == member["name"]).sum() for member in MEMBER] == [12, 12]
+    assert len(after) == len(base.ops) - 12 * 7 * 2
+
+
 @pytest.mark.parametrize("tables", [26, 3])
 def test_tables_of_embeddings_are_one_if_there_are_many(tables):
     lookup = op("aten::gather", ns=2_000.0, call="aten::embedding")
@@ -357,7 +365,16 @@ def test_kernels_that_a_library_tries_disappear_with_the_trial():
     base = replace(base, ops=base.ops.assign(launches=[40, 40, 40, 40, 1]))
     worst, expected = (find("planned-again").transform(base, outcome) for outcome in ("worst", "expected"))
     assert worst.kernel_ns[0] == 2e6 and expected.kernel_ns[0] == 2e6 * 2 / 40
-    assert expected.host_ns[0] <= 1e6 and "benchmark = False" in find("planned-again").how_to(base)
+    assert expected.launches[0] == 2 and expected.host_ns[0] <= 1e5
+    assert "benchmark = False" in find("planned-again").how_to(base)
+
+
+def test_what_steps_that_plan_are_short_of_the_mean_is_planning_too():
+    base = run(*[op("aten::cudnn_convolution", ns=2e6, call="aten::conv2d") | {"planned": 30e6}] * 4, linear())
+    longer, plans = replace(base, rest_ns=40e6), find("planned-again")
+    worst, expected, best = (plans.applied(longer, outcome).rest_ns for outcome in ("worst", "expected", "best"))
+    left = plans.applied(base, "expected").latency_ns / base.latency_ns
+    assert worst == 40e6 and best == 0.0 and expected == pytest.approx(40e6 * left, rel=0.01)
 
 
 def pretraining(causal=False, mask=None):

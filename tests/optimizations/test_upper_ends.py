@@ -12,6 +12,7 @@ from tracekit.advise.search import worthwhile
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import Append, Attention, Cost, Product, hardware, is_unaligned
 from tracekit.analyzers.predict import Outside
+from tracekit.analyzers.predict.outside import of_new_shapes
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.simulation import side_by_side
@@ -94,6 +95,18 @@ def test_graphs_and_static_shapes_need_no_planning():
     assert slow.other_host_ns > 4e7 and known.other_host_ns == base.other_host_ns
     assert find("cuda-graphs").applied(known, "expected").latency_ns < 5e6
     assert find("compile").applied(known, "expected").latency_ns > 5e7
+
+
+def test_an_op_equal_to_an_earlier_one_plans_nothing_unless_lists_of_numbers_may_differ():
+    products = [op_lists.product(64, 64, 64, "fp32")] * 3
+    ops = op_lists.op_list(name=["aten::addmm"] * 3, call=["aten::linear"] * 3, layer=["a"] * 3, cost=products)
+    given = np.full(3, None, dtype=object)
+    planning = np.full(3, 3e5)
+    assert of_new_shapes(planning, ops, given).tolist() == [3e5] * 3
+    given[:] = [("[[64],[64,64],[64,64],[]]", '["float","float","float","Scalar"]')] * 3
+    assert of_new_shapes(planning, ops, given).tolist() == [3e5, 0.0, 0.0]
+    given[:] = [("[[64],[64,64],[64,64],[]]", '["float","float","float","ScalarList"]')] * 3
+    assert of_new_shapes(planning, ops, given).tolist() == [3e5] * 3
 
 
 def test_one_query_to_many_keys_is_decoding():

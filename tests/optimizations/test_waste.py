@@ -433,6 +433,31 @@ def test_gradients_of_examples_are_one_call_unless_they_are_added_up_or_used():
     assert waste.objection(run(*[*call, op("aten::_foreach_sub_", ns=2_000.0, phase="forward")] * 16))
 
 
+IMAGE = [op("aten::cudnn_convolution", call="aten::conv2d", ns=2_000.0, phase="forward"), EXAMPLE[0]]
+IMAGE = [IMAGE[0], IMAGE[1] | {"call": "aten::linear"}, *EXAMPLE[2:4]]
+IMAGE += [op("aten::convolution_backward", call=ENGINE + "ConvolutionBackward0", ns=2_000.0, phase="backward")]
+
+
+def after_each(*names):
+    return [op(f"aten::{name}", ns=2_000.0, phase="forward") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("between", "one"),
+    [
+        (["_foreach_addcmul_"], True),
+        (["pow", "add_"] * 3, True),
+        (["square", "mul", "add"] * 3, True),
+        (["_foreach_addcmul_", "_foreach_addcdiv_"], False),
+        (["mul", "sub_"] * 3, False),
+        (["sign", "mul", "sub"], False),
+    ],
+)
+def test_gradients_of_images_are_one_call_if_their_squares_are_added_up(between, one):
+    waste, base = find("gradients-one-by-one"), run(*[*IMAGE, *after_each(*between)] * 16)
+    assert (waste.objection(base) is None) == one
+
+
 def test_a_joined_answer_that_the_host_reads_is_no_cache():
     answer = (*ITEM, op("aten::cat", ns=3_000.0), copy(name="Memcpy DtoH (Device -> Pageable)"))
     assert find("one-call-per-item").objection(run(*answer * 8)) is None

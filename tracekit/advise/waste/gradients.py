@@ -4,6 +4,7 @@ import re
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding, removed
 from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
@@ -18,9 +19,12 @@ _ALIKE = 0.8
 """Fraction of the passes that call the same ops."""
 ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 _SUMS = ("aten::add", "aten::add_")
-_CHANGES = re.compile(r"^aten::(?!fill_|zero_|copy_|relu_|clamp_min_|add_)\w*_$")
-"""Ops that change a tensor in place, as an update of weights does; those of layers excepted."""
+_CHANGES = re.compile(r"^aten::(?!fill_|zero_|copy_|relu_|clamp_min_|add_|(?:_foreach_)?addcmul_)\w*_$")
+"""Ops that change a tensor in place, as an update of weights does; those of layers, and sums of squares, excepted."""
+_SQUARES, _SCALES = ("aten::pow", "aten::square", "aten::_foreach_pow"), ("aten::div", "aten::mul")
+"""Ops whose result is added, perhaps scaled, to an estimate of the gradients' squares, not to weights."""
 _UPDATES = re.compile(r"^aten::(?:sub|add)_?$")
+_CONVOLVES = re.compile(r"^aten::conv\w*$")
 _HOST = outcomes(__file__)["mapped"]
 
 
@@ -35,7 +39,7 @@ def gradients_for_items(base: Baseline) -> Finding | None:
     ops, back = base.ops, in_phase(base.ops, "backward")
     begins = np.flatnonzero(back & ~np.append(False, back[:-1]))
     passes = [np.arange(*ends) for ends in pairwise(begins)]
-    if len(passes) < _ITEMS or _updates(ops, passes[len(passes) // 2]) or not _of_weights(ops, len(begins)):
+    if len(passes) < _ITEMS or _updates(ops, passes[len(passes) // 2]) or not _of_weights(ops, begins):
         return None
     usual = ops.name[passes[len(passes) // 2]].tolist()
     if sum(ops.name[each].tolist() == usual for each in passes) < _ALIKE * len(passes):
@@ -77,22 +81,47 @@ def _picks(name: str) -> bool:
     return bool(_PICKS.match(name))
 
 
-def _of_weights(ops: OpList, items: int) -> bool:
+def _of_weights(ops: OpList, begins: Ints) -> bool:
     """Return whether each layer but the first of a pass has a gradient of its input, and each one of its weights. A
-    pass for the gradient of an input has one for each layer."""
-    layers, gradients = products_of_layers(ops)
+    pass for the gradient of an input has one for each layer. How many a convolution has is not known: where one comes
+    first, the program reads those of all weights before the next pass."""
+    (layers, gradients), items = products_of_layers(ops), len(begins)
+    if _begins_by_convolution(ops[begins[0] : begins[1]]):
+        return 2 * layers - gradients <= (1 - _ALIKE) * items and _reads_many(ops[begins[0] : begins[1]])
     return bool(_ALIKE * items <= 2 * layers - gradients <= items / _ALIKE and gradients > layers + _ALIKE * items / 2)
+
+
+def _begins_by_convolution(one: OpList) -> bool:
+    calls = one.call[products(one) & in_phase(one, "forward")]
+    return len(calls) > 0 and bool(_CONVOLVES.match(calls[0]))
+
+
+def _reads_many(one: OpList) -> bool:
+    """Return whether lists of tensors, or two for each layer, are read between a pass and the next one's layers."""
+    back, layers = in_phase(one, "backward"), products(one) & in_phase(one, "forward")
+    between = one.name[int(back.sum()) : int(np.flatnonzero(layers)[0])]
+    lists = which(between, lambda name: "_foreach_" in name).any()
+    return bool(lists or len(between) >= 2 * layers.sum())
 
 
 def _updates(ops: OpList, one: Ints) -> bool:
     """Return whether a pass may use its gradients before the next one: it adds them up, changes tensors in place, or
-    subtracts or adds as many as there are layers."""
+    subtracts or adds as many as there are layers. Sums of their squares are no gradients."""
     back = in_phase(ops[one], "backward")
     names, calls = ops.name[one][~back], ops.call[one]
+    names = names[~_sums_of_squares(names)]
     layers = int(products(ops[one][~back]).sum())
     sums = int(which(names, lambda name: bool(_UPDATES.match(name))).sum())
     optimizes = in_phase(ops[one], "optimizer").any() or which(names, lambda name: bool(_CHANGES.match(name))).any()
     return bool((calls == ACCUMULATES).any() or optimizes or sums >= max(layers, 1))
+
+
+def _sums_of_squares(names: npt.NDArray[np.object_]) -> Rows:
+    """Select the ops that add to a tensor what the op before them, or the one before its scale, squared."""
+    squares, scales = (which(names, each.__contains__) for each in (_SQUARES, _SCALES))
+    scaled = scales & np.append(False, squares[:-1])
+    adds = which(names, lambda name: name.endswith(("add", "add_")))
+    return np.asarray(adds & np.append(False, (squares | scaled)[:-1]))
 
 
 def added_to_older(ops: OpList) -> Rows:

@@ -24,8 +24,8 @@ _CHOSEN = 2
 
 
 def planned_again(base: Baseline) -> Finding | None:
-    """Find ops whose library plans a kernel for a new shape in each step. Where it tries kernels, these are a part of
-    it, and all that is longer than a launch is; at best, the latter is everywhere."""
+    """Find ops whose library plans a kernel for a new shape in each step. Where it tries kernels, these and their
+    launches are a part of it, and all that is longer than a launch is; at best, the latter is everywhere."""
     planning = base.planning
     rows = planning > 0
     tried = rows & (base.ops.launches >= _TRIED)
@@ -35,8 +35,10 @@ def planned_again(base: Baseline) -> Finding | None:
     def change(run: Baseline, outcome: Outcome) -> OpList:
         longer = np.where(rows if outcome == "best" else tried & (outcome != "worst"), run.other_host, 0.0)
         planned = (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning
-        one = np.where(tried & (outcome != "worst"), _CHOSEN / np.maximum(run.ops.launches, 1), 1.0)
-        return run.ops.assign(host_ns=run.ops.host_ns - planned - longer, kernel_ns=run.ops.kernel_ns * one)
+        launches = np.where(tried & (outcome != "worst"), _CHOSEN, run.ops.launches)
+        one = launches / np.maximum(run.ops.launches, 1)
+        host = (run.ops.host_ns - planned - longer) * one
+        return run.ops.assign(host_ns=host, kernel_ns=run.ops.kernel_ns * one, launches=launches)
 
     return Finding(
         rows,

@@ -60,6 +60,12 @@ def rounds(ops: OpList, *, of_cells: bool = False) -> list[list[Ints]]:
     return [calls for calls in _repeating(ops) if _is_cell(ops[calls[0]]) == of_cells]
 
 
+def rounds_inside(ops: OpList) -> Iterator[list[Ints]]:
+    """Yield the calls that repeat within one round of a loop, as of networks in each step of a rollout."""
+    for call in (each for calls in rounds(ops) for each in calls):
+        yield from ([call[each] for each in inner] for inner in rounds(ops[call]))
+
+
 @remembered
 def _repeating(ops: OpList) -> list[list[Ints]]:
     found: list[list[Ints]] = []

@@ -10,7 +10,8 @@ from tracekit.advise.waste.finding import Change, Finding
 from tracekit.advise.waste.gradients import ACCUMULATES
 from tracekit.advise.waste.items import calls_for_items, feeds_itself, for_all, repeated_in, signature, together
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds
+from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds, rounds_inside
+from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
 
 _TABLES = 8
@@ -32,15 +33,23 @@ def calls_in_a_row(base: Baseline) -> Finding | None:
 
 
 def networks_on_one_input(base: Baseline) -> Finding | None:
-    """Find equal sequences of small ops whose results are joined, and of which none writes as much as it reads."""
-    ops = base.ops
-    for calls in rounds(ops):
-        after, known = int(calls[-1][-1]) + 1, bool(tensors_in(base, int(calls[0][0]), int(calls[0][0]) + 1))
-        joins = [ops.call[place] in JOINS for place in (*calls[0], after) if place < len(ops)]
-        alike = all(signature(ops, call) == signature(ops, calls[0]) for call in calls)
-        if joins[-1] and sum(joins) == 1 and known and alike and not feeds_itself(base, calls[0]):
-            return _at_once(ops, np.concatenate(calls), len(calls), "networks-beside")
+    """Find equal sequences of small ops whose results are joined, and of which none writes as much as it reads. A loop
+    may run them in each of its rounds."""
+    for stretches in (rounds(base.ops), list(rounds_inside(base.ops))):
+        found = [calls for calls in stretches if _joined_beside(base, calls)]
+        alike = [calls for calls in found if len(calls) == len(found[0])]
+        if alike:
+            places = np.concatenate([call for calls in alike for call in calls])
+            return _at_once(base.ops, places, len(alike[0]), "networks-beside")
     return None
+
+
+def _joined_beside(base: Baseline, calls: list[Ints]) -> bool:
+    ops, after = base.ops, int(calls[-1][-1]) + 1
+    known = bool(tensors_in(base, int(calls[0][0]), int(calls[0][0]) + 1))
+    joins = [ops.call[place] in JOINS for place in (*calls[0], after) if place < len(ops)]
+    alike = all(signature(ops, call) == signature(ops, calls[0]) for call in calls)
+    return joins[-1] and sum(joins) == 1 and known and alike and not feeds_itself(base, calls[0])
 
 
 def tables_one_by_one(base: Baseline) -> Finding | None:
