@@ -38,7 +38,9 @@ class Sources:
     no_loss: bool = False
     """Whether a step takes longer in no simulated outcome and on no simulated host."""
     most: float = math.inf
-    """Largest speed-up that is physically possible."""
+    """Largest speed-up that the work which remains in some outcome allows."""
+    times_work: float = math.inf
+    """Ratio of the work of a step after and before, which no speed-up exceeds if no step takes less time."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +58,25 @@ class Widths:
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     """Return the interval of a speed-up. Independent sources add as squares; physics bounds their sum.
 
-    The fix of a script may save more than the trace shows: its upper end is the largest possible gain, which any upper
-    error that was fitted to such gains reached.
+    The fix of a script may save more than the trace shows: its upper end lies as far beyond the largest gain that the
+    trace allows as its lower end lies below the expected one.
     """
-    hosts, rest = host_ends(sources.host, widths.host), _untold(expected, sources, widths)
+    hosts, error = host_ends(sources.host, widths.host), _untold(expected, sources, widths)
+    beyond = 0.0 if widths.untold is None else max(0.0, math.log(sources.most / expected))
     down, up = (
-        math.hypot(widths.repeat, widths.outcome * end, host, more)
-        for end, host, more in zip(sources.outcome, hosts, rest, strict=True)
+        math.hypot(widths.repeat, widths.outcome * end, host, error + more)
+        for end, host, more in zip(sources.outcome, hosts, (0.0, beyond), strict=True)
     )
     low, high = expected * math.exp(-down), expected * math.exp(up)
     least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
-    return Interval(max(low, least), expected, min(high, max(expected, sources.most * math.exp(widths.repeat))))
+    most = min(sources.most * math.exp(widths.repeat + error), sources.times_work)
+    return Interval(max(low, least), expected, min(high, max(expected, most)))
 
 
-def _untold(gain: float, sources: Sources, widths: Widths) -> Ends:
-    """Return the errors in the logarithm of a gain that no trace shows."""
-    if widths.untold is None:
-        return 0.0, 0.0
-    waits, part = widths.untold
-    return waits * sources.waits + part * abs(math.log(gain)), max(0.0, math.log(sources.most / gain))
+def _untold(gain: float, sources: Sources, widths: Widths) -> float:
+    """Return the error in the logarithm of a gain that no trace shows."""
+    waits, part = widths.untold or (0.0, 0.0)
+    return waits * sources.waits + part * abs(math.log(gain))
 
 
 def host_ends(changes: Mapping[float, float], width: float) -> Ends:

@@ -57,7 +57,7 @@ def main() -> int:
 _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction starts from: factors on its sources of
 # uncertainty (uncertainty.py). Written by `python -m benchmarks fitting.intervals`; do not edit. rows: predicted and
 # measured; inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were
-# measured without each machine, family of models and optimization, mean of the groups. script: lower errors of gains,
+# measured without each machine, family of models and optimization, mean of the groups. script: errors of gains,
 # for each part of the step in which the device then waits, and as a fraction of the logarithm of the gain, measured on
 # gains as they were predicted blind (on sets that were left out: left_out_set, _span, _score).
 """

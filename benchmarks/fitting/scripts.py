@@ -3,8 +3,9 @@
     python -m benchmarks fitting.scripts               # sets that were left out, before and after
     python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces
 
-A gain has an error below, in the logarithm: a part of the fraction of the step in which the device then waits, and a
-part of the gain. Its upper end is the largest possible gain. The parts with the least interval score are taken.
+A gain has an error in the logarithm: a part of the fraction of the step in which the device then waits, and a part of
+the gain. It lies below the expected gain, and above the largest one that the trace allows: of 37 gains that were
+predicted with the latter as the end, 16 were larger. The parts with the least interval score are taken.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.

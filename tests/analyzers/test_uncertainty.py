@@ -32,9 +32,9 @@ def test_a_large_gain_of_a_script_and_one_that_leaves_the_host_to_wait_for_are_l
     script = replace(WIDTHS, untold=(0.2, 0.1))
     for gain, waits in product((0.8, 1.2, 8.0), (0.0, 0.5)):
         bounds = interval(gain, Sources(waits=waits, most=10.0), script)
-        down = 0.2 * waits + 0.1 * abs(math.log(gain))
-        assert math.log(gain / bounds.low) == pytest.approx(math.hypot(0.05, down))
-        assert bounds.high == pytest.approx(gain * math.exp(math.hypot(0.05, math.log(10.0 / gain))))
+        error = 0.2 * waits + 0.1 * abs(math.log(gain))
+        assert math.log(gain / bounds.low) == pytest.approx(math.hypot(0.05, error))
+        assert math.log(bounds.high / gain) == pytest.approx(math.hypot(0.05, math.log(10.0 / gain) + error))
 
 
 def test_advice_does_not_depend_on_the_errors_of_a_scripts_gains():
@@ -48,6 +48,7 @@ def test_advice_does_not_depend_on_the_errors_of_a_scripts_gains():
 def test_physics_bounds_what_sources_add_up_to():
     bounds = interval(2.0, Sources(outcome=(4.0, 4.0), no_loss=True, most=3.0), WIDTHS)
     assert (bounds.low, bounds.high) == (pytest.approx(1.0), pytest.approx(3.0 * math.exp(WIDTHS.repeat)))
+    assert interval(2.0, Sources(outcome=(4.0, 4.0), most=9.0, times_work=8.0), WIDTHS).high == 8.0
 
 
 @pytest.mark.parametrize(

@@ -169,9 +169,9 @@ def sources(before: Scenarios, after: Scenarios, *, bounded: bool = True) -> Sou
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
     changes, most = [*outcomes, *hosts.values()], _most(before, after) if bounded else math.inf
-    most = min(most, work) if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else most
+    times_work = work if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else math.inf
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
-    return Sources(ends, hosts, _waits(after.expected), expected + min(changes) > -_NOTHING, most)
+    return Sources(ends, hosts, _waits(after.expected), expected + min(changes) > -_NOTHING, most, times_work)
 
 
 def _waits(run: Baseline) -> float:
