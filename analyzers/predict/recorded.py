@@ -16,6 +16,8 @@ from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.trace import recorded_dims
 
 _SOLVES = re.compile(r"^aten::_?(?:linalg_|cholesky|triangular_solve)")
+_PLANS = re.compile(r"conv|mm|matmul|::_?linear|einsum|attention|rnn|lstm|gru|fft")
+"""Ops whose libraries choose a kernel for each new shape."""
 
 
 def _none(dtype: type) -> Callable[[], Any]:
@@ -155,9 +157,8 @@ class Recorded:
         return _facts(ops, self.gathered, None)
 
     def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
-        """Return the planning time of each op in nanoseconds. What solvers do on the host is a part of solving."""
-        solves = matching(ops.name, _SOLVES)
-        return np.where(solves, 0.0, np.minimum(_facts(ops, self.planned_ns, 0.0), ops.host_ns))
+        """Return the planning time of each op in nanoseconds."""
+        return matching(ops.name, _PLANS) * np.minimum(_facts(ops, self.planned_ns, 0.0), ops.host_ns)
 
     def recording(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the time before each op, in nanoseconds, in which graphs are recorded."""

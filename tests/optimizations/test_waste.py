@@ -305,6 +305,14 @@ def test_a_tied_table_is_swept_by_the_output_layer_too():
     assert find("dense-table").objection(trained(*table(rows, 4096), head))
 
 
+def test_gradients_of_a_table_that_is_read_twice_are_not_added_up_as_a_whole():
+    fill, adds, update = table(1_000_000, 4096)
+    total = op("aten::add_", elementwise(64_000_000, "fp32"), call=fill["call"], phase="backward")
+    base = trained(fill, adds, fill, adds, total, update)
+    left = find("dense-table").transform(base, "expected")
+    assert left.kernel_ns[left.name == "aten::add_"].sum() == 0 < base.ops.kernel_ns[5]
+
+
 def test_without_shapes_the_passes_over_a_table_are_told_by_their_time():
     fill, adds, _ = table(1_000_000, 4096)
     passes = [op(f"aten::_foreach_{name}", ns=ns, phase="optimizer") for name, ns in (("mul", 1.6e6), ("addcdiv", 2e6))]

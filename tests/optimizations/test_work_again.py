@@ -169,6 +169,12 @@ def test_experts_that_compute_all_tokens_are_told_from_those_that_compute_their_
     assert 0.2 < left.mean() < 0.35
 
 
+def test_factors_that_stay_are_tested_once():
+    reads = op("aten::_local_scalar_dense", call="aten::linalg_solve", ns=1_500.0, category="memcpy")
+    left = find("computed-again").transform(run(*[*FACTORIZED[:3], reads, FACTORIZED[3]] * 4), "expected")
+    assert left.name.tolist() == ["aten::linalg_lu_solve", "aten::add"] * 4
+
+
 def test_numbers_that_are_read_one_after_another_are_waits_and_no_loop():
     scores = [op("aten::_local_scalar_dense", call="aten::item", ns=1_500.0, category="memcpy")] * 100
     assert not found("loop-of-small-ops", run(linear(), *scores, op("aten::add", ns=1_500.0), *scores))

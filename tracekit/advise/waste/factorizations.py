@@ -30,9 +30,20 @@ def factorized_again(base: Baseline) -> Rows:
             before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
             copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
             again[place - copies : place + 1] = True
+            again[_read_after(ops, place)] = True
     if again.any() or in_phase(ops, "optimizer").any() or which(ops.call, _has_gradient).any():
         return again
     return _factors_of_what_stays(base, factors)
+
+
+def _read_after(ops: OpList, place: int) -> slice:
+    """Select the number that the call of a factorization reads and waits for: whether the matrix is singular."""
+    end = place + 1
+    while end < len(ops) and ops.call[end] == ops.call[place]:
+        if ops.name[end] == "aten::_local_scalar_dense":
+            return slice(end, end + 1)
+        end += 1
+    return slice(0, 0)
 
 
 def _has_gradient(call: str) -> bool:
