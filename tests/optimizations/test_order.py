@@ -369,6 +369,12 @@ def test_kernels_that_a_library_tries_disappear_with_the_trial():
     assert "benchmark = False" in find("planned-again").how_to(base)
 
 
+def test_a_sort_needs_all_of_its_kernels():
+    base = run(op("aten::sort", ns=2e6, call="aten::argsort") | {"planned": 3e6}, linear())
+    base = replace(base, ops=base.ops.assign(launches=[400, 1]))
+    assert find("planned-again").transform(base, "expected").kernel_ns[0] == 2e6
+
+
 def test_what_steps_that_plan_are_short_of_the_mean_is_planning_too():
     base = run(*[op("aten::cudnn_convolution", ns=2e6, call="aten::conv2d") | {"planned": 30e6}] * 4, linear())
     longer, plans = replace(base, rest_ns=40e6), find("planned-again")

@@ -466,6 +466,14 @@ def test_gradients_of_images_are_one_call_if_their_squares_are_added_up(between,
     assert (waste.objection(base) is None) == one
 
 
+@pytest.mark.parametrize("shapes", ["[[64, 32], [64, 32]]", "[[64, 32], []]"])
+def test_a_product_of_two_gradients_is_a_square_and_one_with_a_rate_is_a_step(shapes):
+    times, adds = after_each("mul", "add_")
+    times |= {"inputs": (shapes, '["float", "float"]')}
+    waste, base = find("gradients-one-by-one"), run(*[*IMAGE, *[times, adds] * 3] * 16)
+    assert (waste.objection(base) is None) == ("32], [64" in shapes)
+
+
 def test_a_joined_answer_that_the_host_reads_is_no_cache():
     answer = (*ITEM, op("aten::cat", ns=3_000.0), copy(name="Memcpy DtoH (Device -> Pageable)"))
     assert find("one-call-per-item").objection(run(*answer * 8)) is None

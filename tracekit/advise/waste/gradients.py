@@ -4,11 +4,10 @@ import re
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding, removed
 from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
-from tracekit.advise.waste.repeats import Span, spans_of
+from tracekit.advise.waste.repeats import Span, spans_of, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, which
@@ -39,7 +38,7 @@ def gradients_for_items(base: Baseline) -> Finding | None:
     ops, back = base.ops, in_phase(base.ops, "backward")
     begins = np.flatnonzero(back & ~np.append(False, back[:-1]))
     passes = [np.arange(*ends) for ends in pairwise(begins)]
-    if len(passes) < _ITEMS or _updates(ops, passes[len(passes) // 2]) or not _of_weights(ops, begins):
+    if len(passes) < _ITEMS or _updates(base, passes[len(passes) // 2]) or not _of_weights(ops, begins):
         return None
     usual = ops.name[passes[len(passes) // 2]].tolist()
     if sum(ops.name[each].tolist() == usual for each in passes) < _ALIKE * len(passes):
@@ -104,24 +103,33 @@ def _reads_many(one: OpList) -> bool:
     return bool(lists or len(between) >= 2 * layers.sum())
 
 
-def _updates(ops: OpList, one: Ints) -> bool:
+def _updates(base: Baseline, one: Ints) -> bool:
     """Return whether a pass may use its gradients before the next one: it adds them up, changes tensors in place, or
     subtracts or adds as many as there are layers. Sums of their squares are no gradients."""
-    back = in_phase(ops[one], "backward")
+    ops, back = base.ops, in_phase(base.ops[one], "backward")
     names, calls = ops.name[one][~back], ops.call[one]
-    names = names[~_sums_of_squares(names)]
+    names = names[~_sums_of_squares(base, one[~back])]
     layers = int(products(ops[one][~back]).sum())
     sums = int(which(names, lambda name: bool(_UPDATES.match(name))).sum())
     optimizes = in_phase(ops[one], "optimizer").any() or which(names, lambda name: bool(_CHANGES.match(name))).any()
     return bool((calls == ACCUMULATES).any() or optimizes or sums >= max(layers, 1))
 
 
-def _sums_of_squares(names: npt.NDArray[np.object_]) -> Rows:
-    """Select the ops that add to a tensor what the op before them, or the one before its scale, squared."""
+def _sums_of_squares(base: Baseline, places: Ints) -> Rows:
+    """Select the ops that add to a tensor what the op before them, or the one before its scale, squared, or multiplied
+    by a tensor as large."""
+    names = base.ops.name[places]
     squares, scales = (which(names, each.__contains__) for each in (_SQUARES, _SCALES))
+    squares |= [name == "aten::mul" and _of_two(base, place) for name, place in zip(names, places, strict=True)]
     scaled = scales & np.append(False, squares[:-1])
     adds = which(names, lambda name: name.endswith(("add", "add_")))
     return np.asarray(adds & np.append(False, (squares | scaled)[:-1]))
+
+
+def _of_two(base: Baseline, place: int) -> bool:
+    """Return whether an op reads two tensors of one shape, where shapes were recorded."""
+    given = tensors_in(base, place, place + 1)
+    return len(given) == 2 and given[0] == given[1]
 
 
 def added_to_older(ops: OpList) -> Rows:
