@@ -39,8 +39,8 @@ class Sources:
     """Whether a step takes longer in no simulated outcome and on no simulated host."""
     most: float = math.inf
     """Largest speed-up that the work which remains in some outcome allows."""
-    times_work: float = math.inf
-    """Ratio of the work of a step after and before, which no speed-up exceeds if no step takes less time."""
+    limit: float = math.inf
+    """Speed-up that physics allows at most: the factor on the work of a step, or `most` if kernels keep their times."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     )
     low, high = expected * math.exp(-down), expected * math.exp(up)
     least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
-    most = min(sources.most * math.exp(widths.repeat + error), sources.times_work)
+    most = min(sources.most * math.exp(widths.repeat + error), sources.limit)
     return Interval(max(low, least), expected, min(high, max(expected, most)))
 
 

@@ -57,7 +57,9 @@ def known() -> dict[tuple[str, str], Predicted]:
 def _read(row: dict[str, str]) -> Predicted:
     hosts = {log: float(row[str(log)]) for log in _HOSTS}
     ends = (float(row["down"]), float(row["up"]))
-    known = Sources(ends, hosts, float(row["waits"]), row["no_loss"] == "yes", float(row["most"]))
+    most = float(row["most"])
+    limit = most if find(row["optimization"]).keeps_kernels else math.inf
+    known = Sources(ends, hosts, float(row["waits"]), row["no_loss"] == "yes", most, limit)
     return Predicted(row["optimization"], float(row["expected"]), known)
 
 

@@ -48,7 +48,7 @@ def test_advice_does_not_depend_on_the_errors_of_a_scripts_gains():
 def test_physics_bounds_what_sources_add_up_to():
     bounds = interval(2.0, Sources(outcome=(4.0, 4.0), no_loss=True, most=3.0), WIDTHS)
     assert (bounds.low, bounds.high) == (pytest.approx(1.0), pytest.approx(3.0 * math.exp(WIDTHS.repeat)))
-    assert interval(2.0, Sources(outcome=(4.0, 4.0), most=9.0, times_work=8.0), WIDTHS).high == 8.0
+    assert interval(2.0, Sources(outcome=(4.0, 4.0), most=9.0, limit=8.0), WIDTHS).high == 8.0
 
 
 @pytest.mark.parametrize(

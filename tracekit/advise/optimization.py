@@ -76,6 +76,8 @@ class Optimization(ABC):
     fixes_mistake: bool = False
     """Whether it removes work that the script does not need. Then its expected gain decides, and it comes before
     changes of the workload."""
+    keeps_kernels: bool = False
+    """Whether it changes only what the host does, or when: no kernel takes less time."""
     needless: bool = False
     """Whether the whole work that it removes is of no use. Then it comes before everything that makes work faster."""
     suspected: bool = False

@@ -60,6 +60,8 @@ class Scenarios(msgspec.Struct, frozen=True):
     evidence: Evidence
     by_hand: bool = False
     """Whether a person changes the code."""
+    keeps_kernels: bool = False
+    """Whether no kernel takes less time."""
 
     @property
     def expected(self) -> Baseline:
@@ -94,7 +96,8 @@ def predicted_speedup(optimization: Optimization, base: Baseline) -> Interval:
 def scenarios(optimization: Optimization, base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
     """Simulate the run with the optimization, in all its outcomes."""
     after = {outcome: run_after(optimization, base, outcome) for outcome in OUTCOMES}
-    return simulated(after, base, optimization.work(base), host_logs, optimization.fixes_mistake)
+    kinds = optimization.fixes_mistake, optimization.keeps_kernels
+    return simulated(after, base, optimization.work(base), host_logs, *kinds)
 
 
 def unchanged(base: Baseline, host_logs: Sequence[float] = ()) -> Scenarios:
@@ -108,6 +111,7 @@ def simulated(
     work: float,
     host_logs: Sequence[float] = (),
     by_hand: bool = False,
+    keeps_kernels: bool = False,
 ) -> Scenarios:
     """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence allows."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
@@ -116,7 +120,7 @@ def simulated(
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
-    return Scenarios(after, latencies, work, hosts, known, by_hand)
+    return Scenarios(after, latencies, work, hosts, known, by_hand, keeps_kernels)
 
 
 def evidence(base: Baseline, by_hand: bool = False) -> Evidence:
@@ -169,9 +173,10 @@ def sources(before: Scenarios, after: Scenarios, *, bounded: bool = True) -> Sou
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
     changes, most = [*outcomes, *hosts.values()], _most(before, after) if bounded else math.inf
-    times_work = work if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else math.inf
+    limit = most if after.keeps_kernels else math.inf
+    limit = work if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else limit
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
-    return Sources(ends, hosts, _waits(after.expected), expected + min(changes) > -_NOTHING, most, times_work)
+    return Sources(ends, hosts, _waits(after.expected), expected + min(changes) > -_NOTHING, most, limit)
 
 
 def _waits(run: Baseline) -> float:

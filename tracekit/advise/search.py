@@ -239,7 +239,8 @@ class Search:
         if key not in self._scenarios:
             after = {outcome: self._run_after(ordered, outcome) for outcome in outcomes}
             by_hand = any(step.fixes_mistake for step in ordered)
-            self._scenarios[key] = simulated(after, self.base, self._work(ordered), (), by_hand)
+            keeps = all(step.keeps_kernels for step in ordered)
+            self._scenarios[key] = simulated(after, self.base, self._work(ordered), (), by_hand, keeps)
         return self._scenarios[key]
 
     def _work(self, ordered: Steps) -> float:

@@ -62,7 +62,7 @@ class AvoidSyncs(Optimization):
     id = "avoid-syncs"
     needs_gpu = False
     needs_torch = False
-    fixes_mistake = True
+    fixes_mistake = keeps_kernels = True
 
     def objection(self, base: Baseline) -> str | None:
         waits = _avoidable(base).any() or _ends_in_wait(base)

@@ -27,7 +27,7 @@ _NAMED = 3
 class LessHostWork(Optimization):
     """Reduces the host work of some causes; at best it disappears, as far as the critical path allows."""
 
-    fixes_mistake = True
+    fixes_mistake = keeps_kernels = True
     needs_gpu = False
     needs_torch = False
     causes: tuple[str, ...]

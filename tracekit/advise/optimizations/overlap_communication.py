@@ -34,7 +34,7 @@ class OverlapCommunication(Optimization):
 
     id = "overlap-communication"
     effort = REWRITE
-    fixes_mistake = True
+    fixes_mistake = keeps_kernels = True
 
     def objection(self, base: Baseline) -> str | None:
         rows = _collectives(base)
