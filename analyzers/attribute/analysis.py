@@ -103,6 +103,7 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
     synchronized = metadata.capture.synchronized if metadata.capture else {}
     types = layer_types_table(layers, of_steps, totals, synchronized)
     compared = counters_comparison(work, counted.costed)
+    events = host_events(host, on_device=items.on_device)
     return Analysis(
         source=_source(trace, host, attributed, device, work),
         latency=StepLatency(metadata.latency, _traced_us(times)),
@@ -124,9 +125,7 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
             synchronized_problem(types, on_device=items.on_device),
         ),
         counters_comparison=compared,
-        counts=counts_table(
-            host, attributed, work, events := host_events(host, on_device=items.on_device), metadata.capture
-        ),
+        counts=counts_table(host, attributed, work, events, metadata.capture),
         places=places_table(host, attributed, events),
     )
 

@@ -12,10 +12,8 @@ import pandas as pd
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import covered_until, idle_before_ns, newly_covered_ns, shared_ns
 from tracekit.analyzers.attribute.kernel_names import Said
-from tracekit.analyzers.attribute.nesting import Nest, Rows
+from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Nest, Rows
 from tracekit.analyzers.core import InputError, Ints
-
-_BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -149,12 +147,12 @@ def nested_self_time(host: pd.DataFrame, nest: Nest) -> npt.NDArray:
 
 
 def _whole_trees(parent: Rows) -> Iterator[tuple[int, int]]:
-    """Yield slices of about `_BLOCK_ROWS` rows of a nest, which need less memory than all rows.
+    """Yield slices of about `BLOCK_ROWS` rows of a nest, which need less memory than all rows.
 
     No tree crosses them.
     """
     roots = np.append(np.flatnonzero(parent < 0), len(parent))
-    cuts = roots[np.searchsorted(roots, np.arange(0, len(parent), _BLOCK_ROWS))]
+    cuts = roots[np.searchsorted(roots, np.arange(0, len(parent), BLOCK_ROWS))]
     return pairwise([*np.unique(cuts).tolist(), len(parent)])
 
 

@@ -10,7 +10,8 @@ import pandas as pd
 from tracekit.analyzers.attribute.intervals import covered_until
 from tracekit.analyzers.core import Bools, Ints
 
-_BLOCK_ROWS = 1 << 16
+BLOCK_ROWS = 1 << 16
+"""Rows of a large table that are worked on at once: all of them take more memory than the table."""
 Rows = npt.NDArray[np.int32]
 """Row numbers. No table that fits in memory has 2**31 rows."""
 
@@ -136,12 +137,9 @@ def row_numbers(mask: Bools) -> Rows:
 
 
 def in_blocks(mask: Bools) -> Iterator[Ints]:
-    """Yield the row numbers at which the mask is set, in blocks, of which there is at least one.
-
-    To work on all rows of a large table at once takes more memory than the table.
-    """
-    for first in range(0, max(len(mask), 1), _BLOCK_ROWS):
-        yield np.flatnonzero(mask[first : first + _BLOCK_ROWS]) + first
+    """Yield the row numbers at which the mask is set, in blocks, of which there is at least one."""
+    for first in range(0, max(len(mask), 1), BLOCK_ROWS):
+        yield np.flatnonzero(mask[first : first + BLOCK_ROWS]) + first
 
 
 def take(values: npt.NDArray, rows: npt.NDArray, absent: object = -1) -> npt.NDArray:

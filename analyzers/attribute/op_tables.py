@@ -13,7 +13,7 @@ from tracekit.analyzers.attribute.attributed import Attributed, Phases
 from tracekit.analyzers.attribute.bound import bound_codes, dominant, intensity
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import nested_self_time
-from tracekit.analyzers.attribute.nesting import Rows
+from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Rows
 from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.cost import generated
 from tracekit.analyzers.results import BOUNDS, KERNELS, OPS, PHASES
@@ -114,7 +114,6 @@ def most_of(group: Ints, code: Ints, weight: Ints, size: int) -> Ints:
 NO_OP = "(no op)"
 OF_GRAPH = "(CUDA graph)"
 NO_PHASE = "(no phase)"
-_BLOCK_ROWS = 1 << 16
 
 
 def ops_table(host: Host, attributed: Attributed, work: pd.DataFrame, totals: Totals) -> pd.DataFrame:
@@ -160,8 +159,8 @@ def _distinct(names: pd.Series, rows: Rows) -> tuple[Rows, list[str]]:
 def _sums(codes: Rows, values: npt.NDArray, size: int) -> Ints:
     """Return sums of integers by code, exact below 2**53. Blocks limit the memory of the intermediate float64 array."""
     total = np.zeros(size, dtype=np.int64)
-    for first in range(0, len(codes), _BLOCK_ROWS):
-        block = slice(first, first + _BLOCK_ROWS)
+    for first in range(0, len(codes), BLOCK_ROWS):
+        block = slice(first, first + BLOCK_ROWS)
         total += np.bincount(codes[block], weights=values[block], minlength=size).astype(np.int64)
     return total
 

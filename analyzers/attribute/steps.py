@@ -10,13 +10,12 @@ import pandas as pd
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import covered_until
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.nesting import Nest, Rows
+from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Nest, Rows
 from tracekit.analyzers.attribute.origin import Origin
 from tracekit.analyzers.attribute.recorded_ranges import serving_phase
 from tracekit.analyzers.attribute.repetition import Window, repeated
 from tracekit.analyzers.core import Ints
 
-_BLOCK_ROWS = 1 << 16
 _PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
 _USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
 STEP_NAMES = re.compile(rf"\A(?:step: .*|{_PROFILER_STEP.pattern}|{_USER_STEP.pattern})$", re.IGNORECASE)
@@ -52,7 +51,7 @@ class Steps(msgspec.Struct, frozen=True):
         if not (self.of_item >= 0).any() or not len(self.start):
             return inside
         begin = np.append(self.start, np.iinfo(np.int64).max)
-        for block in (slice(first, first + _BLOCK_ROWS) for first in range(0, len(rows), _BLOCK_ROWS)):
+        for block in (slice(first, first + BLOCK_ROWS) for first in range(0, len(rows), BLOCK_ROWS)):
             start, end = _spans(host, rows[block])
             inside[block] = begin[np.searchsorted(self.end, start, side="right")] <= end
         return inside

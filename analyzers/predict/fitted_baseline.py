@@ -114,8 +114,10 @@ def explained(raw: Baseline, wall_ns: float, causes: "pd.Series[float]") -> Base
     """
     check = Reproduction(raw.latency_ns / 1e3, wall_ns / 1e3)
     raw = raw if raw.as_traced else replace(raw, as_traced=check)
-    if check.holds or raw.source.kind == "modelled" or raw.latency_ns > wall_ns:
-        return raw if check.holds or raw.source.kind == "modelled" else _faster(raw, wall_ns)
+    if check.holds or raw.source.kind == "modelled":
+        return raw
+    if raw.latency_ns > wall_ns:
+        return _faster(raw, wall_ns)
     lacking = {cause: ns - raw.outside.total((str(cause),)) for cause, ns in causes.items() if cause in OUTSIDE_MODEL}
     more = pd.Series({cause: ns for cause, ns in lacking.items() if ns > 0}, dtype=float)
     scale = min(1.0, (wall_ns - raw.latency_ns) / more.sum()) if len(more) else 0.0
@@ -241,8 +243,7 @@ def _fitting(raw: Baseline, usual: float) -> Baseline:
 
 
 def _told(raw: Baseline, usual: float) -> float:
-    """Return the factor on the work outside the model, and on the usual time of launches, that reproduces the latency.
-    Uses bisection."""
+    """Return the factor on work outside the model, and on the usual time of launches, that reproduces the latency."""
     low, high = 0.0, max(2.0, 2 * raw.stated_ns / raw.outside.total())
     for _ in range(30):
         middle = (low + high) / 2

@@ -135,8 +135,8 @@ class Search:
         kept = start
         for step in fixes * 2:  # one may gain only after another, which the step waits for
             more = (*kept, step)
-            pays_now = step not in kept and self._allowed(more) and worthwhile(step, self.gain(more, kept))
-            kept = more if pays_now else kept
+            if step not in kept and self._allowed(more) and worthwhile(step, self.gain(more, kept)):
+                kept = more
         return self._ranked(kept, [each for each in steps if each not in fixes])
 
     def _is_large(self, step: Optimization) -> bool:

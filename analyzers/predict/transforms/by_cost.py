@@ -45,8 +45,8 @@ def each(function: Callable[..., Any], *columns: Objects, dtype: npt.DTypeLike =
     return np.array([function(*values) for values in held], dtype=dtype)[codes]
 
 
-def which(column: Objects, test: Callable[[Any], bool]) -> Rows:
-    """Select the rows whose value passes the test."""
+def which(column: Objects, test: Callable[[Any], object]) -> Rows:
+    """Select the rows whose value passes the test: the result is true, or the match of a pattern."""
     return each(test, column, dtype=bool)
 
 

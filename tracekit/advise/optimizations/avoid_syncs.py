@@ -152,7 +152,7 @@ def _avoidable(base: Baseline) -> Rows:
 def _asked_for(base: Baseline, read: Rows) -> Rows:
     """Return the ops right before the reads of `if tensor:` that compute nothing but its truth value, of one byte; by
     their names where the trace records no shapes."""
-    by_name = which(base.ops.name, lambda name: bool(_TRUTH.search(name)))
+    by_name = which(base.ops.name, _TRUTH.search)
     truth = np.array([cost is None or cost.write_bytes == 1 for cost in base.ops.cost], dtype=bool)
     truth &= base.ops.costed | by_name
     chosen = np.zeros(len(truth), dtype=bool)
@@ -164,7 +164,7 @@ def _asked_for(base: Baseline, read: Rows) -> Rows:
 
 def _rows_of_masks(base: Baseline) -> Rows:
     """Return the ops that find the rows of a mask, which the program can know beforehand."""
-    finds = which(base.ops.name, _ROWS.__eq__) & which(base.ops.call, lambda call: bool(_BY_MASK.match(call)))
+    finds = which(base.ops.name, _ROWS.__eq__) & which(base.ops.call, _BY_MASK.match)
     return np.asarray(finds)
 
 

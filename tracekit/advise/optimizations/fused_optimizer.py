@@ -112,14 +112,14 @@ class FusedOptimizer(Optimization):
 
 def _steps(base: Baseline) -> Rows:
     """Return the rows that update parameters: passes over lists, or without these, operations on one parameter each."""
-    lists = which(base.ops.name, lambda name: bool(_LISTS.search(name)))
+    lists = which(base.ops.name, _LISTS.search)
     if lists.any():
         steps = lists & (in_phase(base.ops, "optimizer") | in_phase(base.ops, ""))
         return steps & base.ops.costed if (steps & base.ops.costed).any() else steps
     steps = in_phase(base.ops, "optimizer")
     if (steps & base.ops.costed).any():
         return steps & where(base.ops, lambda cost: cost is not None and cost.family == "pointwise")
-    return steps & which(base.ops.name, lambda name: bool(_ARITHMETIC.search(name)))
+    return steps & which(base.ops.name, _ARITHMETIC.search)
 
 
 def _is_priced(base: Baseline) -> bool:

@@ -48,7 +48,7 @@ class ChannelsLast(Optimization):
     excludes: Mapping[str, str] = dict.fromkeys(("compile", "max-autotune"), "compiled code chooses the layout itself.")
 
     def objection(self, base: Baseline) -> str | None:
-        if not which(base.ops.call, lambda call: bool(_OVER_IMAGES.search(call))).any():
+        if not which(base.ops.call, _OVER_IMAGES.search).any():
             return "The run has no convolution over images."
         if not _copying(base).any():
             return "No convolution copies its tensors from one layout to the other."

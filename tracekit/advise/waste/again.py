@@ -55,7 +55,7 @@ def remade_constants(base: Baseline) -> Finding | None:
     if base.growth is not None:
         return None
     ops, rows, chains = base.ops, np.zeros(len(base.ops), dtype=bool), 0
-    for start in np.flatnonzero(which(ops.call, lambda call: bool(_BEGINS.match(call)))).tolist():
+    for start in np.flatnonzero(which(ops.call, _BEGINS.match)).tolist():
         end = _chain_end(base, start)
         if rows[start] or end == start:
             continue

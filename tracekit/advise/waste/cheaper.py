@@ -22,7 +22,7 @@ _COLUMNS = 8
 def long_filters(base: Baseline) -> Finding | None:
     """Find filters of many taps, each of one channel, whose kernels compute each tap. A pass for each dimension
     computes as many taps as its side; a filter along one dimension can be a product of Fourier transforms."""
-    ops, named = base.ops, which(base.ops.name, lambda name: bool(_FILTERS.search(name)))
+    ops, named = base.ops, which(base.ops.name, _FILTERS.search)
     sides = {place: _sides(base, place) for place in np.flatnonzero(named).tolist()}
     long = {place: each for place, each in sides.items() if math.prod(each) >= _TAPS}
 
@@ -101,7 +101,7 @@ def sorted_for_places(base: Baseline) -> Finding | None:
     rows, times = np.zeros(len(ops), dtype=bool), 0
     for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
         after = ops.name[end : end + _COMPARED]
-        found = np.flatnonzero(which(after, lambda name: bool(_FINDS.match(name))))
+        found = np.flatnonzero(which(after, _FINDS.match))
         last = end + int(found[0] if len(found) else 0)
         if len(after) and after[0] == "aten::eq" and _is_of_whole_order(base, start, end, last):
             rows[start : last + 1], times = True, times + 1
@@ -130,7 +130,7 @@ def reduced_in_windows(base: Baseline) -> Finding | None:
     and read the results: both are about as large."""
     ops, windows = base.ops, base.recorded.reads_windows(base.ops)
     rows, times = np.zeros(len(ops), dtype=bool), 0
-    for start, end in spans_of(which(ops.name, lambda name: bool(_REDUCES.match(name)))):
+    for start, end in spans_of(which(ops.name, _REDUCES.match)):
         beside = [float(ops.kernel_ns[at]) for at in (start - 1, end) if 0 <= at < len(ops)]
         long = ops.kernel_ns[start:end].min() >= _READ_AGAIN * max(beside, default=math.inf)
         rows[start:end], times = windows[start] and long, times + (windows[start] and long)

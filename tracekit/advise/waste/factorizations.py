@@ -14,6 +14,7 @@ _KNOWN = outcomes(__file__)
 
 _FACTORIZES = re.compile(r"^aten::_?linalg_(?:lu_factor|cholesky|ldl_factor|inv|eigh|eig|svd|qr)(?:_ex)?$")
 _OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Backward")
+"""Gradients of factorizations: the matrix then depends on what changes."""
 _CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
 _OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
 
@@ -22,8 +23,8 @@ def factorized_again(base: Baseline) -> Rows:
     """Select factorizations, and copies for them, of matrices that no other op of a step without training writes, as in
     gradients for a sampler, which update no weights."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
-    factors = which(ops.name, lambda name: bool(_FACTORIZES.match(name)))
-    others = np.flatnonzero(~which(ops.call, lambda call: bool(_OF_LIBRARY.match(call))))
+    factors = which(ops.name, _FACTORIZES.match)
+    others = np.flatnonzero(~which(ops.call, _OF_LIBRARY.match))
     for place in np.flatnonzero(factors & (not base.trains)).tolist():
         kind, shape = next(iter(tensors_in(base, place, place + 1)), ("", ()))
         if shape and not any(may_write(base, other, kind, shape) for other in others.tolist()):
@@ -31,7 +32,7 @@ def factorized_again(base: Baseline) -> Rows:
             copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
             again[place - copies : place + 1] = True
             again[_read_after(ops, place)] = True
-    if again.any() or in_phase(ops, "optimizer").any() or which(ops.call, _has_gradient).any():
+    if again.any() or in_phase(ops, "optimizer").any() or which(ops.call, _OF_FACTORS.search).any():
         return again
     return _factors_of_what_stays(base, factors)
 
@@ -46,19 +47,14 @@ def _read_after(ops: OpList, place: int) -> slice:
     return slice(0, 0)
 
 
-def _has_gradient(call: str) -> bool:
-    """Return whether this is the gradient of a factorization: its matrix then depends on what changes."""
-    return bool(_OF_FACTORS.search(call))
-
-
 def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
     """Select the factorizations of unknown shapes that follow one of the same name, if no op between the two takes half
     as long as the copy that a factorization makes of its matrix, so that none writes one as large, with their copies
     and the checks of matrices right before. A check reads a matrix and makes a truth value."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
-    checks = which(ops.call, lambda call: bool(_CHECKS.match(call)))
-    library = checks | which(ops.call, lambda call: bool(_OF_LIBRARY.match(call)))
-    library |= which(ops.name, lambda name: bool(_OF_LIBRARY.match(name)))
+    checks = which(ops.call, _CHECKS.match)
+    library = checks | which(ops.call, _OF_LIBRARY.match)
+    library |= which(ops.name, _OF_LIBRARY.match)
     copies = library & (ops.name == "aten::copy_")
     for one, other in pairwise(np.flatnonzero(factors).tolist()):
         between = ops[one + 1 : other]
@@ -101,7 +97,7 @@ def tall_factorizations(base: Baseline) -> Finding | None:
     """Find factorizations into an orthogonal matrix, as of least squares, of matrices with few columns: a library
     reflects all rows for each column in turn. Without shapes, few kernels then take long each."""
     ops, rows, times = base.ops, np.zeros(len(base.ops), dtype=bool), 0
-    for start, end in spans_of(which(ops.call, lambda call: bool(_ORTHOGONAL.match(call)))):
+    for start, end in spans_of(which(ops.call, _ORTHOGONAL.match)):
         tall = [_is_tall(base, place) for place in range(start, end) if _ORTHOGONAL.match(ops.name[place])]
         rows[start:end], times = any(tall), times + any(tall)
     kept = _KNOWN["of_its_square"]
@@ -129,10 +125,10 @@ def unsymmetric_eigenvalues(base: Baseline) -> Finding | None:
     """Find eigenvalues of products of matrices, as of two covariances, by the solver for matrices that are not
     symmetric."""
     ops, rows, times = base.ops, np.zeros(len(base.ops), dtype=bool), 0
-    for start, end in spans_of(which(ops.call, lambda call: bool(_GENERAL.match(call)))):
+    for start, end in spans_of(which(ops.call, _GENERAL.match)):
         before = ops[max(start - _NEAR, 0) : start]
         made = (which(before.name, _MULTIPLIES.__contains__) & (before.call != "aten::linear")).any()
-        turns = which(ops.call[end : end + _SOON], lambda call: bool(_TURNS.match(call))).any()
+        turns = which(ops.call[end : end + _SOON], _TURNS.match).any()
         rows[start:end], times = made and not turns, times + (made and not turns)
     kept = _KNOWN["symmetric"]
     return Finding(rows, lessened(rows, kept, host=kept), int(times), way="unsymmetric-eigenvalues") if times else None

@@ -24,7 +24,7 @@ _TIMES = 2
 def enlarged_early(base: Baseline) -> Finding | None:
     """Find enlargements right before a convolution of one pixel that makes fewer channels."""
     ops, pairs = base.ops, []
-    for place in np.flatnonzero(which(ops.name, lambda name: bool(_ENLARGES.match(name)))[:-1]).tolist():
+    for place in np.flatnonzero(which(ops.name, _ENLARGES.match)[:-1]).tolist():
         pixels, channels = _larger(ops.cost[place]), _fewer(base, place + 1)
         if pixels >= _TIMES and channels >= _TIMES:
             pairs.append((place, pixels, channels))

@@ -223,5 +223,5 @@ def _after_reset(base: Baseline, begin: int, end: int) -> int:
     passes, updates = (sum(1 for _ in spans_of(in_phase(base.ops, phase))) for phase in ("backward", "optimizer"))
     if passes != updates or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
         return end
-    multiplies = which(base.ops.name[adds[0] : end], lambda name: bool(MULTIPLIES.search(name)))
+    multiplies = which(base.ops.name[adds[0] : end], MULTIPLIES.search)
     return int(adds[0]) if 2 * len(adds) >= multiplies.sum() else end

@@ -47,12 +47,12 @@ def networks_on_gathered_rows(base: Baseline) -> Finding | None:
 
 
 def _named(ops: OpList, pattern: re.Pattern[str]) -> Rows:
-    return which(ops.name, lambda name: bool(pattern.search(name)))
+    return which(ops.name, pattern.search)
 
 
 def _end_of_network(ops: OpList, begin: int) -> int:
     """Return the place after the layers that begin here and work on each row alone; `begin` if none multiplies."""
-    alone = which(ops.call[begin:], lambda call: bool(_ROW_BY_ROW.match(call))) | (ops.name[begin:] == _FILLS)
+    alone = which(ops.call[begin:], _ROW_BY_ROW.match) | (ops.name[begin:] == _FILLS)
     end = begin + int(np.argmin(np.append(alone, False)))
     return end if products(ops)[begin:end].any() else begin
 

@@ -73,11 +73,7 @@ def _is_next_row(base: Baseline, one: Span, other: Span) -> bool:
     between = ops.name[one[1] : other[0]]
     same = min(node[passed]) == min(node[slice(*other)]) >= 0
     kept = added_to_older(ops[passed]) | base.recorded.for_gradients(ops[passed])
-    return bool(same and len(between) <= _BETWEEN and which(between, _picks).all() and not kept.any())
-
-
-def _picks(name: str) -> bool:
-    return bool(_PICKS.match(name))
+    return bool(same and len(between) <= _BETWEEN and which(between, _PICKS.match).all() and not kept.any())
 
 
 def _of_weights(ops: OpList, begins: Ints) -> bool:
@@ -110,8 +106,8 @@ def _updates(base: Baseline, one: Ints) -> bool:
     names, calls = ops.name[one][~back], ops.call[one]
     names = names[~_sums_of_squares(base, one[~back])]
     layers = int(products(ops[one][~back]).sum())
-    sums = int(which(names, lambda name: bool(_UPDATES.match(name))).sum())
-    optimizes = in_phase(ops[one], "optimizer").any() or which(names, lambda name: bool(_CHANGES.match(name))).any()
+    sums = int(which(names, _UPDATES.match).sum())
+    optimizes = in_phase(ops[one], "optimizer").any() or which(names, _CHANGES.match).any()
     return bool((calls == ACCUMULATES).any() or optimizes or sums >= max(layers, 1))
 
 

@@ -91,11 +91,11 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     is read, reductions of windows, convolutions without cuDNN, or products in an order that computes more: what takes
     most time."""
     ops = base.ops
-    decomposes = which(ops.name, lambda name: bool(_DECOMPOSES.match(name)))
+    decomposes = which(ops.name, _DECOMPOSES.match)
     decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
     ways = {"": decomposes, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
-    ways["whole-inverse"] = which(ops.call, lambda call: bool(_INVERTS.search(call)))
+    ways["whole-inverse"] = which(ops.call, _INVERTS.search)
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
     orders = (sorted_for_few, sorted_for_places, reduced_in_windows, products_out_of_order, pooled_late)
     others = [find(base) for find in (long_filters, *orders, tall_factorizations, unsymmetric_eigenvalues)]
@@ -112,7 +112,7 @@ _SLOW = re.compile(r"slow_conv|thnn_conv|im2col")
 
 def _without_cudnn(ops: OpList) -> Rows:
     """Select convolutions that unfold their input, as without cuDNN or by hand, and the products that read it."""
-    rows, multiplies = which(ops.name, lambda name: bool(_SLOW.search(name))), products(ops)
+    rows, multiplies = which(ops.name, _SLOW.search), products(ops)
     for place in np.flatnonzero(rows).tolist():
         rows[place : place + 1 + int(np.argmax(multiplies[place : place + _NEAR]))] = True
     return rows

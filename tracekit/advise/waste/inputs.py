@@ -30,7 +30,7 @@ def planned_again(base: Baseline) -> Finding | None:
     launches are a part of it, and all that is longer than a launch is; at best, the latter is everywhere."""
     planning = base.planning
     rows = planning > 0
-    tried = rows & (base.ops.launches >= _TRIED) & which(base.ops.name, lambda name: bool(_TRIES.search(name)))
+    tried = rows & (base.ops.launches >= _TRIED) & which(base.ops.name, _TRIES.search)
     if not rows.any():
         return None
 
@@ -166,9 +166,9 @@ def _interpolated(base: Baseline, puts: Rows) -> Finding | None:
     rows = gathers | which(ops.call, lambda call: "UnsafeIndexBackward" in call)
     if not (gathers.any() and (rows & puts).any()):
         return None
-    also = (ops.name == "aten::fill_") & which(ops.call, lambda call: bool(_FILLED.search(call)))
+    also = (ops.name == "aten::fill_") & which(ops.call, _FILLED.search)
     near = np.convolve(rows, np.ones(2 * _NEAR + 1))[_NEAR:-_NEAR] > 0
-    also |= near & which(ops.call, lambda call: bool(_WEIGHTED.search(call)))
+    also |= near & which(ops.call, _WEIGHTED.search)
     reads = gathers & (ops.name == "aten::index")
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
@@ -182,7 +182,7 @@ def _sorted_sums(base: Baseline) -> Finding | None:
     """Find `index_put_(accumulate=True)`, which sorts, where no gradient of `x[index]` calls it: the program does, or
     deterministic sums by index do. Without accumulating, it takes as long as its bytes."""
     ops = base.ops
-    rows = which(ops.call, lambda call: bool(_SUMS_BY_INDEX.search(call))) & (ops.category == "kernel")
+    rows = which(ops.call, _SUMS_BY_INDEX.search) & (ops.category == "kernel")
     puts = rows & which(ops.name, lambda name: name.startswith("aten::_index_put_impl_"))
     given = [tensors_in(base, place, place + 1)[1:] for place in np.flatnonzero(puts).tolist()]
     bytes_ns = sum(size_of(*each) for tensors in given for each in tensors) / base.gpu.bandwidth * 1e9
@@ -201,7 +201,7 @@ _MOVES_ROWS = re.compile(r"^aten::(?:mul|copy_|clone|expand)$")
 
 def _moving_ns(ops: OpList, beside: Rows) -> float:
     """Return the time of the ops beside sorts that scale or copy the rows to add: they read and write each once."""
-    moves = beside & which(ops.name, lambda name: bool(_MOVES_ROWS.match(name)))
+    moves = beside & which(ops.name, _MOVES_ROWS.match)
     return float(sum(ops.kernel_ns[start:end][moves[start:end]].max(initial=0.0) for start, end in spans_of(beside)))
 
 
@@ -219,7 +219,7 @@ def contended_sums(base: Baseline) -> Finding | None:
     """Find sums by index that take many times as long as their bytes, or a few times with many values an address."""
     ops = base.ops
     bytes_ns = np.array([cost.bytes if cost is not None else 0 for cost in ops.cost]) / base.gpu.bandwidth * 1e9
-    rows = which(ops.name, lambda name: bool(_SUMS.match(name))) & (bytes_ns > 0)
+    rows = which(ops.name, _SUMS.match) & (bytes_ns > 0)
     few = rows & np.array([_of_few(base, place) for place in range(len(ops))])
     rows &= ops.kernel_ns > np.where(few, _LESS_CONTENDED, _CONTENDED) * bytes_ns
     if not rows.any():

@@ -75,7 +75,7 @@ def _answers(base: Baseline, call: Ints) -> bool:
     """Return whether these ops compute an answer from an input, train nothing, and append to no cache. What is joined
     to be read by the host is an answer. Many numbers that are read one by one are answers for many items."""
     ops = base.ops[call]
-    appends = np.flatnonzero(which(ops.name, lambda name: bool(_APPENDS.match(name))))
+    appends = np.flatnonzero(which(ops.name, _APPENDS.match))
     read = np.append(base.recorded.copies_like(ops, TO_HOST), False)
     if read.sum() > _NUMBERS:
         return False
@@ -120,7 +120,7 @@ def _shared_layers(base: Baseline) -> Finding | None:
     gradients autograd adds up before an optimizer changes them, and whose first product needs no gradient of its
     input."""
     ops, one = base.ops, base.ops[: _first_update(base.ops)]
-    added = which(one.name, _ADDS.__contains__) & which(one.call, lambda call: bool(_SUMMED.search(call)))
+    added = which(one.name, _ADDS.__contains__) & which(one.call, _SUMMED.search)
     if not base.trains or added.sum() < _ALIKE * FEWEST:
         return None
     stretches = rounds(ops)
@@ -211,7 +211,7 @@ def _of_data(ops: OpList, items: int) -> bool:
 def products_of_layers(ops: OpList) -> tuple[int, int]:
     """Return the number of products of linear layers, and of their gradients."""
     layers = products(ops) & in_phase(ops, "forward") & (ops.call == "aten::linear")
-    gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, lambda call: bool(_OF_LAYER.search(call)))
+    gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, _OF_LAYER.search)
     return int(layers.sum()), int(gradients.sum())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, present, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, present, remembered, which
 
 _ROUNDS = 16
 """Fewest rounds of a loop. Chains of a model's elementwise ops repeat no name so often between two products."""
@@ -28,6 +28,7 @@ _HOST = _KNOWN["host"]
 """Fraction of the loop's host time that remains beside one round."""
 
 
+@remembered
 def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
     device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own."""
@@ -62,8 +63,8 @@ def _branches(ops: OpList, stretch: Ints, count: int) -> bool:
 def _stretches(ops: OpList) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
     apart = products(ops) | (ops.kernel_ns > _LONG_NS) | (ops.phase == "optimizer")
-    apart |= which(ops.call, lambda call: bool(_OF_PYTORCH.match(call)))
-    apart |= which(ops.name, lambda name: bool(_OF_A_SOLVER.match(name)))
+    apart |= which(ops.call, _OF_PYTORCH.match)
+    apart |= which(ops.name, _OF_A_SOLVER.match)
     if present(ops.message).any():  # gradients that are copied into what ranks reduce
         apart |= ops.call == "aten::copy_"
     phase = np.where(ops.phase == "forward", "", ops.phase)  # ops of a round on targets have no gradient

@@ -267,7 +267,7 @@ _ROWS_BY_INDEX = re.compile(r"gather|index|scatter|embedding")
 def _adds_rows(base: Baseline, work: Product, gathers: Sequence[_Gather]) -> Rows:
     """Select the gradients of these gathers."""
     sizes = {work.m * each.width for each in gathers}
-    adds = which(base.ops.name, lambda name: bool(_ADDS_ROWS.search(name)))
+    adds = which(base.ops.name, _ADDS_ROWS.search)
     for place in np.flatnonzero(adds).tolist():
         adds[place] = any(math.prod(shape) in sizes for _, shape in tensors_in(base, place, place + 1))
     return adds

@@ -23,7 +23,7 @@ Span = tuple[int, int]
 def repeated(base: Baseline, pattern: re.Pattern[str]) -> Iterator[list[Span]]:
     """Yield the spans of equal calls of the forward pass that match the pattern, of each call that is made again."""
     ops, codes = base.ops, codes_of(base)
-    called = which(ops.call, lambda call: bool(pattern.match(call))) & ~in_phase(ops, "backward")
+    called = which(ops.call, pattern.match) & ~in_phase(ops, "backward")
     same: dict[bytes, list[Span]] = {}
     for start, end in spans_of(called):
         same.setdefault(codes[start:end].tobytes(), []).append((start, end))

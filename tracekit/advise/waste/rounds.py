@@ -24,7 +24,7 @@ _OF_A_CELL = {"aten::sigmoid", "aten::tanh"}
 
 def products(ops: OpList) -> Rows:
     """Select GEMMs, convolutions and recurrent networks."""
-    named = which(ops.name, lambda name: bool(_PRODUCT.search(name)))
+    named = which(ops.name, _PRODUCT.search)
     return named | where(ops, lambda cost: cost is not None and isinstance(cost.work, Product))
 
 
@@ -49,7 +49,7 @@ def cells(base: Baseline) -> Iterator[list[Ints]]:
 
 def _is_cell(call: OpList) -> bool:
     """Return whether these ops are a cell, or a recurrent network for one step, which launches little."""
-    names, steps = set(call.name), which(call.name, lambda name: bool(_RECURRENT.search(name)))
+    names, steps = set(call.name), which(call.name, _RECURRENT.search)
     one_step = steps.any() and (call.launches[steps] <= _OF_A_STEP).all()
     return bool(one_step or names >= _OF_A_CELL or any(_CELLS.search(name) for name in names))
 

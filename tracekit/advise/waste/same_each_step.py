@@ -79,5 +79,5 @@ _CHOOSES = re.compile(r"^aten::(?:topk|sort|argsort|nonzero|unique\w*|multinomia
 
 def _chooses_unknown(base: Baseline) -> bool:
     """Return whether an op of which neither inputs nor cost are known makes indices, which may change what follows."""
-    rows = np.flatnonzero(which(base.ops.call, lambda call: bool(_CHOOSES.match(call))) & ~base.ops.costed)
+    rows = np.flatnonzero(which(base.ops.call, _CHOOSES.match) & ~base.ops.costed)
     return any(not tensors_in(base, place, place + 1) for place in rows.tolist())

@@ -62,7 +62,7 @@ def _narrowed(rows: Rows, base: Baseline, outcome: Outcome) -> OpList:
     moves = where(ops, lambda cost: cost is not None and cost.family in _MOVING)
     excess = np.where(rows & ~moves, np.maximum(ops.kernel_ns / modelled, 1.0), 1.0)
     kernel = ops.kernel_ns / excess ** pick(_KNOWN["owed_to_64_bits"], outcome)
-    scans = which(ops.name, lambda name: bool(_SCANS.match(name))) & (outcome != "best")
+    scans = which(ops.name, _SCANS.match) & (outcome != "best")
     casts = rows & where(base.ops, is_cast) & (outcome != "worst")  # to or from 32 bits: nothing is left to cast
     return ops.assign(kernel_ns=np.where(scans, base.ops.kernel_ns, np.where(casts, 0.0, kernel)))
 
@@ -101,7 +101,7 @@ def casts_there_and_back(base: Baseline) -> Finding | None:
     ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
     casts = np.flatnonzero(where(ops, is_cast))
     sensitive = where(ops, lambda cost: cost is not None and cost.family in _SENSITIVE)
-    sensitive |= which(ops.name, lambda name: bool(_SENSITIVE_OPS.match(name)))
+    sensitive |= which(ops.name, _SENSITIVE_OPS.match)
     for one, other in zip(casts[:-1].tolist(), casts[1:].tolist(), strict=True):
         there, back = ops.cost[one], ops.cost[other]
         undone = (there.read_bytes, there.write_bytes) == (back.write_bytes, back.read_bytes)
@@ -131,8 +131,8 @@ fill writes."""
 def swept_tables(base: Baseline) -> Finding | None:
     """Find gradients of embeddings of which a batch uses few rows, and the passes of the optimizer over them."""
     ops = base.ops
-    of_table = which(ops.call, lambda call: bool(_BACKWARD.search(call)))
-    adds = of_table & which(ops.name, lambda name: bool(_TABLE.match(name)))
+    of_table = which(ops.call, _BACKWARD.search)
+    adds = of_table & which(ops.name, _TABLE.match)
     fills = of_table & ~adds & which(ops.name, lambda name: name in ("aten::zero_", "aten::fill_", "aten::zeros"))
     if not base.trains or not fills.any():
         return None
@@ -163,7 +163,7 @@ def _is_output(base: Baseline, tables: np.ndarray) -> bool:
 def _passes_over_all(base: Baseline) -> Rows:
     """Return the ops of the optimizer, and those that add, scale or measure all gradients."""
     rows = in_phase(base.ops, "optimizer")
-    return np.asarray(rows | which(base.ops.name, lambda name: bool(_PASSES.search(name))))
+    return np.asarray(rows | which(base.ops.name, _PASSES.search))
 
 
 def _of_other_weights(base: Baseline, passes: Rows, table: float, filled_ns: float) -> Outcomes:
@@ -186,7 +186,7 @@ def _other_gradients_ns(base: Baseline) -> float:
     """Return the kernel time of the backward pass without gradients of embeddings: within it, all other gradients are
     written, so that a fill as large as all of them takes no longer."""
     ops = base.ops
-    rows = in_phase(ops, "backward") & ~which(ops.call, lambda call: bool(_BACKWARD.search(call)))
+    rows = in_phase(ops, "backward") & ~which(ops.call, _BACKWARD.search)
     return float(ops.kernel_ns[rows].sum())
 
 
@@ -234,7 +234,7 @@ _FUNCTIONS = re.compile(r"^aten::(?:a?(?:sin|cos|tan)h?|exp\w*|log(?:1p|2|10)?|s
 def _before_function(ops: OpList, size: int) -> int:
     """Return the number of ops before the first one that computes a function of each of so many bytes."""
     large = where(ops, lambda cost: cost is None or 2 * cost.write_bytes >= size)
-    return int(np.argmax(np.append(large & which(ops.name, lambda name: bool(_FUNCTIONS.match(name))), True)))
+    return int(np.argmax(np.append(large & which(ops.name, _FUNCTIONS.match), True)))
 
 
 def _gathered(base: Baseline) -> Finding | None:

@@ -78,7 +78,7 @@ def _sorted_edges(base: Baseline) -> tuple[Rows, Rows]:
     of_numbers = [spans for spans in repeated(base, _SORTS) if _are_indices(tensors_in(base, *spans[0])[:1])]
     for spans in (*repeated(base, _ORDERS), *of_numbers):
         between = slice(spans[0][0], spans[-1][1])
-        chosen = which(ops.name[between], lambda name: bool(_CHOOSES.match(name)))
+        chosen = which(ops.name[between], _CHOOSES.match)
         if not (chosen | base.recorded.copies_like(ops, TO_DEVICE)[between]).any():
             stretches = extended(base, spans, _of_edges, after=False)
             again |= inside(ops, stretches[1:])
@@ -231,7 +231,7 @@ _NEXT = re.compile(r"^aten::(?:argmax|multinomial|topk|max)$")
 def _rows_of_before(base: Baseline) -> Rows:
     """Select products of many rows in equal passes that each choose one token: the rows were there before."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
-    chosen = np.flatnonzero(which(ops.call, lambda call: bool(_NEXT.match(call))))
+    chosen = np.flatnonzero(which(ops.call, _NEXT.match))
     many = _of_many_rows(base, chosen)
     if base.trains or len(chosen) < _PASSES:
         return again

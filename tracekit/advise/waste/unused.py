@@ -36,10 +36,10 @@ def unused_gradients(base: Baseline) -> Finding | None:
         return None
     products = backward & where(ops, lambda cost: isinstance(work := cost and cost.work, Product) and work.gradient)
     mixed = backward & where(ops, lambda cost: cost is not None and cost.family == "convolution")
-    multiplies = np.flatnonzero(which(ops.name, lambda name: bool(MULTIPLIES.search(name))) | where(ops, _is_product))
+    multiplies = np.flatnonzero(which(ops.name, MULTIPLIES.search) | where(ops, _is_product))
     if np.count_nonzero(np.diff(backward[multiplies].astype(np.int8)) == 1) > 1:
-        named = which(ops.call, lambda call: bool(_OF_WEIGHTS.search(call)))
-        mixed |= backward & ~ops.costed & named & which(ops.name, lambda name: bool(MULTIPLIES.search(name)))
+        named = which(ops.call, _OF_WEIGHTS.search)
+        mixed |= backward & ~ops.costed & named & which(ops.name, MULTIPLIES.search)
     rows = products | mixed
     if not rows.any():
         return None
@@ -64,7 +64,7 @@ def logits_of_all_tokens(base: Baseline) -> Finding | None:
     rows = _on_each_row(base, heads[-1])
     head, end = ops.cost[heads[-1]], int(np.flatnonzero(rows)[-1]) + 1
     after = ops[end:]
-    reads = rows.sum() > 1 or which(after.name, lambda name: bool(_READERS.search(name))).any()
+    reads = rows.sum() > 1 or which(after.name, _READERS.search).any()
     read = max((cost.read_bytes for cost in after.cost if cost is not None), default=0)
     if not read or not reads or head.write_bytes < _READ_ROWS * read or _reads_all(base, end, head.work):
         return None
@@ -120,7 +120,7 @@ _BEFORE = 32
 def rows_of_which_few_are_picked(base: Baseline) -> Finding | None:
     """Find ops on each row of a tensor of which the next op picks a few rows, and their gradients."""
     ops, rows, picked = base.ops, np.zeros(len(base.ops), dtype=bool), 0.0
-    for place in np.flatnonzero(which(ops.name, lambda name: bool(_PICKS.match(name)))).tolist():
+    for place in np.flatnonzero(which(ops.name, _PICKS.match)).tolist():
         source = next(iter(tensors_in(base, place, place + 1)), ("", ()))[1]
         part = _part_picked(base, place, source)
         if len(source) == 2 and source[0] >= _MANY and part * _FEW <= 1 and (made := _made_of(base, place, source[0])):

@@ -44,7 +44,7 @@ _OF_PROGRAM = re.compile(r"^aten::(?:to|_to_copy|copy_|clone|contiguous|float|ha
 
 def _within_ops(ops: OpList) -> Rows:
     """Select casts that other ops make of their inputs, as under autocast, and not the program."""
-    casts = where(ops, is_cast) & ~which(ops.call, lambda call: bool(_OF_PROGRAM.match(call)))
+    casts = where(ops, is_cast) & ~which(ops.call, _OF_PROGRAM.match)
     return np.asarray(casts | _copies_of_products(ops, 0))
 
 

@@ -27,10 +27,10 @@ def windows_encoded_again(base: Baseline) -> Finding | None:
     """Find a model in inference that encodes a window of items of which the host sent one: the others were encoded."""
     ops = base.ops
     first = next(iter(np.flatnonzero(products(ops)).tolist()), 0)
-    joins = np.flatnonzero(which(ops.call[:first], lambda call: bool(_JOINS.match(call))))
+    joins = np.flatnonzero(which(ops.call[:first], _JOINS.match))
     if base.trains or not len(joins) or first - joins[-1] > _SOON:
         return None
-    if which(ops.call[:first], lambda call: bool(_AUGMENTS.search(call))).any():
+    if which(ops.call[:first], _AUGMENTS.search).any():
         return None
     known = ops.costed[first]
     items = _items(base, first) if known else _items_by_time(base, int(joins[-1]), first)
@@ -70,7 +70,7 @@ def _items_by_time(base: Baseline, join: int, first: int) -> int:
 
 def _after_images(ops: OpList) -> int:
     """Return the place after the last op on images, before a model works on what it knows of all of them."""
-    return int(np.flatnonzero(which(ops.call, lambda call: bool(_IMAGES.match(call))))[-1]) + 1
+    return int(np.flatnonzero(which(ops.call, _IMAGES.match))[-1]) + 1
 
 
 def _encoded(base: Baseline, first: int, items: int) -> int:
