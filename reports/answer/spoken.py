@@ -202,7 +202,7 @@ def _by_kind(analysis: Analysis) -> list[tuple[str, float]]:
     """Return kinds of kernels, by their names, with their shares of the time in kernels whose bound is unknown."""
     kernels = analysis.kernels[~analysis.kernels["own_bound"].isin(["transfer", "latency"])]
     unknown = kernels[kernels["own_bound"] == ""] if (kernels["own_bound"] == "").any() else kernels
-    unknown = unknown.assign(kind=[_kind(str(name)) for name in unknown["name"]])
+    unknown = unknown.assign(kind=[_kind(*map(str, named)) for named in zip(unknown["name"], unknown["op"], strict=True)])
     whole = max(float(unknown["busy_ns"].sum()), 1.0)
     return [
         (_kind_or_name(str(kind), rows), float(rows["busy_ns"].sum() / whole) * analysis.bound.unknown)
@@ -210,10 +210,11 @@ def _by_kind(analysis: Analysis) -> list[tuple[str, float]]:
     ]
 
 
-def _kind(name: str) -> str:
+def _kind(name: str, op: str) -> str:
+    """Return the kind of a kernel: by its name, else its op."""
     kind = "GPU work that was not recorded" if name == UNRECORDED_WORK else named_kind(name)
     precision = named_precision(name) if kind in ("GEMMs", "convolutions", "attention") else ""
-    return f"{precision} {kind or _OTHER}".strip()
+    return f"{precision} {kind or (f'in {shortened(op, 30)}' if op else _OTHER)}".strip()
 
 
 def _kind_or_name(kind: str, rows: pd.DataFrame) -> str:

@@ -146,6 +146,13 @@ def test_work_without_shapes_is_called_by_its_kernels() -> None:
     assert re.search(r", fp16, on an A100.*: GPU busy 9\d.*% fp16 GEMMs", said)
 
 
+def test_a_kernel_whose_name_tells_no_kind_is_called_by_its_op() -> None:
+    made = Handmade()
+    for at in range(20):
+        made.host("op", "aten::_linalg_svd", at * 1_000, 100).launched("batched_svd", at * 1_000 + 5, 10 + at * 1_000, 990)
+    assert re.search(r"GPU busy 9\d.*% in aten::_linalg_svd", headline(advised(made.trace("NVIDIA A100-SXM4-80GB"))))
+
+
 def test_a_sum_of_the_little_that_is_counted_is_not_shown() -> None:
     made = Handmade().host("op", "aten::linear", 0, 100).launched("sgemm", 5, 10, 990)
     made.launched("Memset (Device)", 20, 1_010, 10, category="memset", bytes=1 << 20)
