@@ -26,7 +26,7 @@ gc.set_threshold(100_000, 50, 50)
 settings.register_profile("tracekit", deadline=None, max_examples=25, derandomize="CI" in os.environ)
 settings.load_profile("tracekit")
 
-# As where pyarrow is not installed, in a quarter less time. test_consistent_advice.py has the strings of pyarrow.
+# As where pyarrow is not installed, in a quarter less time. Some of test_consistent_advice.py have those of pyarrow.
 pd.set_option("mode.string_storage", "python")
 
 if not Path("/dev/nvidiactl").exists():

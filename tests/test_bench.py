@@ -181,7 +181,11 @@ def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_pat
 
     monkeypatch.setattr(benching, "Worker", RecordingWorker)
     asked_rows = benching.BenchGrid(
-        ["gpt2"], ["fp32+eager", "fp32", "flash"], [1], [8], Settings(model="", device="cpu")
+        [str(write_model(tmp_path / "gpt2", "gpt2"))],
+        ["fp32+eager", "fp32", "flash"],
+        [1],
+        [8],
+        Settings(model="", device="cpu"),
     )
     assert all(row.error for row in benching.bench(asked_rows, tmp_path))
     assert [each.attention for each in asked] == ["eager", "sdpa", "flash"]

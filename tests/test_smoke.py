@@ -1,19 +1,21 @@
 """`python -m benchmarks smoke`: its commands exist, and a check fails by each of the ways in which one can."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from same_process import printed
 
 pytest.importorskip("torch")
 
+import tracekit
 from benchmarks.smoke import numbers, running
 from benchmarks.smoke.checks import Check, checks
 from benchmarks.smoke.numbers import Ended, ImpossibleError
 from tracekit.cli import main
+from tracekit.reports.answer.export import to_json
 
 ROOT = Path(__file__).parents[1]
 TOUCH_A_GPU = {"profile", "run", "verify", "bench", "calibrate", "fuse", "memory", "check", "compare", "open"}
@@ -113,24 +115,19 @@ def test_numbers_that_physics_forbids(tmp_path, changes, says):
         numbers.run(ended)
 
 
+def test_numbers_of_a_real_run(tmp_path):
+    sample = ROOT / "examples" / "traces" / "h200_gpt2_decode.json.gz"
+    (tmp_path / "analysis.json").write_text(to_json(tracekit.analyze(sample)), "utf-8")
+    numbers.run(Ended(tmp_path, tmp_path, "", gpu=True))
+
+
 @pytest.mark.slow
 def test_two_checks_without_a_gpu(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks",
-        "smoke",
-        "--out",
-        str(tmp_path),
-        "--without-gpu",
-        "--only",
-        "*decode-bf16*",
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=ROOT)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told = printed("benchmarks", "smoke", "--out", tmp_path, "--without-gpu", "--only", "*plan")
+    assert "1 ok, 0 FAILED, 1 skipped" in told
     result = json.loads((tmp_path / "smoke.json").read_text())
     assert {each["name"]: each["state"] for each in result["checks"]} == {
-        "profile decode-bf16": "ok",
-        "verify decode-bf16 --apply cuda-graphs": "skipped",
+        "fuse: the plan": "skipped",
+        "serve-plan": "ok",
     }
     assert (result["FAILED"], result["machine"]["torch"] != "") == (0, True)

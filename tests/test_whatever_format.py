@@ -1,6 +1,6 @@
 """Damages the samples of every format: each gives an analysis, or an error for people.
 
-The samples of a format share the work: together, they are cut at every percent, and damaged in both ways.
+The samples of a format share the work: together, they are cut at every percent, and damaged in each way.
 """
 
 import gzip
@@ -71,30 +71,38 @@ def test_cut_at_every_percent(tmp_path, sample):
     check(tmp_path, whole[: len(whole) * 2 // 3])
 
 
-def ways(sample, *both):
-    """Return one of two ways of damage; both for a format's only sample."""
-    return both if sample.of == 1 else both[sample.place % 2 :][:1]
+WAYS = ("3 bytes", "300 bytes", "everywhere", "in places")
 
 
-@each
-def test_bytes_changed(tmp_path, sample):
+@pytest.mark.parametrize(
+    ("sample", "way"),
+    [
+        pytest.param(each, way, id=f"{each.path.name}-{way}")
+        for each in (sample for form in FORMATS for sample in samples(form))
+        for number, way in enumerate(WAYS)
+        if (number - each.place) % min(each.of, len(WAYS)) == 0
+    ],
+)
+def test_damaged(tmp_path, sample, way):
+    """Change bytes, or rename a key, a column or a table everywhere, or in places. A format of few takes all ways."""
     chance = random.Random(sample.path.name)
-    for count in ways(sample, 3, 300):
-        changed = bytearray(sample.content())
-        for _ in range(count):
-            changed[chance.randrange(16, len(changed))] = chance.randrange(256)
-        check(tmp_path, bytes(changed))
+    changed = bytes_changed(sample, int(way.split()[0]), chance) if "bytes" in way else renamed(sample, way, chance)
+    check(tmp_path, changed)
 
 
-@each
-def test_fields_gone(tmp_path, sample):
-    """Rename a key, a column or a table everywhere, or in places."""
-    chance, whole = random.Random(sample.path.name), sample.content()
+def bytes_changed(sample, count, chance):
+    changed = bytearray(sample.content())
+    for _ in range(count):
+        changed[chance.randrange(16, len(changed))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def renamed(sample, way, chance):
+    whole = sample.content()
     names = sorted(set((COLUMN if sample.form == "nsys" else KEY).findall(whole[:200_000])))
     if not names:
         pytest.skip("its fields have numbers, not names")
     everywhere, in_places = chance.sample(names, 2) if len(names) > 1 else names * 2
-    for way in ways(sample, "everywhere", "in places"):
-        name = everywhere if way == "everywhere" else in_places
-        others = [b"x" * len(name)] if way == "everywhere" else [name, b"x" * len(name)]
-        check(tmp_path, b"".join(part + chance.choice(others) for part in whole.split(name)))
+    name = everywhere if way == "everywhere" else in_places
+    others = [b"x" * len(name)] if way == "everywhere" else [name, b"x" * len(name)]
+    return b"".join(part + chance.choice(others) for part in whole.split(name))

@@ -1,6 +1,7 @@
 """Runs of a Llama of two layers, on which the plan of fused kernels is tested."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -9,6 +10,35 @@ from tracekit.analyzers.fuse import graph as graphs
 from tracekit.run import GRAPH
 
 H100 = hardware.find("h100")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patched_once():
+    """In a kernel, Triton's interpreter patches its language again for each call of a function: half of its time."""
+    if not find_spec("triton"):
+        yield
+        return
+    from triton import language
+    from triton.runtime import interpreter
+
+    patch, done = interpreter._patch_lang, set()
+
+    class Outermost(interpreter._LangPatchScope):
+        def restore(self):
+            done.clear()
+            super().restore()
+
+    def patched(function):
+        wanted = {id(each) for each in function.__globals__.values() if each is language or each is language.core}
+        scope = Outermost() if not done else interpreter._LangPatchScope()
+        if not wanted <= done:
+            scope._changes = patch(function)._changes
+            done.update(wanted)
+        return scope
+
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(interpreter, "_patch_lang", patched)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -45,18 +45,21 @@ def test_a_quantized_model_decodes_as_before(monkeypatch):
     for name, gain in model.named_parameters():
         if "norm" in name:
             gain.data.uniform_(0.5, 1.5)
-    tokens = torch.arange(7, device=DEVICE)[None]
+    tokens = torch.arange(6, device=DEVICE)[None]
+    before, cache = (transformers.StaticCache(config=config, max_cache_len=9) for _ in range(2))
     with torch.no_grad():
-        expected = model(tokens).logits
+        expected = model(tokens, past_key_values=before).logits
         fuse_decoder(packed_projections.apply(model))
-        cache = transformers.StaticCache(config=config, max_cache_len=9)
         model(tokens[:, :5], past_key_values=cache)
         calls, fused = [], kernel.fused
         monkeypatch.setattr(kernel, "fused", lambda *given, **options: calls.append(given) or fused(*given, **options))
-        for at in (5, 6):
-            logits = model(tokens[:, at : at + 1], past_key_values=cache).logits
-            torch.testing.assert_close(logits, expected[:, at : at + 1], rtol=1e-3, atol=1e-3)
-    assert len(calls) == 16 and [int(layer.cumulative_length) for layer in cache.layers] == [7, 7]
+        logits = model(tokens[:, 5:], past_key_values=cache).logits
+    torch.testing.assert_close(logits, expected[:, 5:], rtol=1e-3, atol=1e-3)
+    assert len(calls) == 8
+    for layer, same in zip(cache.layers, before.layers, strict=True):
+        assert int(layer.cumulative_length) == 6
+        torch.testing.assert_close(layer.keys, same.keys, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(layer.values, same.values, rtol=1e-3, atol=1e-3)
 
 
 def test_a_model_without_packed_layers_cannot_be_fused():
