@@ -98,3 +98,8 @@ def test_gradients_of_repeated_rows_are_of_those_that_differ():
     base = run(OVERLAP | {"phase": "forward"}, layer(phase="forward"), *gradients)
     left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
     assert left == pytest.approx([1, *[ITEMS / ROWS] * 3])
+
+
+@pytest.mark.parametrize("strides", ["", "[]", "[3, 4]", '[[1, "x"], [8, 8, 8]]', "[[[1]], [[8], 8, 8]]"])
+def test_strides_that_are_missing_or_none_say_nothing(strides):
+    assert not found("computed-again", run(OVERLAP | {"strides": (OVERLAP["strides"][0], strides)}, layer(), NORM))

@@ -156,7 +156,7 @@ def _call(base: Baseline, start: int, end: int, new: Rows) -> _Call:
 
 
 def _may_write(base: Baseline, place: int) -> set[int]:
-    """Return the sizes that an op may write: those that it or the next ops are given; of a factorization, a row, too."""
+    """Return the sizes that an op may write: those that it or the next ops are given; of a factorization, rows, too."""
     given = tensors_in(base, place, place + 1)
     if _FACTORIZES.match(base.ops.name[place]):
         return {size_of(kind, each) for kind, shape in given for each in (shape, shape[:-1])}

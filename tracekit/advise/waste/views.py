@@ -75,12 +75,17 @@ def _copied(base: Baseline, place: int) -> _Copy | None:
 
 def _view(base: Baseline, place: int) -> tuple[Shape, Shape]:
     """Return the shape and strides of the tensor that a copy reads, its second one; () if they were not recorded."""
+    source = next(iter(_layouts(base, place)[1:2]), ((), ()))
+    return next(iter(_flat(*source)), ((), ()))
+
+
+def _layouts(base: Baseline, place: int) -> list[tuple[Any, Any]]:
+    """Return the shape and strides of each input of an op, or those of a list of tensors; none if not recorded."""
     recorded = base.recorded.strides_of(base.ops[place : place + 1])[0]
-    shapes, strides = (msgspec.json.decode(text) for text in recorded) if recorded else ([], [])
-    if min(len(shapes), len(strides)) < 2 or len(shapes[1]) != len(strides[1]):
-        return (), ()
-    numbers = (*shapes[1], *strides[1])
-    return (tuple(shapes[1]), tuple(strides[1])) if all(isinstance(each, int) for each in numbers) else ((), ())
+    if not recorded or not all(recorded):
+        return []
+    shapes, strides = (msgspec.json.decode(text) for text in recorded)
+    return list(zip(shapes, strides, strict=False))
 
 
 def _rows_of(shape: Shape, strides: Shape) -> tuple[int, int]:
@@ -130,17 +135,17 @@ def _row_by_row(base: Baseline, place: int, made: _Copy) -> Iterator[int]:
 
 def _shapes(base: Baseline, place: int) -> list[Shape]:
     """Return the shapes of an op's inputs, those of lists of tensors, too; of dimensions that are expanded, 1."""
-    recorded = base.recorded.strides_of(base.ops[place : place + 1])[0]
-    shapes, strides = (msgspec.json.decode(text) for text in recorded) if recorded else ([], [])
-    given = [each for pair in zip(shapes, strides, strict=False) for each in _flat(*pair)]
-    return given or [shape for _, shape in tensors_in(base, place, place + 1)]
+    laid = [each for pair in _layouts(base, place) for each in _flat(*pair)]
+    expanded = [tuple(side if step else 1 for side, step in zip(*each, strict=True)) for each in laid]
+    return expanded or [shape for _, shape in tensors_in(base, place, place + 1)]
 
 
-def _flat(shape: Any, strides: Any) -> Iterator[Shape]:
+def _flat(shape: Any, strides: Any) -> Iterator[tuple[Shape, Shape]]:
+    """Yield the shape and strides of a tensor, or of each one of a list."""
     if not (isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides)):
         return
     if shape and all(isinstance(each, int) for each in (*shape, *strides)):
-        yield tuple(side if step else 1 for side, step in zip(shape, strides, strict=True))
+        yield tuple(shape), tuple(strides)
     for each in zip(shape, strides, strict=True):
         yield from _flat(*each)
 
