@@ -38,7 +38,7 @@ from tracekit.analyzers.attribute import (
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, of_new_shapes, outside_work
-from tracekit.analyzers.predict.recorded import WINDOWS, Recorded, gathered, inputs, masks, nodes, takes
+from tracekit.analyzers.predict.recorded import WINDOWS, Recorded, inputs, masks, nodes, takes
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
     blocking_copies,
@@ -139,6 +139,7 @@ def _grouped(
         doubles=_shares(work, first, in_doubles(work.name)),
         bluestein=_shares(work, first, is_bluestein(work.name)),
         inputs=given,
+        strides=inputs(trace.host, owner[first], beside="strides"),
         planned_ns=of_new_shapes(before.planning, ops, given),
         nodes=nodes(trace.host, calls_of, words["call"]),
         takes=takes(trace.host, calls_of, launched[last], start),
@@ -172,7 +173,6 @@ def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: 
         again=forward_again(trace.host).at(take(trace.host.start_ns.to_numpy(), head.launch.to_numpy())),
         place=_places(trace.host, head.launch.to_numpy()),
         differentiable=take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
-        gathered=gathered(trace.host, head.op.to_numpy()),
     )
 
 

@@ -64,10 +64,10 @@ class Recorded:
     """Whether autograd recorded the op for a backward pass."""
     place: Objects = field(default_factory=_none(object))
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
-    gathered: Objects = field(default_factory=_none(object))
-    """Number of rows of the tensor from which the op gathers rows, and elements of a row; None: it gathers none."""
     inputs: Objects = field(default_factory=_none(object))
     """Shapes and types of the op's inputs, each as JSON; None: not recorded. Equal ones are one object."""
+    strides: Objects = field(default_factory=_none(object))
+    """Shapes and strides of the op's inputs, each as JSON; None: not recorded."""
     nodes: Ints = field(default_factory=_none(int))
     """Number of the node of autograd's graph whose backward pass the op is a part of; -1: none, or not recorded."""
     takes: Bools = field(default_factory=_none(bool))
@@ -152,9 +152,8 @@ class Recorded:
     def places(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _facts(ops, self.place, "")
 
-    def sources(self, ops: OpList) -> npt.NDArray[np.object_]:
-        """Return the rows, and elements of a row, of the tensor from which each op gathers; None for others."""
-        return _facts(ops, self.gathered, None)
+    def strides_of(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _facts(ops, self.strides, None)
 
     def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""
@@ -229,19 +228,6 @@ def nodes(host: pd.DataFrame, calls: Ints, names: Objects) -> npt.NDArray[np.int
     return np.where(matching(names, ENGINE), numbers, -1)
 
 
-_GATHERS = ("aten::index", "aten::index_select")
-
-
-def gathered(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
-    """Return the rows, and elements of a row, of the tensor from which each op gathers by its recorded shape; None for
-    other ops."""
-    sources = np.full(len(ops), None, dtype=object)
-    for at in np.flatnonzero((ops >= 0) & np.isin(take(host.name.to_numpy(), ops), _GATHERS)).tolist():
-        if dims := recorded_dims(host.shapes.iloc[ops[at]], 0):
-            sources[at] = (dims[0], math.prod(dims[1:]))
-    return sources
-
-
 _ATTENTION = "aten::scaled_dot_product_attention"
 _MASK = 3
 """Place of the mask among its inputs."""
@@ -255,10 +241,10 @@ def masks(host: pd.DataFrame, calls: Ints) -> npt.NDArray[np.object_]:
     return given
 
 
-def inputs(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
-    """Return shapes and types of each op's inputs; None where no shapes were recorded."""
+def inputs(host: pd.DataFrame, ops: Ints, beside: str = "dtypes") -> npt.NDArray[np.object_]:
+    """Return shapes and types, or what else is recorded, of each op's inputs; None where no shapes were recorded."""
     given, known = np.full(len(ops), None, dtype=object), np.flatnonzero(ops >= 0)
-    pairs = list(zip(*(host[name].iloc[ops[known]].astype(object) for name in ("shapes", "dtypes")), strict=True))
+    pairs = list(zip(*(host[name].iloc[ops[known]].astype(object) for name in ("shapes", beside)), strict=True))
     distinct = {pair: pair for pair in pairs}
     for place, pair in zip(known.tolist(), pairs, strict=True):
         given[place] = distinct[pair] if pair[0] else None

@@ -142,12 +142,19 @@ def test_what_a_solver_does_on_the_host_plans_no_kernel():
     assert plans.obstacle(run(linear(), op("aten::cudnn_convolution") | {"planned": 9_000_000.0})) is None
 
 
-@pytest.mark.parametrize(("windows", "us", "costly"), [(True, 460, True), (False, 460, False), (True, 90, False)])
+@pytest.mark.parametrize(("windows", "us", "costly"), [(True, 460, True), (False, 460, False), (True, 70, False)])
 def test_reductions_of_windows_that_take_long_are_running_sums(windows, us, costly):
     mean, std = (op(f"aten::{name}", ns=1000.0 * us) | {"windows": windows} for name in ("mean", "std"))
-    base = run(op("aten::copy_", ns=49_000.0), mean, std | {"windows": False}, op("aten::sub", ns=62_000.0))
+    made, read = op("aten::copy_", ns=20_000.0), op("aten::sub", ns=16_000.0)
+    base = run(made, mean, std | {"windows": False}, read)
     assert (CHEAPER.obstacle(base) is None) == costly
     if costly:
         assert "cumsum" in CHEAPER.how_to(base)
         left = CHEAPER.transform(base, "expected").kernel_ns / base.ops.kernel_ns
-        assert left.tolist() == pytest.approx([1, 0.7, 0.7, 1])
+        assert left.tolist() == pytest.approx([1, *[25 * 20 / (2 * 460)] * 2, 1])
+
+
+def test_a_copy_from_the_host_says_nothing_of_how_large_windows_are():
+    sent = op("aten::copy_", ns=438_000.0, category="memcpy")
+    mean = op("aten::mean", ns=1_460_000.0) | {"windows": True}
+    assert found(sent, mean, op("aten::sub", ns=22_000.0))

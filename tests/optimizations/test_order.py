@@ -52,7 +52,7 @@ def test_a_narrow_product_between_large_ones_is_in_order(middle):
 
 @pytest.mark.parametrize(("rows", "again"), [(20_000, True), (90_000, False)])
 def test_rows_are_multiplied_before_they_are_gathered(rows, again):
-    gathers = op("aten::index", Cost(0, 25_600_000, 25_600_000, "gather", "fp32")) | {"gathered": (rows, 64)}
+    gathers = op("aten::index", Cost(0, 25_600_000, 25_600_000, "gather", "fp32")) | given(("float", rows, 64))
     base = run(gathers, multiplied(100_000, 64, 256))
     assert found("computed-again", base) == again
 
@@ -126,7 +126,6 @@ EDGES, NODES = 80_000, 5_000
 ENDS = [
     op("aten::gather", Cost(0, 4 * EDGES * 256, 4 * EDGES * 256, "gather", "fp32"), call="aten::index_select")
     | given(("float", NODES, 256), ("long int", EDGES), ("float", EDGES, 256))
-    | {"gathered": (NODES, 256)}
 ] * 2
 JOINED = op("aten::cat", Cost(0, 8 * EDGES * 256, 8 * EDGES * 256, "copy", "fp32"))
 MESSAGE = op("aten::addmm", op_lists.product(EDGES, 64, 512, "fp32"), call="aten::linear")

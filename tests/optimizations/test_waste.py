@@ -46,7 +46,6 @@ def run(*rows, **facts):
         copied=np.array([row.get("copied", 0.0) for row in rows]),
         doubles=np.array([row.get("doubles", 0.0) for row in rows]),
         again=np.array([row.get("again", False) for row in rows]),
-        gathered=objects([row.get("gathered") for row in rows]),
         place=objects([row.get("place", "") for row in rows]),
         differentiable=np.array([row.get("differentiable", False) for row in rows]),
         planned_ns=np.array([row.get("planned", 0.0) for row in rows]),
@@ -54,6 +53,7 @@ def run(*rows, **facts):
         takes=np.array([row.get("takes", False) for row in rows]),
         windows=np.array([row.get("windows", False) for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),
+        strides=objects([row.get("strides") for row in rows]),
         nodes=np.array([row.get("node", -1) for row in rows]),
         bluestein=np.array([row.get("bluestein", 0.0) for row in rows]),
     )
@@ -117,6 +117,10 @@ INDEXED = (
 )
 
 
+def gathers(matrices):
+    return {"inputs": (f"[[{matrices}, 1024, 2048]]", '["float"]')}
+
+
 def filtered(*shape):
     return {"inputs": (f"[[16, 8, 64, 64], {list(shape)}]", '["float", "float"]')}
 
@@ -168,7 +172,7 @@ PLANTED = {
     "copied-again": run(*[copy(1 << 20, ns=90_000.0), op("aten::add", WHOLE), linear()] * 4),
     "casts-back": run(cast(1 << 20, 2, 4), op("aten::mul", WHOLE), cast(1 << 20, 4, 2)),
     "weights-cast": run(*[cast(4096 * 1024, 4, 2), op("aten::addmm", op_lists.product(8, 4096, 1024, "fp16"))] * 2),
-    "gathered-weights": run(linear(), op("aten::index", ns=900_000.0) | {"gathered": (8, 1024 * 2048)}, EACH),
+    "gathered-weights": run(linear(), op("aten::index", ns=900_000.0) | gathers(8), EACH),
     "unused-logits": run(LOGITS, PICKED),
     "training-mode": run(linear(), op("aten::native_dropout", WHOLE)),
 }
@@ -196,7 +200,7 @@ ALIKE = {
     "copied-again": run(*[copy(1 << 20, ns=90_000.0), linear()] * 4),
     "casts-back": run(cast(1 << 20, 2, 4), op("aten::rsqrt", WHOLE), op("aten::mul", WHOLE), cast(1 << 20, 4, 2)),
     "weights-cast": trained(cast(4096 * 1024, 4, 2), op("aten::addmm", op_lists.product(8, 4096, 1024, "fp16"))),
-    "gathered-weights": run(linear(), op("aten::index", ns=900_000.0) | {"gathered": (1024, 1024 * 2048)}, EACH),
+    "gathered-weights": run(linear(), op("aten::index", ns=900_000.0) | gathers(1024), EACH),
     "unused-logits": run(LOGITS, ALL_PICKED),
     "training-mode": trained(op("aten::native_dropout", WHOLE, phase="forward")),
 }

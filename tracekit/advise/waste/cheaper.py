@@ -126,13 +126,17 @@ _READ_AGAIN = 4
 
 
 def reduced_in_windows(base: Baseline) -> Finding | None:
-    """Find reductions of overlapping windows that take many times as long as the ops that make what the windows are of,
-    and read the results: both are about as large."""
+    """Find reductions of overlapping windows that take many times as long as the ops on the device that make what the
+    windows are of, and read the results: both are about as large, and so are running sums."""
     ops, windows = base.ops, base.recorded.reads_windows(base.ops)
-    rows, times = np.zeros(len(ops), dtype=bool), 0
+    rows, times, beside_ns = np.zeros(len(ops), dtype=bool), 0, 0.0
+    computed = ops.category == "kernel"
     for start, end in spans_of(which(ops.name, _REDUCES.match)):
-        beside = [float(ops.kernel_ns[at]) for at in (start - 1, end) if 0 <= at < len(ops)]
-        long = ops.kernel_ns[start:end].min() >= _READ_AGAIN * max(beside, default=math.inf)
-        rows[start:end], times = windows[start] and long, times + (windows[start] and long)
-    kept = _KNOWN["running"]
-    return Finding(rows, lessened(rows, kept), int(times), way="reduced-in-windows") if times else None
+        beside = [float(ops.kernel_ns[at]) for at in (start - 1, end) if 0 <= at < len(ops) and computed[at]]
+        if windows[start] and ops.kernel_ns[start:end].min() >= _READ_AGAIN * max(beside, default=math.inf):
+            rows[start:end], times, beside_ns = True, times + 1, beside_ns + max(beside)
+    if not times:
+        return None
+    took = float(ops.kernel_ns[rows].sum())
+    kept = _KNOWN["running"].mapped(lambda passes: min(1.0, passes * beside_ns / took))
+    return Finding(rows, lessened(rows, kept), times, way="reduced-in-windows")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.advise.waste.repeats import gathered_from, size_of, tensors_in
 from tracekit.analyzers.core import Floats
 from tracekit.analyzers.cost import ELEMENT_BYTES, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
@@ -177,7 +177,7 @@ def rows_repeated_before(base: Baseline) -> Finding | None:
             last = [each for at in behind if (each := works[at])][-1]
             kept = np.ones(len(ops))
             kept[behind] = part = _part_of_rows(work, gathers)
-            gradients = _of_gradients(base, works, behind) & backward
+            gradients = of_gradients(base, works, behind) & backward
             kept[gradients] = part
             for at in (*range(gathers[0].place, place), *np.flatnonzero(backward & _adds_rows(base, work, gathers))):
                 kept[at] = _narrower(base, at, last)
@@ -202,7 +202,7 @@ def _moves(base: Baseline, place: int) -> Rows:
 
 def _gather(base: Baseline, place: int, rows: int) -> _Gather | None:
     """Return what an op gathers or repeats to so many rows; None: it does not."""
-    cost, source = base.ops.cost[place], base.recorded.sources(base.ops[place : place + 1])[0]
+    cost, source = base.ops.cost[place], gathered_from(base, place)
     if cost is None or base.ops.call[place] not in _GATHERS or not rows:
         return None
     element = ELEMENT_BYTES[cost.precision]
@@ -247,7 +247,7 @@ def _sizes_of(base: Baseline, place: int, rows: int) -> list[int]:
     return [size for size in sizes if size >= rows and size % rows == 0]
 
 
-def _of_gradients(base: Baseline, works: Products, places: Sequence[int]) -> Rows:
+def of_gradients(base: Baseline, works: Products, places: Sequence[int]) -> Rows:
     """Select the gradients of these ops: of products, by their sizes, and of others, by those of their results."""
     products = [work for place in places if (work := works[place])]
     sides, sizes = {_sides(work) for work in products}, {work.m * work.n for work in products}

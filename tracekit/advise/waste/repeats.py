@@ -98,3 +98,15 @@ def _tensors(given: tuple[str, str]) -> Tensors:
 def size_of(kind: str, shape: tuple[int, ...]) -> int:
     """Return the size of a tensor in bytes; of a type that is not known, as of fp32."""
     return (tensors.find(kind) or tensors.FLOAT32).bytes * math.prod(shape)
+
+
+_GATHERS = ("aten::index", "aten::index_select", "aten::gather")
+_OF_ROWS = _GATHERS[:2]
+
+
+def gathered_from(base: Baseline, place: int) -> tuple[int, int] | None:
+    """Return the rows, and elements of a row, of the tensor from which an op gathers, by its recorded shape; None: it
+    gathers none."""
+    gathers = base.ops.name[place] in _GATHERS and base.ops.call[place] in _OF_ROWS
+    given = tensors_in(base, place, place + 1) if gathers else ()
+    return (given[0][1][0], math.prod(given[0][1][1:])) if given else None

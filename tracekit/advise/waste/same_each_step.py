@@ -1,14 +1,17 @@
 """Detector of what a training step computes as the last step did: of inputs that no step writes, without a gradient."""
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from tracekit.advise.waste.repeats import inside, size_of, spans_of, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.attribute import TO_DEVICE
-from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
 
 _VARIES = re.compile(
     r"rand|dropout|bernoulli|normal_|uniform_|empty|multinomial|fill_|zero|ones|full|arange|copy_|::to$"
@@ -23,7 +26,7 @@ _SOON = 4
 def same_in_each_step(base: Baseline) -> Rows:
     """Select ops of a training step through which no gradient flows, and whose inputs nothing in a step writes but ops
     that are selected, too: they compute in each step what they did in the last. An op of unknown cost may write what
-    it or the next ops are given."""
+    it or the next ops are given, and ops of one call write parts of one result."""
     ops, backward = base.ops, in_phase(base.ops, "backward")
     if not base.trains or not backward.any() or _chooses_unknown(base):
         return np.zeros(len(ops), dtype=bool)
@@ -36,9 +39,11 @@ def same_in_each_step(base: Baseline) -> Rows:
     free = ~which(ops.call, partial(_has_gradient, nodes))
     free &= which(ops.call, lambda call: call.startswith("aten::") and not _VARIES.search(call))
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
+    starts = [start for start, _ in _calls(ops)]
     while True:
         others = set().union(*(written[place] for place in np.flatnonzero(~free).tolist()))
         kept = free & np.array([not (sizes & others) for sizes in given])
+        kept = np.repeat(np.logical_and.reduceat(kept, starts), np.diff(starts, append=len(ops)))
         if (kept == free).all():
             return kept
         free = kept
@@ -81,3 +86,95 @@ def _chooses_unknown(base: Baseline) -> bool:
     """Return whether an op of which neither inputs nor cost are known makes indices, which may change what follows."""
     rows = np.flatnonzero(which(base.ops.call, _CHOOSES.match) & ~base.ops.costed)
     return any(not tensors_in(base, place, place + 1) for place in rows.tolist())
+
+
+_FACTORIZES = re.compile(
+    r"^aten::(?:_?linalg_(?:lu_factor|ldl_factor|cholesky|eigh?|eigvalsh?|inv|svd|qr|solve|lstsq)(?:_ex)?|matrix_exp|"
+    r"linalg_matrix_exp|inverse|cholesky|cholesky_inverse|geqrf|linalg_householder_product)$"
+)
+_NEW = re.compile(r"empty|::(?:index|index_put)_?$")
+"""Ops on tensors of which a trace does not record all."""
+_CONSTANT = re.compile(r"^aten::(?:fill_|zero_|zeros|ones|full|eye|arange|linspace)$")
+_SEVERAL = re.compile(r"sort|topk|unique|nonzero|norm$|var_mean|std_mean|::(?:max|min|aminmax|median|mode|kthvalue)$")
+"""Ops that write several tensors, or one of a size that depends on numbers."""
+
+
+class _Call(NamedTuple):
+    """Successive ops of one call, which read and write tensors of these sizes in bytes."""
+
+    rows: slice
+    reads: tuple[int, ...]
+    writes: frozenset[int]
+    stays: bool
+    """Whether its results are those of the last step if what it reads is."""
+
+
+def factorized_each_step(base: Baseline) -> Rows:
+    """Select the factorizations of a step without training that nothing new reaches, as random numbers or what the host
+    sends do, but whose results join what is new, and the ops beside them that make their matrices or read these."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    factors = which(ops.name, _FACTORIZES.match)
+    new = which(ops.name, _RANDOM.search) | base.recorded.copies_like(ops, TO_DEVICE)
+    if base.trains or in_phase(ops, "optimizer").any() or not (factors.any() and new.any()):
+        return rows
+    calls = [_call(base, start, end, new) for start, end in _calls(ops)]
+    stays, kept = _stay(calls), np.zeros(len(ops), dtype=bool)
+    for call, same in zip(calls, stays, strict=True):
+        kept[call.rows] = same
+    joined = {size for call, same in zip(calls, stays, strict=True) if not same for size in call.reads}
+    for start, end in spans_of(kept):
+        made = set[int]().union(*(call.writes for call in calls if start <= call.rows.start < end))
+        rows[start:end] = factors[start:end].any() and bool(made & joined)
+    return rows
+
+
+def _calls(ops: OpList) -> list[tuple[int, int]]:
+    """Return the stretches of ops of one call that is made of several; others alone."""
+    whole = np.append(False, (ops.call[1:] == ops.call[:-1]) & (ops.call[1:] != ops.name[1:]))
+    starts = np.flatnonzero(~whole)
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(ops)], strict=True))
+
+
+def _call(base: Baseline, start: int, end: int, new: Rows) -> _Call:
+    """Return the call of these ops. What one of them writes and another one reads stays inside; it writes what the last
+    one does, and an op of unknown cost what it or the next ops are given."""
+    ops, reads, inside_, writes, known = base.ops, list[int](), set[int](), set[int](), False
+    for place in range(start, end):
+        given = [size_of(*each) for each in tensors_in(base, place, place + 1)]
+        constant, cost = bool(_CONSTANT.match(ops.name[place])), ops.cost[place]
+        reads += [size for size in given[ops.name[place] == "aten::copy_" :] if size not in inside_ and not constant]
+        made = {int(cost.write_bytes)} if cost is not None else _may_write(base, place)
+        made |= _may_write(base, place) if _SEVERAL.search(ops.name[place]) else set()
+        known |= bool(given) or constant
+        inside_ |= made
+        writes = made if cost is not None and ops.costed[start:end].all() else writes | made
+    if ops.call[start].endswith("_"):
+        writes |= {size_of(*each) for each in tensors_in(base, start, start + 1)[:1]}
+    names = {*ops.name[start:end], ops.call[start]}
+    stays = known and all(name.startswith("aten::") and not _NEW.search(name) for name in names)
+    return _Call(slice(start, end), tuple(reads), frozenset(writes), stays and not new[start:end].any())
+
+
+def _may_write(base: Baseline, place: int) -> set[int]:
+    """Return the sizes that an op may write: those that it or the next ops are given; of a factorization, rows, too."""
+    given = tensors_in(base, place, place + 1)
+    if _FACTORIZES.match(base.ops.name[place]):
+        return {size_of(kind, each) for kind, shape in given for each in (shape, shape[:-1])}
+    return {size_of(*each) for each in tensors_in(base, place, place + _SOON)}
+
+
+def _stay(calls: Sequence[_Call]) -> list[bool]:
+    """Return whether each call computes in each step what it did in the last: what it reads was made in the step by
+    such calls, or nothing in the step writes a tensor of that size. Of two tensors of a size, both were made."""
+    stays, written = [call.stays for call in calls], {size for call in calls for size in call.writes}
+    while True:
+        others = {size for call, same in zip(calls, stays, strict=True) if not same for size in call.writes}
+        made, kept = Counter[int](), list[bool]()
+        for call, same in zip(calls, stays, strict=True):
+            reads = Counter(call.reads)
+            follows = all(made[size] >= min(times, 2) or size not in written for size, times in reads.items())
+            kept.append(same and follows and not others & set(reads))
+            made.update({size: 1 - reads[size] for size in call.writes if kept[-1]})
+        if kept == stays:
+            return stays
+        stays = kept

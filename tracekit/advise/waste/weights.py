@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import copied_again
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest, removed
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.repeats import gathered_from, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.attribute import TO_DEVICE
@@ -204,10 +204,9 @@ _SOON = 6
 
 def weights_for_each_item(base: Baseline) -> Finding | None:
     """Find matrices that are gathered for each item, and the products right after that read each copy once."""
-    sources, ops = base.recorded.sources(base.ops), base.ops
+    sources, ops = [gathered_from(base, place) for place in range(len(base.ops))], base.ops
     copies, reads, matrices = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), 1
-    for place in [at for at, source in enumerate(sources) if source is not None]:
-        number, elements = sources[place]
+    for place, (number, elements) in [(at, source) for at, source in enumerate(sources) if source is not None]:
         for later in range(place + 1, min(place + _SOON, len(ops))):
             work = getattr(ops.cost[later], "work", None)
             if isinstance(work, Product) and work.groups >= 2 * number and work.n * work.k == elements:

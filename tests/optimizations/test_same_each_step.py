@@ -1,0 +1,66 @@
+"""Factorizations that nothing new reaches in a step, and those that only look like it."""
+
+import pytest
+from op_lists import elementwise
+from test_waste import ENGINE, op, run, trained
+from test_work_again import again, given
+
+from tracekit.advise import find
+from tracekit.analyzers.cost import Cost
+
+N, YEARS = 512, 4096
+PLACES, MATRIX, VECTOR, DRAWN = ("float", N, 2), ("float", N, N), ("float", N), ("float", YEARS, N)
+
+
+def makes(name, numbers, *tensors, call="", phase=""):
+    return op(f"aten::{name}", elementwise(numbers, "fp32"), call=call, phase=phase) | given(*tensors)
+
+
+def correlation(phase=""):
+    """Return the distances of places, by a call of several ops, and what follows from them."""
+    sizes = makes("pow", 2 * N, PLACES, call="aten::cdist", phase=phase)
+    distances = makes("mm", N * N, ("float", N, 4), ("float", 4, N), call="aten::cdist", phase=phase)
+    return [sizes, makes("sum", N, PLACES, call="aten::cdist"), distances, makes("exp", N * N, MATRIX)]
+
+
+EIGEN = op("aten::_linalg_eigh", call="aten::linalg_eigh", ns=9_000_000.0) | given(MATRIX)
+ROOT = [makes("sqrt", N, VECTOR), makes("mul", N * N, MATRIX, VECTOR)]
+DRAWS = op("aten::normal_", Cost(0, 0, 4 * YEARS * N, "copy", "fp32"), call="aten::randn") | given(DRAWN)
+LOSSES = makes("mm", YEARS * N, DRAWN, MATRIX, call="aten::matmul")
+
+
+def test_a_factorization_that_nothing_new_reaches_disappears_with_what_makes_its_matrix_and_reads_it_alone():
+    base = run(DRAWS, *correlation(), EIGEN, *ROOT, LOSSES)
+    assert again(base)
+    assert find("computed-again").transform(base, "expected").name.tolist() == ["aten::normal_", "aten::mm"]
+
+
+COVARIANCE = makes("mm", N * N, ("float", N, YEARS), DRAWN)
+UPDATED = makes("add", N * N, MATRIX, MATRIX)
+IN_PLACE = makes("mul_", N * N, MATRIX)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [DRAWS, COVARIANCE, EIGEN, *ROOT, LOSSES],  # of the step's numbers
+        [DRAWS, EIGEN, *ROOT, LOSSES, UPDATED],  # of a matrix that the step leaves to the next one
+        [DRAWS, *correlation(), UPDATED, EIGEN, *ROOT, LOSSES],  # with another one of its size
+        [DRAWS, IN_PLACE, EIGEN, *ROOT, LOSSES],  # of a matrix that decays
+        [*correlation(), EIGEN, *ROOT],  # of a step that nothing new reaches at all
+        [DRAWS, *correlation(), EIGEN],  # nothing of the step reads it
+    ],
+)
+def test_a_factorization_of_what_may_change_or_of_nothing_but_what_stays_is_work(step):
+    assert not again(run(*step))
+
+
+def test_a_call_that_writes_new_numbers_into_a_part_of_its_result_makes_a_new_one():
+    padded, wave = ("float", 64, 33_000), ("float", 64, 32_000)
+    sent = op("aten::copy_", elementwise(64 * 32_000, "fp32"), category="memcpy") | given(wave, wave)
+    fills = op("aten::fill_", Cost(0, 0, 4 * 64 * 33_000, "copy", "fp32"), call="aten::pad") | given(padded)
+    copies = op("aten::copy_", elementwise(64 * 32_000, "fp32"), call="aten::pad") | given(wave, wave)
+    filters = op("aten::cudnn_convolution", ns=4_000_000.0, call="aten::conv1d") | given(padded, ("float", 64, 1, 512))
+    layer = op("aten::mm", ns=9_000.0, call=ENGINE + "MmBackward0", phase="backward")
+    step = [each | {"phase": "forward"} for each in (sent | {"copies": "Memcpy HtoD"}, fills, copies, filters)]
+    assert not again(trained(*step, layer))
