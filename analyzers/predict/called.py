@@ -87,7 +87,7 @@ def inputs(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
     return given
 
 
-PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten::chunk")
+PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten::split_with_sizes", "aten::chunk")
 WINDOWS = ("aten::unfold",)
 
 
