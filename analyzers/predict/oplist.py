@@ -36,25 +36,28 @@ from tracekit.analyzers.attribute import (
     whole_steps,
 )
 from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict.called import PARTS, WINDOWS, inputs, masks, nodes, viewed
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, of_new_shapes, outside_work
-from tracekit.analyzers.predict.recorded import WINDOWS, Recorded, inputs, masks, nodes, takes
+from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import with_decoding
 from tracekit.analyzers.predict.waiting import (
+    PLAIN_LAUNCH_NS,
     blocking_copies,
     exposed_shares,
+    followed,
+    fraction_until_wait,
+    frees_memory,
     idle_before,
     launched_ns,
     queued_ns,
     staged_ns,
     waited_ns,
+    waiting,
     waiting_calls,
 )
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
-
-PLAIN_LAUNCH_NS = 5_000
-"""Host time of a launch that does not wait."""
 
 
 class Listed(msgspec.Struct, frozen=True, eq=False):
@@ -107,7 +110,7 @@ def _grouped(
     threads = trace.host.thread.iloc[work.launch[work.launch >= 0]].unique()
     blocks = blocking_copies(trace.host, work)
     calls = waiting_calls(trace.host, threads, start, start + wall, work.launch[blocks])
-    waited_before, waits = _waiting(calls, waited_ns(calls, work, launched), launched[last])
+    waited_before, waits = waiting(calls, waited_ns(calls, work, launched), launched[last])
     blocked = blocked_launches(trace.host, analysis.work[analysis.work.device == work.device.iloc[0]])
     waited_before += _blocked_before(trace.host.iloc[blocked], launched[last], start)
     calls_of = outermost(trace.host, owner[first], start, start + wall)
@@ -126,10 +129,10 @@ def _grouped(
     tf32 = np.logical_or.reduceat((work.precision == "tf32").to_numpy(), first)  # after a fill
     costs = _costs(trace, head.cost_op.to_numpy(), np.where(tf32, "tf32", head.precision.astype(object)))
     ops = op_list(**words, **numbers, cost=costs, message=messages(trace.host, head.name, head.op.to_numpy()))
-    given = inputs(trace.host, owner[first])
+    given, between = inputs(trace.host, owner[first]), (trace.host, calls_of, launched[last], start)
     recorded = replace(
         _recorded(trace, head, before, launched[last]),
-        until_wait=np.where(blocks[last], 0.0, _fraction_until_wait(calls, launched[last], host_ns)),
+        until_wait=np.where(blocks[last], 0.0, fraction_until_wait(calls, launched[last], host_ns)),
         copied=_copied_bytes(trace, work, first),
         multiplies_in=_multiplies_in(work, first),
         unaligned=np.logical_or.reduceat(is_unaligned(work.name), first),
@@ -142,12 +145,13 @@ def _grouped(
         strides=inputs(trace.host, owner[first], beside="strides"),
         planned_ns=of_new_shapes(before.planning, ops, given),
         nodes=nodes(trace.host, calls_of, words["call"]),
-        takes=takes(trace.host, calls_of, launched[last], start),
-        windows=takes(trace.host, calls_of, launched[last], start, WINDOWS),
+        takes=viewed(PARTS, *between),
+        windows=viewed(WINDOWS, *between),
         mask=masks(trace.host, calls_of),
         elementwise=_shares(work, first, is_elementwise(work.name)),
         exposed=exposed_shares(work, first),
         queued=np.add.reduceat(queued_ns(work), first),
+        to_free=waits & ~followed(calls[~frees_memory(calls.name)], launched[last]),
     )
     return Listed(with_decoding(ops), outside, recorded, work)
 
@@ -233,28 +237,6 @@ def _words(
         "category": head.category.astype(object).to_numpy(),
     }
     return {name: np.asarray(column, dtype=object) for name, column in words.items()}
-
-
-def _waiting(
-    calls: pd.DataFrame, waited: npt.NDArray[np.int64], launched: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the host time spent waiting in calls before each launch, and whether a wait follows each launch."""
-    ends = (calls.start_ns + calls.duration_ns).to_numpy()
-    total = np.concatenate([[0], np.cumsum(waited)])
-    follows = np.zeros(len(launched), dtype=bool)
-    after = np.searchsorted(launched, ends, side="right") - 1
-    follows[after[after >= 0]] = True
-    return total[np.searchsorted(ends, launched, side="right")], follows
-
-
-def _fraction_until_wait(
-    calls: pd.DataFrame, launched: npt.NDArray[np.int64], host_ns: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
-    """Return the fraction of the host time between each launch and the next that precedes the first wait."""
-    begins = np.append(np.sort(calls.start_ns.to_numpy()), np.iinfo(np.int64).max)
-    ahead = begins[np.searchsorted(begins[:-1], launched)] - launched
-    after = np.append(host_ns[1:], 0)
-    return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)
 
 
 def _texts_at(column: pd.Series, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.object_]:

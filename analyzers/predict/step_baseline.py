@@ -167,6 +167,11 @@ class Baseline:
         return float(self.ops.host_ns.sum() - self.other_host_ns)
 
     @cached_property
+    def waits_to_free(self) -> Bools:
+        """Whether the host waits after each op only to free memory, as it does in each step."""
+        return np.asarray(self.recorded.waits_to_free(self.ops) & self.ops.sync & (self.frees > 0))
+
+    @cached_property
     def planning(self) -> Floats:
         """Host time in which ops plan their kernels, which static shapes save."""
         return self.recorded.planned(self.ops)

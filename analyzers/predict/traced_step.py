@@ -9,15 +9,14 @@ import pandas as pd
 from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import is_copy_to_host, matching
+from tracekit.analyzers.predict.called import idle_casts
 from tracekit.analyzers.predict.oplist import typical_step
-from tracekit.analyzers.predict.recorded import idle_casts
 from tracekit.analyzers.predict.running import COMPILED_REGION, GraphUse, graph_use
-from tracekit.analyzers.predict.waiting import blocking_copies, waiting_calls
+from tracekit.analyzers.predict.waiting import blocking_copies, frees_memory, waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
 
 _WAITS_FOR_ALL = re.compile(r"DeviceSynchronize")
-_FREES = re.compile(r"^(?:cuda|hip)Free$|^(?:cu|hip)MemFree(?:_v2)?$|^(?:cu|hip)Mem(?:Unmap|Release)$")
 _REGION = re.compile(f"^{COMPILED_REGION}")
 
 
@@ -112,7 +111,7 @@ def _recurring_frees(host: pd.DataFrame, every: pd.DataFrame, steps: pd.DataFram
 
     CUDA also frees memory when it initializes itself: a single step does not tell.
     """
-    frees = every.start_ns[(every.category == "runtime").to_numpy() & matching(every.name, _FREES)].to_numpy()
+    frees = every.start_ns[(every.category == "runtime").to_numpy() & frees_memory(every.name)].to_numpy()
     begins = np.append(np.sort(steps.host_start_ns.to_numpy()), np.iinfo(np.int64).max)
     in_each = np.diff(np.searchsorted(np.sort(frees), begins)) > 0
     recurs = len(in_each) > 1 and in_each.mean() > _MOSTLY

@@ -28,6 +28,9 @@ _NAMES = re.compile(r"Synchronize|^(?:cuda|hip)(?:Memcpy(?:WithStream)?|Free|Hos
 _NEVER_WAITS = (WITHIN_DEVICE, BETWEEN_DEVICES, PINNED)
 """Copies that the host only launches: between devices, and between device and pinned memory."""
 
+PLAIN_LAUNCH_NS = 5_000
+"""Host time of a launch that does not wait."""
+
 _CLOCK_ERROR = 0.01
 """Error of the host's and device's clocks, as a fraction of a call's duration."""
 
@@ -51,6 +54,14 @@ def waiting_calls(
     begin, thread = calls.start_ns.to_numpy().astype(np.int64), calls.thread.to_numpy()
     end = begin + calls.duration_ns.to_numpy()
     return calls[covered_until(begin, end, thread) < end]
+
+
+_FREES = re.compile(r"^(?:cuda|hip)Free$|^(?:cu|hip)MemFree(?:_v2)?$|^(?:cu|hip)Mem(?:Unmap|Release)$")
+
+
+def frees_memory(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return whether each call frees memory of the device."""
+    return matching(names, _FREES)
 
 
 def waits_for_device(names: pd.Series) -> npt.NDArray[np.bool_]:
@@ -184,3 +195,30 @@ def exposed_shares(work: pd.DataFrame, first: Ints) -> npt.NDArray[np.float64]:
     busy = work.busy_ns.to_numpy(dtype=float)
     alone = np.where(moves, np.minimum(end - start - beside, busy), 0.0)
     return np.add.reduceat(alone, first) / np.maximum(np.add.reduceat(busy, first), 1.0)
+
+
+def waiting(
+    calls: pd.DataFrame, waited: npt.NDArray[np.int64], launched: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the host time spent waiting in calls before each launch, and whether a wait follows each launch."""
+    ends = (calls.start_ns + calls.duration_ns).to_numpy()
+    total = np.concatenate([[0], np.cumsum(waited)])
+    return total[np.searchsorted(ends, launched, side="right")], followed(calls, launched)
+
+
+def followed(calls: pd.DataFrame, launched: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return whether one of the calls ends between each launch and the next."""
+    follows = np.zeros(len(launched), dtype=bool)
+    after = np.searchsorted(launched, (calls.start_ns + calls.duration_ns).to_numpy(), side="right") - 1
+    follows[after[after >= 0]] = True
+    return follows
+
+
+def fraction_until_wait(
+    calls: pd.DataFrame, launched: npt.NDArray[np.int64], host_ns: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the fraction of the host time between each launch and the next that precedes the first wait."""
+    begins = np.append(np.sort(calls.start_ns.to_numpy()), np.iinfo(np.int64).max)
+    ahead = begins[np.searchsorted(begins[:-1], launched)] - launched
+    after = np.append(host_ns[1:], 0)
+    return np.where((ahead > PLAIN_LAUNCH_NS) & (ahead <= after), ahead / np.maximum(after, 1), 0.0)

@@ -202,7 +202,9 @@ def _by_kind(analysis: Analysis) -> list[tuple[str, float]]:
     """Return kinds of kernels, by their names, with their shares of the time in kernels whose bound is unknown."""
     kernels = analysis.kernels[~analysis.kernels["own_bound"].isin(["transfer", "latency"])]
     unknown = kernels[kernels["own_bound"] == ""] if (kernels["own_bound"] == "").any() else kernels
-    unknown = unknown.assign(kind=[_kind(*map(str, named)) for named in zip(unknown["name"], unknown["op"], strict=True)])
+    unknown = unknown.assign(
+        kind=[_kind(*map(str, named)) for named in zip(unknown["name"], unknown["op"], strict=True)]
+    )
     whole = max(float(unknown["busy_ns"].sum()), 1.0)
     return [
         (_kind_or_name(str(kind), rows), float(rows["busy_ns"].sum() / whole) * analysis.bound.unknown)

@@ -2,7 +2,7 @@
 
 from kineto_files import load_events, op
 
-from tracekit.analyzers.predict.recorded import idle_casts
+from tracekit.analyzers.predict.called import idle_casts
 
 FP32, BF16, LIKE = ["", "6", "False"], ["", "15", "False"], ["", "", "False"]
 

@@ -149,7 +149,9 @@ def test_work_without_shapes_is_called_by_its_kernels() -> None:
 def test_a_kernel_whose_name_tells_no_kind_is_called_by_its_op() -> None:
     made = Handmade()
     for at in range(20):
-        made.host("op", "aten::_linalg_svd", at * 1_000, 100).launched("batched_svd", at * 1_000 + 5, 10 + at * 1_000, 990)
+        made.host("op", "aten::_linalg_svd", at * 1_000, 100).launched(
+            "batched_svd", at * 1_000 + 5, 10 + at * 1_000, 990
+        )
     assert re.search(r"GPU busy 9\d.*% in aten::_linalg_svd", headline(advised(made.trace("NVIDIA A100-SXM4-80GB"))))
 
 

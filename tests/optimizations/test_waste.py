@@ -291,6 +291,21 @@ def test_freed_memory_is_waste_with_the_time_beside_it_that_nothing_explains():
     assert "train.py:7" in sentences(waste.evidence(base))
 
 
+def test_waits_that_free_memory_belong_to_what_frees_it():
+    def freed(frees: int):
+        base = managed(frees)
+        waits = np.arange(len(base.ops)) == len(base.ops) // 2
+        recorded = replace(base.recorded, to_free=waits, differentiable=waits)
+        return replace(base, ops=base.ops.assign(sync=waits), recorded=recorded, overlaps=False)
+
+    base, once = freed(12), freed(0)
+    assert not find("memory-management").transform(base, "worst").sync.any()
+    assert find("avoid-syncs").objection(base) and find("avoid-syncs").objection(once) is None
+    assert find("cuda-graphs").objection(base).endswith("see memory-management.")
+    kept = [find("autograd-in-inference").outside(each, "expected").total(("allocation",)) for each in (base, once)]
+    assert kept == [30e6, 0.0]
+
+
 def test_an_allocator_that_grows_is_no_waste_and_a_collector_is():
     assert find("memory-management").objection(managed(0))
     assert find("memory-management").objection(managed(0, "garbage-collection")) is None

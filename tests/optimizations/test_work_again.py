@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import op_lists
+import pandas as pd
 import pytest
 from test_waste import ENGINE, linear, op, run, trained
 
 from tracekit.advise import Search, find
 from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.predict.called import PARTS, viewed
 
 
 def given(*tensors):
@@ -245,6 +247,18 @@ def test_calls_that_each_take_a_part_and_are_joined_are_one():
     base = run(op("aten::div", ns=9_000.0), *TILE * 16, JOINED)
     assert found("one-call-per-item", base)
     assert len(find("one-call-per-item").transform(base, "expected")) == len(TILE) + 2
+
+
+def test_rounds_around_a_loop_that_each_take_their_part_are_one():
+    tick, result = [linear(8), *TILE[1:]], op("aten::mean", ns=3_000.0)
+    candidates = [*TILE, *tick * 3, result] * 16
+    assert len(find("one-call-per-item").transform(run(*candidates, JOINED), "expected")) == 4 * len(TILE) + 2
+    assert not found("one-call-per-item", run(*[*tick * 4, result] * 16, JOINED))
+
+
+def test_a_vector_of_weights_that_is_split_is_taken_in_parts():
+    host = pd.DataFrame({"name": ["aten::split_with_sizes", "aten::mm", "aten::mm"], "start_ns": [5, 10, 30]})
+    assert viewed(PARTS, host, np.array([1, 2]), np.array([20, 40]), 0).tolist() == [True, False]
 
 
 @pytest.mark.parametrize(

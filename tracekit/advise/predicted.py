@@ -1,6 +1,6 @@
 """Predicts every optimization of a run, and finds the best plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import pandas as pd
@@ -32,6 +32,8 @@ class Advice(msgspec.Struct, frozen=True):
     predicted_work: pd.DataFrame
     """PREDICTED_WORK of each recommendation alone and of each step of the plan."""
     memory_fit: MemoryFit | None = None
+    failed: Mapping[str, str] = {}
+    """What went wrong in the optimizations that could not be judged, by id."""
 
 
 def advise(base: Baseline) -> Advice:
@@ -39,7 +41,8 @@ def advise(base: Baseline) -> Advice:
     search = Search(base)
     fit, making_fit = memory_fit(search)
     judgements = [(optimization, judge(optimization, search)) for optimization in counted(OPTIMIZATIONS, "predicting")]
-    candidates = [optimization for optimization, option in judgements if _may_be_planned(optimization, option, base)]
+    sound = [(optimization, option) for optimization, option in judgements if optimization.id not in search.failed]
+    candidates = [optimization for optimization, option in sound if _may_be_planned(optimization, option, base)]
     steps = search.plan(candidates, making_fit)
     if fit:
         judgements = fitting_first(judgements, fit, making_fit, search)
@@ -52,6 +55,7 @@ def advise(base: Baseline) -> Advice:
         latency_steps=in_order(step for step in steps if not step.throughput),
         predicted_work=predicted_work(dict(_runs(search, [(o,) for o, _ in worth], steps))),
         memory_fit=fit,
+        failed=search.failed,
     )
 
 
@@ -116,7 +120,14 @@ _ENOUGH = 0.95
 
 
 def judge(optimization: Optimization, search: Search) -> Considered:
-    """Return whether to recommend the optimization, with its predicted speed-up and the reasons."""
+    """Return whether to recommend the optimization, with its predicted speed-up and the reasons. One that fails is
+    refused, and is a problem of the analysis."""
+    with search.spared(optimization):
+        return _judged(optimization, search)
+    return refused(optimization, f"It could not be judged ({search.failed[optimization.id]}): a bug of tracekit.")
+
+
+def _judged(optimization: Optimization, search: Search) -> Considered:
     objection = optimization.obstacle(search.base)
     if objection:
         return refused(optimization, objection)

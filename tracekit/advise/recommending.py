@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from tracekit.advise.catalogue import OPTIMIZATIONS
 from tracekit.advise.outcomes import start_of
-from tracekit.advise.predicted import advise, refused
+from tracekit.advise.predicted import Advice, advise, refused
 from tracekit.analyzers.predict import Baseline, fusion_plan
 from tracekit.analyzers.results import START_UP_ONLY, Analysis, Considered, MemoryFit, PredictedBaseline, Verification
 from tracekit.analyzers.trace import problems
@@ -40,7 +40,8 @@ def recommend(analysis: Analysis, base: Baseline | None) -> Analysis:
         predicted_from=start,
         memory_fit=advice.memory_fit,
         problems=problems.concat(
-            analysis.problems, problems.table([*_unexplained(start), *fit_problems(advice.memory_fit)])
+            analysis.problems,
+            problems.table([*_unexplained(start), *fit_problems(advice.memory_fit), *_bugs(advice)]),
         ),
     )
 
@@ -51,6 +52,12 @@ def _unexplained(start: PredictedBaseline) -> list[problems.Problem]:
         return []
     detail = f"{duration(start.failed.simulated_us)} instead of {duration(start.failed.stated_us)}"
     return [problems.problem("step-not-reproduced", 1, detail)]
+
+
+def _bugs(advice: Advice) -> list[problems.Problem]:
+    """Return the problem that optimizations could not be judged; empty if all of them were."""
+    detail = "; ".join(f"{name} ({what})" for name, what in advice.failed.items())
+    return [problems.problem("advice-failed", len(advice.failed), detail)]
 
 
 def fitted(analysis: Analysis, base: Baseline) -> Analysis:

@@ -1,8 +1,10 @@
 """Searches for the best plan: a few optimizations together, whose combinations are simulated."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import combinations
+from traceback import extract_tb
 
 from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.combined import conflict
@@ -74,6 +76,8 @@ class Search:
         self._applied: dict[tuple[str, Outcome], Baseline] = {("", outcome): base for outcome in OUTCOMES}
         self._scenarios: dict[tuple[str, bool], Scenarios] = {}
         self._refused: dict[tuple[str, str], bool] = {}
+        self.failed: dict[str, str] = {}
+        """What went wrong in the optimizations that failed, by id: bugs, each of which costs its own advice alone."""
 
     def plan(self, candidates: Sequence[Optimization] = OPTIMIZATIONS, start: Steps = ()) -> Steps:
         """Return the best plan: at most `LONGEST` steps for latency, then at most one for throughput.
@@ -165,6 +169,17 @@ class Search:
         needed = [find(name) for name in step.brings]
         return tuple(each for each in needed if not each.obstacle(self.base) and self._pays((), (each,)))
 
+    @contextmanager
+    def spared(self, step: Optimization) -> Iterator[None]:
+        """Keep what an optimization raises in `failed`, unless memory is short."""
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception as error:
+            at = extract_tb(error.__traceback__)[-1]
+            self.failed[step.id] = f"{type(error).__name__} in {at.name}, line {at.lineno}: {error}"
+
     def allows(self, steps: Steps) -> bool:
         """Return whether the steps can be applied to the run together."""
         return self._allowed(steps)
@@ -214,11 +229,13 @@ class Search:
     def _refuses(self, before: Steps, step: Optimization) -> bool:
         key = (_key(before), step.name)
         if key not in self._refused:
+            self._refused[key] = True
             start, after = self._run_after(before, "expected"), (*before, step)
-            refused = step.obstacle(self._run_after(before, "worst")) or too_large(
-                self._run_after(after, "expected"), start
-            )
-            self._refused[key] = refused is not None
+            with self.spared(step):
+                refused = step.obstacle(self._run_after(before, "worst")) or too_large(
+                    self._run_after(after, "expected"), start
+                )
+                self._refused[key] = refused is not None
         return self._refused[key]
 
     def _pays(self, fewer: Steps, more: Steps) -> bool:

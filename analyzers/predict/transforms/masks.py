@@ -21,8 +21,8 @@ import numpy as np
 
 from tracekit.analyzers.core import outcomes, toml_table
 from tracekit.analyzers.cost import Attention, Cost
+from tracekit.analyzers.predict.called import READS_A_VALUE
 from tracekit.analyzers.predict.op_columns import OpList
-from tracekit.analyzers.predict.recorded import READS_A_VALUE
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.predict.transforms import math_attention
 from tracekit.analyzers.predict.transforms.attention import written_out

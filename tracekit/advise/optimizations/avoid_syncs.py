@@ -66,7 +66,7 @@ class AvoidSyncs(Optimization):
 
     def objection(self, base: Baseline) -> str | None:
         waits = _avoidable(base).any() or _ends_in_wait(base)
-        return None if waits else "The host does not wait within a step."
+        return None if waits else "The host does not wait within a step, unless it frees memory: see memory-management."
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Remove the copies to the host that are waited for; at best also the last one of the step."""
@@ -145,8 +145,9 @@ def _ends_in_wait(base: Baseline) -> bool:
 
 
 def _avoidable(base: Baseline) -> Rows:
-    """Return the waits amid the step, except those for copies of whole tensors, which pinned memory avoids."""
-    return _amid(base) & ~is_long(base)
+    """Return the waits amid the step, except those for copies of whole tensors, which pinned memory avoids, and those
+    that free memory, which disappear with what frees it."""
+    return _amid(base) & ~is_long(base) & ~base.waits_to_free
 
 
 def _asked_for(base: Baseline, read: Rows) -> Rows:

@@ -99,7 +99,7 @@ _GROWS = (
 class Graphed(Optimization):
     """Base class of optimizations that replay graphs, in which no kernel waits for a launch."""
 
-    after = ("avoid-syncs",)  # a graph cannot record a wait
+    after = ("avoid-syncs", "memory-management")  # a graph cannot record a wait
     keeps_streams = True
     """Whether the step's work stays on its streams, which then run concurrently."""
 
@@ -210,7 +210,8 @@ def _unrecordable(base: Baseline) -> str | None:
     stops = waits_for_nothing(base)
     if stops:
         often = "Once" if stops == 1 else f"{stops} times"
-        return f"{often} within a step the host waits for the device, which a graph cannot record: see avoid-syncs."
+        see = "memory-management" if base.waits_to_free.any() else "avoid-syncs"
+        return f"{often} within a step the host waits for the device, which a graph cannot record: see {see}."
     if masks.fills_mask_from_host(base):
         return (
             "While a step is recorded, the model makes its attention mask from a number on the host, which a "

@@ -25,6 +25,7 @@ from tracekit.advise.waste.gradients import backward_again, gradients_one_by_one
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
+    collected_and_freed,
     costly_algorithms,
     grown_by_copying,
 )
@@ -40,7 +41,6 @@ from tracekit.advise.waste.loops import loops_of_small_ops
 from tracekit.advise.waste.siblings import calls_in_a_row
 from tracekit.advise.waste.unasked import (
     casts_there_and_back,
-    collected_and_freed,
     dropout_in_inference,
     graphs_without_backward,
     numbers_in_64_bits,

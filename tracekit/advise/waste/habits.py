@@ -1,10 +1,12 @@
 """Detectors of ways of writing that PyTorch has a better one for: checks of each gradient, cells of recurrent networks
-step by step, one-hot rows that a matrix multiplies, buffers that grow by copying."""
+step by step, one-hot rows that a matrix multiplies, buffers that grow by copying, and the allocator and the collector
+in the loop."""
 
 import re
 
 import numpy as np
 
+from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.cheaper import long_filters, reduced_in_windows, sorted_for_few, sorted_for_places
 from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
@@ -116,3 +118,22 @@ def _without_cudnn(ops: OpList) -> Rows:
     for place in np.flatnonzero(rows).tolist():
         rows[place : place + 1 + int(np.argmax(multiplies[place : place + _NEAR]))] = True
     return rows
+
+
+_MANAGED = ("allocation", "garbage-collection")
+
+
+def collected_and_freed(base: Baseline) -> Finding | None:
+    """Find the time of Python's garbage collector, and of the allocator if it frees memory in each step, for which the
+    host also waits for the device, or if nothing keeps what is freed, as PyTorch does."""
+    allocates = base.frees or not runs_torch(base)
+    sure = tuple(cause for cause in _MANAGED if allocates or cause == "garbage-collection")
+    if not base.outside.total(sure):
+        return None
+    likely = ("unexplained",) if base.frees else ()
+    nothing = np.zeros(len(base.ops), dtype=bool)
+    return Finding(nothing, _without_waiting_to_free, base.frees, sure=sure, likely=likely)
+
+
+def _without_waiting_to_free(base: Baseline, _: Outcome) -> OpList:
+    return base.ops.assign(sync=base.ops.sync & ~base.waits_to_free)

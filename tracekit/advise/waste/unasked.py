@@ -1,5 +1,4 @@
-"""Detectors of work that nobody asked for: wide types, casts, zeros, rows and masks that nothing reads, and the
-allocator and the collector in the loop."""
+"""Detectors of work that nobody asked for: wide types, casts, zeros, rows and masks that nothing reads."""
 
 import re
 from dataclasses import replace
@@ -7,27 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.advise.waste.gradients import added_to_older
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import GPU, Cost, Precision, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, each, in_phase, pick, where, which
-
-_MANAGED = ("allocation", "garbage-collection")
-
-
-def collected_and_freed(base: Baseline) -> Finding | None:
-    """Find the time of Python's garbage collector, and of the allocator if it frees memory in each step, or if nothing
-    keeps what is freed, as PyTorch does."""
-    allocates = base.frees or not runs_torch(base)
-    sure = tuple(cause for cause in _MANAGED if allocates or cause == "garbage-collection")
-    if not base.outside.total(sure):
-        return None
-    likely = ("unexplained",) if base.frees else ()
-    nothing = np.zeros(len(base.ops), dtype=bool)
-    return Finding(nothing, removed(nothing), base.frees, sure=sure, likely=likely)
-
 
 _DOUBLE_SHARE = 0.05
 """Fraction of the kernel time below which 64-bit numbers are counters and sums."""
@@ -262,11 +245,13 @@ def _sums(cost: Cost | None, size: int) -> bool:
 
 
 def graphs_without_backward(base: Baseline) -> Finding | None:
-    """Find ops that autograd records in a run without a backward pass, and the memory that is allocated meanwhile."""
+    """Find ops that autograd records in a run without a backward pass, and the memory that is allocated meanwhile,
+    unless each step frees it."""
     rows = base.recorded.for_gradients(base.ops)
     if base.trains or not rows.any():
         return None
-    return Finding(rows, lessened(rows, STAYS, _KNOWN["nodes"]), int(rows.sum()), sure=("allocation",))
+    kept = ("allocation",) if not base.frees else ()  # what is freed in each step was not kept for a backward pass
+    return Finding(rows, lessened(rows, STAYS, _KNOWN["nodes"]), int(rows.sum()), sure=kept)
 
 
 _DROPS = ("aten::native_dropout", "aten::dropout", "aten::feature_dropout", "aten::_fused_dropout")

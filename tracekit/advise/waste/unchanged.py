@@ -233,9 +233,9 @@ def _rows_of_before(base: Baseline) -> Rows:
     """Select products of many rows in equal passes that each choose one token: the rows were there before."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
     chosen = np.flatnonzero(which(ops.call, _NEXT.match))
-    many = _of_many_rows(base, chosen)
     if base.trains or len(chosen) < _PASSES:
         return again
+    many = _of_many_rows(base, chosen)
     counts = {int(many[start:end].sum()) for start, end in pairwise(chosen)}
     if len(counts) == 1 and counts != {0}:
         again[chosen[0] :] = many[chosen[0] :]
@@ -251,13 +251,14 @@ def _of_many_rows(base: Baseline, chosen: Ints) -> Rows:
         size = np.array([cost.work.m if weighs[place] else 0 for place, cost in enumerate(ops.cost)])
         return np.asarray(size > _MORE_ROWS * np.median(size[weighs]))
     linear = (ops.call == "aten::linear") & products(ops)
-    after = linear & (np.arange(len(ops)) > min(chosen, default=len(ops)))
+    after = linear & (np.arange(len(ops)) > chosen[0])
     sent = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) > _A_FEW_TOKENS)
     if not after.any() or sent[chosen[0] :].any():
         return np.zeros(len(ops), dtype=bool)
-    heads = [np.flatnonzero(linear[:place])[-1] for place in chosen[1:].tolist()]
     many = linear & (ops.kernel_ns > _MORE_ROWS * np.median(ops.kernel_ns[after]))
-    many[heads] = False
+    places = np.flatnonzero(linear)
+    before = np.searchsorted(places, chosen[1:])
+    many[places[before[before > 0] - 1]] = False
     return np.asarray(many)
 
 
