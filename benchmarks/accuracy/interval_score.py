@@ -18,7 +18,7 @@ from benchmarks import percent, table
 from benchmarks.blind.joined import Row as Prediction
 from benchmarks.blind.joined import rounds
 from benchmarks.fitting import scripts
-from benchmarks.fitting.conformal import inside, spans
+from benchmarks.fitting.conformal import Floats, inside, spans
 from benchmarks.fitting.conformal import scores as scores_of_halves
 from benchmarks.fitting.intervals import of_rounds
 from benchmarks.slow_scripts.command import Row, before_gains, compared
@@ -31,7 +31,7 @@ _EARLIER_GAIN = 0.51
 logarithm, in addition to what was said."""
 _SAID_WITH = {"seventh": 0.49}
 """The same in the intervals of a set as they were said; none in other sets."""
-_SINCE = ("twentieth", "twenty-first", "twenty-second")
+_SINCE = ("twenty-first", "twenty-second", "twenty-third", "twenty-fourth")
 """Sets that were predicted before they were a part of what the widths are measured on."""
 _ROUNDS: dict[Evidence, str] = {"timed": "blind rounds, latency told", "profiled": "blind rounds, plain traces"}
 _SAID = {"timed": "capture", "profiled": "trace"}
@@ -47,8 +47,7 @@ def text() -> str:
 
 
 def _of_rounds(evidence: Evidence, title: str) -> list[tuple[object, ...]]:
-    rows, known = list(of_rounds(evidence)), widths(evidence)
-    today = np.array([known.repeat, known.outcome, known.host])
+    rows, today = list(of_rounds(evidence)), _today(evidence)
     ratio, mean = np.median(spans(rows, today)), scores_of_halves(rows, today).mean()
     numbers = len(rows), percent(float(inside(rows, today).mean())), f"{ratio:.2f}", f"{mean:.2f}"
     said = [
@@ -58,6 +57,11 @@ def _of_rounds(evidence: Evidence, title: str) -> list[tuple[object, ...]]:
         (title, "as predicted then", *_summary(said)),
         (title, f"of {EARLIER} and of today", *numbers),
     ]
+
+
+def _today(evidence: Evidence) -> Floats:
+    known = widths(evidence)
+    return np.array([known.repeat, known.outcome, known.host])
 
 
 def _of_round(row: Prediction) -> Judged:
@@ -72,12 +76,21 @@ def _of_scripts() -> list[tuple[object, ...]]:
     later, known = scripts.later_rows(), widths("script")
     return [
         ("slow scripts, plain traces", "as predicted then", *_summary(map(_as_said, every))),
-        ("those with kept traces", "as predicted then", *_summary(map(_as_said, kept))),
         ("those with kept traces", f"of {EARLIER}", *_summary(map(_as_earlier, kept))),
         ("those with kept traces", "of today, each set left out", len(blind), *_of_sets_left_out()),
-        *([("the last three sets", "as predicted then", *_summary(map(_as_said, since)))] if since else []),
+        *([("the last four sets", "as predicted then", *_summary(map(_as_said, since)))] if since else []),
         ("predicted again, gains known", "of today", *_summary((row.interval(known), row.measured) for row in later)),
+        ("rounds, and scripts with kept traces", f"of {EARLIER}", *_pooled(_mean(map(_as_earlier, kept)), len(kept))),
+        ("rounds, and scripts with kept traces", "of today", *_pooled(_known()["left_out_score"], len(kept))),
     ]
+
+
+def _pooled(score: float, count: int) -> tuple[object, ...]:
+    """Return the number of all rows of rounds, which score the same in both versions, and of `count` scripts; and the
+    mean score of them all."""
+    of_rows = [scores_of_halves(rows, _today(evidence)) for evidence in _ROUNDS for rows in [list(of_rounds(evidence))]]
+    every = np.concatenate([*of_rows, np.full(count, score)])
+    return len(every), "–", "–", f"{every.mean():.2f}"
 
 
 def gain_on_earlier() -> float:
@@ -85,7 +98,7 @@ def gain_on_earlier() -> float:
     version, on the same rows."""
     kept = {(row.set, row.script) for row in scripts.blind_rows()}
     rows = [_as_earlier(row) for row in compared(before_gains()) if (row["set"], row["script"]) in kept]
-    return float(_known()["left_out_score"]) / fmean(map(_score, rows))
+    return float(_known()["left_out_score"]) / _mean(rows)
 
 
 def _of_sets_left_out() -> tuple[object, ...]:
@@ -120,7 +133,11 @@ def _summary(rows: Iterable[Judged]) -> tuple[object, ...]:
     judged = list(rows)
     hits = fmean(bounds.low <= measured <= bounds.high for bounds, measured in judged)
     ratio = np.median([bounds.high / bounds.low for bounds, _ in judged])
-    return len(judged), percent(hits), f"{ratio:.2f}", f"{fmean(map(_score, judged)):.2f}"
+    return len(judged), percent(hits), f"{ratio:.2f}", f"{_mean(judged):.2f}"
+
+
+def _mean(judged: Iterable[Judged]) -> float:
+    return fmean(map(_score, judged))
 
 
 def main() -> None:
