@@ -124,7 +124,7 @@ def test_without_shapes_deterministic_sums_are_told_by_what_scales_the_rows(call
 
 EDGES, NODES = 80_000, 5_000
 ENDS = [
-    op("aten::gather", Cost(0, 4 * EDGES * 256, 4 * EDGES * 256, "gather", "fp32"), call="aten::index_select")
+    op("aten::gather", Cost(0, 4 * EDGES * 256, 4 * EDGES * 256, "gather", "fp32"), call="aten::index_select", ns=4e5)
     | given(("float", NODES, 256), ("long int", EDGES), ("float", EDGES, 256))
 ] * 2
 JOINED = op("aten::cat", Cost(0, 8 * EDGES * 256, 8 * EDGES * 256, "copy", "fp32"))
@@ -140,6 +140,18 @@ def test_the_product_of_joined_ends_of_edges_is_the_sum_of_two_of_nodes():
     assert "split" in find("computed-again").how_to(base)
     dropped = run(*ENDS, JOINED, op("aten::native_dropout", ns=90_000.0), MESSAGE, ADDED)
     assert "split" not in find("computed-again").how_to(dropped), "rows of one node differ"
+
+
+@pytest.mark.parametrize(("adds", "part"), [([ADDED], 0.4), ([], 0.4 * 1.8)])
+def test_a_gather_takes_a_time_for_each_row_and_its_gradient_comes_if_it_had_none(adds, part):
+    """Each of 80,000 rows takes 0.6 ns at least, however narrow; node features need no gradient, but what a layer makes
+    of them does."""
+    gather = ENDS[0] | {"ns": 120_000.0, "phase": "forward"}
+    layer = op("aten::mm", op_lists.product(EDGES, 16, 256, "fp32"), call="aten::linear", phase="forward")
+    of_weight = op("aten::mm", call=ENGINE + "MmBackward0", phase="backward")
+    base = run(gather, layer, of_weight, *adds)
+    left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert left[0] == pytest.approx(part)
 
 
 def test_a_network_on_each_gathered_row_runs_once_a_node():
