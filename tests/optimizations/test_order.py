@@ -419,3 +419,28 @@ def test_layers_whose_result_is_joined_are_no_networks_on_one_input():
     layer |= given(("float", 256), ("float", 64, 256), ("float", 256, 256))
     relu = op("aten::relu", op_lists.elementwise(64 * 256, "fp32"), ns=2_000.0) | given(("float", 64, 256))
     assert not found("one-call-per-item", run(*[layer, relu] * 24, STACKED))
+
+
+LOOKUPS, HEADS = 1 << 22, 8
+
+
+def looked_up(table: int):
+    """Return four million lookups in a table of so many rows, and their gradient, which sorts them."""
+    written = op_lists.elementwise(LOOKUPS * HEADS, "fp32").write_bytes
+    shapes = ("float", table, HEADS), ("long int", LOOKUPS, HEADS), ("float", LOOKUPS, HEADS)
+    cost = Cost(0, written // 4, written, "gather", "fp32")
+    reads = op("aten::gather", cost, call="aten::embedding", phase="forward", ns=2_500_000.0) | given(*shapes)
+    adds = op("aten::embedding_dense_backward", phase="backward", call=ENGINE + "EmbeddingBackward0", ns=3_400_000.0)
+    return reads, adds | given(("float", 2048, 2048, HEADS), ("long int", 2048, 2048))
+
+
+@pytest.mark.parametrize(("table", "us", "few"), [(32, 3_400, True), (1 << 20, 3_400, False), (32, 200, False)])
+def test_gradients_of_a_small_table_that_is_looked_up_very_often_take_long_to_sort(table, us, few):
+    reads, adds = looked_up(table)
+    base = trained(reads, adds | {"ns": 1000.0 * us})
+    assert found("sorted-gradients", base) == few
+    if few:
+        left = find("sorted-gradients").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+        moves_ns = reads["cost"].write_bytes / base.gpu.bandwidth * 1e9
+        assert left[1:3].tolist() == pytest.approx([3 * 3 * moves_ns / 5_900_000.0] * 2)
+        assert "one_hot" in find("sorted-gradients").how_to(base)
