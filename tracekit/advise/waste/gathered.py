@@ -114,6 +114,9 @@ def rows_repeated_before(base: Baseline) -> Finding | None:
             adds = np.flatnonzero(backward & _adds_rows(base, work, gathers))
             for at in (*range(gathers[0].place, place), *adds):
                 kept[at] = _narrower(base, at, last)
+            joins = [at for at in range(gathers[0].place, place) if ops.name[at] == "aten::cat"]
+            parts = len(gathers) + (sum(each.width for each in gathers) < work.k)
+            kept[joins] = min(1.0, (parts + 1) * last.n / (2 * work.k))  # their products are added up, not joined
             for each in gathers:
                 kept[each.place] = _gathered_later(
                     base, each, work.m, kept[each.place], adds=bool(backward.any() and not len(adds))
