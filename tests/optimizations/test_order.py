@@ -124,7 +124,7 @@ def test_without_shapes_deterministic_sums_are_told_by_what_scales_the_rows(call
 
 EDGES, NODES = 80_000, 5_000
 ENDS = [
-    op("aten::gather", Cost(0, 4 * EDGES * 256, 4 * EDGES * 256, "gather", "fp32"), call="aten::index_select")
+    op("aten::gather", Cost(0, 4 * EDGES * 256, 4 * EDGES * 256, "gather", "fp32"), call="aten::index_select", ns=4e5)
     | given(("float", NODES, 256), ("long int", EDGES), ("float", EDGES, 256))
 ] * 2
 JOINED = op("aten::cat", Cost(0, 8 * EDGES * 256, 8 * EDGES * 256, "copy", "fp32"))
@@ -136,10 +136,22 @@ ADDED |= given(("float", NODES, 256), ("long int", EDGES), ("float", EDGES, 256)
 def test_the_product_of_joined_ends_of_edges_is_the_sum_of_two_of_nodes():
     base = run(*ENDS, JOINED, MESSAGE, ADDED)
     left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
-    assert left == pytest.approx([64 / 256, 64 / 256, 1, NODES / EDGES, 64 / 256])
+    assert left == pytest.approx([64 / 256, 64 / 256, 3 * 64 / (2 * 512), NODES / EDGES, 64 / 256])
     assert "split" in find("computed-again").how_to(base)
     dropped = run(*ENDS, JOINED, op("aten::native_dropout", ns=90_000.0), MESSAGE, ADDED)
     assert "split" not in find("computed-again").how_to(dropped), "rows of one node differ"
+
+
+@pytest.mark.parametrize(("adds", "part"), [([ADDED], 0.4), ([], 0.4 * 1.8)])
+def test_a_gather_takes_a_time_for_each_row_and_its_gradient_comes_if_it_had_none(adds, part):
+    """Each of 80,000 rows takes 0.6 ns at least, however narrow; node features need no gradient, but what a layer makes
+    of them does."""
+    gather = ENDS[0] | {"ns": 120_000.0, "phase": "forward"}
+    layer = op("aten::mm", op_lists.product(EDGES, 16, 256, "fp32"), call="aten::linear", phase="forward")
+    of_weight = op("aten::mm", call=ENGINE + "MmBackward0", phase="backward")
+    base = run(gather, layer, of_weight, *adds)
+    left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert left[0] == pytest.approx(part)
 
 
 def test_a_network_on_each_gathered_row_runs_once_a_node():
@@ -407,3 +419,28 @@ def test_layers_whose_result_is_joined_are_no_networks_on_one_input():
     layer |= given(("float", 256), ("float", 64, 256), ("float", 256, 256))
     relu = op("aten::relu", op_lists.elementwise(64 * 256, "fp32"), ns=2_000.0) | given(("float", 64, 256))
     assert not found("one-call-per-item", run(*[layer, relu] * 24, STACKED))
+
+
+LOOKUPS, HEADS = 1 << 22, 8
+
+
+def looked_up(table: int):
+    """Return four million lookups in a table of so many rows, and their gradient, which sorts them."""
+    written = op_lists.elementwise(LOOKUPS * HEADS, "fp32").write_bytes
+    shapes = ("float", table, HEADS), ("long int", LOOKUPS, HEADS), ("float", LOOKUPS, HEADS)
+    cost = Cost(0, written // 4, written, "gather", "fp32")
+    reads = op("aten::gather", cost, call="aten::embedding", phase="forward", ns=2_500_000.0) | given(*shapes)
+    adds = op("aten::embedding_dense_backward", phase="backward", call=ENGINE + "EmbeddingBackward0", ns=3_400_000.0)
+    return reads, adds | given(("float", 2048, 2048, HEADS), ("long int", 2048, 2048))
+
+
+@pytest.mark.parametrize(("table", "us", "few"), [(32, 3_400, True), (1 << 20, 3_400, False), (32, 200, False)])
+def test_gradients_of_a_small_table_that_is_looked_up_very_often_take_long_to_sort(table, us, few):
+    reads, adds = looked_up(table)
+    base = trained(reads, adds | {"ns": 1000.0 * us})
+    assert found("sorted-gradients", base) == few
+    if few:
+        left = find("sorted-gradients").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+        moves_ns = reads["cost"].write_bytes / base.gpu.bandwidth * 1e9
+        assert left[1:3].tolist() == pytest.approx([3 * 3 * moves_ns / 5_900_000.0] * 2)
+        assert "one_hot" in find("sorted-gradients").how_to(base)

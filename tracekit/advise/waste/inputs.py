@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from tracekit.advise.waste.again import is_attention
-from tracekit.advise.waste.finding import STAYS, Finding, lessened
+from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest
 from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Attention, Cost, estimate_ns
+from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
@@ -145,7 +145,7 @@ def sorted_gradients(base: Baseline) -> Finding | None:
     gathers = float(ops.kernel_ns[(ops.name == "aten::index") & in_phase(ops, "forward")].sum())
     took = float(ops.kernel_ns[rows].sum())
     if not base.trains or not took or not gathers or gathers * _ADDS_ROWS.expected > took:
-        return _sorted_sums(base)
+        return longest([_sorted_sums(base), _lookups_of_few_rows(base)], ops.kernel_ns)
     kept = _ADDS_ROWS.mapped(lambda times: min(1.0, times * gathers / took))
     return Finding(rows, lessened(rows, kept), int(rows.sum()))
 
@@ -194,6 +194,25 @@ def _sorted_sums(base: Baseline) -> Finding | None:
     kept = _KNOWN["spread_out"].mapped(lambda times: min(1.0, times * bytes_ns / took))
     way = "" if (ops.call[puts] == "aten::index_put_").all() else "deterministic-sums"
     return Finding(rows, lessened(rows, kept, host=kept), int(puts.sum()), way=way)
+
+
+def _lookups_of_few_rows(base: Baseline) -> Finding | None:
+    """Find gradients of embeddings that look up each row of a small table very often: they sort the indices and add the
+    rows of each one in turn, which takes many times as long as their bytes. Lookups of narrow rows may, too."""
+    ops, rows, bytes_ns = base.ops, np.zeros(len(base.ops), dtype=bool), 0.0
+    sums = which(ops.name, lambda name: name == "aten::embedding_dense_backward")
+    numbers = [math.prod(next((shape for _, shape in tensors_in(base, at, at + 1)), ())) for at in range(len(ops))]
+    for place in np.flatnonzero((ops.call == "aten::embedding") & ops.costed).tolist():
+        cost, written = ops.cost[place], round(ops.cost[place].write_bytes / ELEMENT_BYTES[ops.cost[place].precision])
+        of_it, one_ns = sums & (np.array(numbers) == written), 2 * cost.write_bytes / base.gpu.bandwidth * 1e9
+        if written >= _VALUES * numbers[place] and ops.kernel_ns[of_it].sum() >= _CONTENDED * one_ns:
+            of_it[place] = ops.kernel_ns[place] >= _CONTENDED * one_ns
+            rows, bytes_ns = rows | of_it, bytes_ns + one_ns * (1 + of_it[place] / 2)
+    if not rows.any():
+        return None
+    took = float(ops.kernel_ns[rows].sum())
+    kept = _KNOWN["spread_out"].mapped(lambda times: min(1.0, times * bytes_ns / took))
+    return Finding(rows, lessened(rows, kept), int(rows.sum()), way="few_rows")
 
 
 _MOVES_ROWS = re.compile(r"^aten::(?:mul|copy_|clone|expand)$")

@@ -1,18 +1,16 @@
-"""Detectors of products in an order that computes more: a large product between two small ones, rows that are repeated
-before they are multiplied."""
+"""Detectors of products in an order that computes more: a large product between two small ones, rows that are averaged
+after they are multiplied."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.repeats import gathered_from, size_of, tensors_in
+from tracekit.advise.waste.repeats import size_of, tensors_in
 from tracekit.analyzers.core import Floats
-from tracekit.analyzers.cost import ELEMENT_BYTES, Product
+from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
 
 Products = Sequence[Product | None]
@@ -28,26 +26,26 @@ _BEFORE = 6
 _READS = ("aten::copy_", "aten::_to_copy", "aten::sum")
 
 
-def _products(ops: OpList) -> Products:
+def products_of(ops: OpList) -> Products:
     works = [cost.work if cost is not None else None for cost in ops.cost]
     return [work if isinstance(work, Product) and not work.routed else None for work in works]
 
 
 def products_out_of_order(base: Baseline) -> Finding | None:
     """Find products of a product, as (q kᵀ) v without a softmax, that take half as many operations in another order."""
-    ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
+    ops, works, backward = base.ops, products_of(base.ops), in_phase(base.ops, "backward")
     factor, parts = np.ones(len(ops)), dict[tuple[int, ...], float]()
     for place, one in enumerate(works):
         next_one = 0 if one is None or backward[place] else _next_product(base, works, place, one)
         other = works[next_one]
         if next_one and one and other and (part := _part_in_other_order(one, other)) * _LESS <= 1:
             factor[place : next_one + 1] = part
-            parts |= dict.fromkeys((_sides(one), _sides(other)), part)
+            parts |= dict.fromkeys((sides_of(one), sides_of(other)), part)
     multiplies = np.array([work is not None for work in works], dtype=bool)
     factor = _with_gradients(factor, works, backward & multiplies, parts)
     factor = factor if multiplies.any() else _parts_by_time(ops, backward)
     times = int((which(ops.name, _MULTIPLY.__contains__) & (factor < 1)).sum())
-    return _by(factor, times, "products-out-of-order") if times else None
+    return by_factors(factor, times, "products-out-of-order") if times else None
 
 
 def _parts_by_time(ops: OpList, backward: Rows) -> Floats:
@@ -71,17 +69,17 @@ def _parts_by_time(ops: OpList, backward: Rows) -> Floats:
 def _with_gradients(factor: Floats, works: Products, rows: Rows, parts: Mapping[tuple[int, ...], float]) -> Floats:
     """Return the part of the time of each op that remains, in which that of gradients, the rows, is known by the sizes
     of their products."""
-    return np.where(rows, [parts.get(_sides(work), 1.0) for work in works], factor)
+    return np.where(rows, [parts.get(sides_of(work), 1.0) for work in works], factor)
 
 
-def _by(factor: Floats, times: int, way: str) -> Finding:
+def by_factors(factor: Floats, times: int, way: str) -> Finding:
     def change(run: Baseline, _: Outcome) -> OpList:
         return run.ops.assign(kernel_ns=run.ops.kernel_ns * factor)
 
     return Finding(factor < 1, change, times, way=way)
 
 
-def _sides(work: Product | None) -> tuple[int, ...]:
+def sides_of(work: Product | None) -> tuple[int, ...]:
     """Return the sizes of a product, which those of its gradients are in another order."""
     return (work.groups, *sorted((work.m, work.n, work.k))) if work else ()
 
@@ -128,14 +126,14 @@ _POOLED = 4
 
 def pooled_late(base: Baseline) -> Finding | None:
     """Find products of all rows whose result is averaged or summed over rows at once: both are linear and commute."""
-    ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
+    ops, works, backward = base.ops, products_of(base.ops), in_phase(base.ops, "backward")
     factor, parts, times = np.ones(len(ops)), dict[tuple[int, ...], float](), 0
     for place, work in enumerate(works[:-1]):
         rows = 0 if work is None or backward[place] else _pooled_rows(base, place + 1, work)
         if work and rows and rows * _POOLED <= work.m:
             factor[[place, place + 1]], times = (rows / work.m, min(1.0, work.k / work.n)), times + 1
-            parts[_sides(work)] = rows / work.m
-    return _by(_with_gradients(factor, works, backward, parts), times, "pooled-late") if times else None
+            parts[sides_of(work)] = rows / work.m
+    return by_factors(_with_gradients(factor, works, backward, parts), times, "pooled-late") if times else None
 
 
 def _pooled_rows(base: Baseline, place: int, work: Product) -> int:
@@ -146,128 +144,3 @@ def _pooled_rows(base: Baseline, place: int, work: Product) -> int:
     left = cost.write_bytes // size_of(given[0][0], (1,))
     whole = given[0][1][-1] == work.n and math.prod(given[0][1]) == work.m * work.n
     return left // work.n if whole and left % work.n == 0 and left != work.m else 0
-
-
-_GATHERS = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave")
-_ADDS_ROWS = re.compile(r"index_add|index_put|scatter_add|embedding_dense")
-"""Gradients of gathers."""
-
-
-class _Gather(NamedTuple):
-    """An op that gathers or repeats rows for a product."""
-
-    place: int
-    part: float
-    """Rows from which it gathers, relative to those that it writes."""
-    width: int
-    """Numbers of a row."""
-
-
-def rows_repeated_before(base: Baseline) -> Finding | None:
-    """Find products of rows that were just gathered or repeated from half as many or fewer, or joined from such parts,
-    and what follows on each row alone, with gradients. If that comes first, it has fewer rows, and gathers have rows as
-    wide as its result."""
-    ops, works, backward = base.ops, _products(base.ops), in_phase(base.ops, "backward")
-    factor, times = np.ones(len(ops)), 0
-    for place, work in enumerate(works):
-        if work is None or backward[place] or work.groups > 1 or not work.weight:
-            continue
-        if gathers := _gathered_before(base, place, work):
-            behind = [place, *(_behind(base, works, place, work.m) if len(gathers) == 1 else ())]
-            last = [each for at in behind if (each := works[at])][-1]
-            kept = np.ones(len(ops))
-            kept[behind] = part = _part_of_rows(work, gathers)
-            gradients = of_gradients(base, works, behind) & backward
-            kept[gradients] = part
-            for at in (*range(gathers[0].place, place), *np.flatnonzero(backward & _adds_rows(base, work, gathers))):
-                kept[at] = _narrower(base, at, last)
-            factor, times = np.minimum(factor, kept), times + 1
-    return _by(factor, times, "rows-repeated") if times else None
-
-
-def _gathered_before(base: Baseline, place: int, work: Product) -> list[_Gather]:
-    """Return the gathers right before a product that make its rows, or columns that are joined to these."""
-    near = range(place - int(np.argmin(np.append(_moves(base, place), False))), place)
-    joined = any(base.ops.name[at] == "aten::cat" for at in near)
-    made = [each for each in (_gather(base, at, work.m) for at in near) if each and each.part * _LESS <= 1]
-    return [each for each in made if each.width == work.k or (joined and each.width < work.k)]
-
-
-def _moves(base: Baseline, place: int) -> Rows:
-    """Select those of the few ops before a place, the last one first, that only move rows."""
-    before = slice(max(place - _SOON, 0), place)
-    names, calls = base.ops.name[before][::-1], base.ops.call[before][::-1]
-    return which(names, ("aten::cat", "aten::copy_", "aten::fill_").__contains__) | which(calls, _GATHERS.__contains__)
-
-
-def _gather(base: Baseline, place: int, rows: int) -> _Gather | None:
-    """Return what an op gathers or repeats to so many rows; None: it does not."""
-    cost, source = base.ops.cost[place], gathered_from(base, place)
-    if cost is None or base.ops.call[place] not in _GATHERS or not rows:
-        return None
-    element = ELEMENT_BYTES[cost.precision]
-    written, before = cost.write_bytes / element, math.prod(source) if source else cost.read_bytes / element
-    return _Gather(place, before / written, round(written / rows)) if written and written % rows == 0 else None
-
-
-def _part_of_rows(work: Product, gathers: Sequence[_Gather]) -> float:
-    """Return the operations that remain if each part of a row is multiplied before it is gathered."""
-    return 1 - sum(each.width * (1 - each.part) for each in gathers) / work.k
-
-
-def _narrower(base: Baseline, place: int, work: Product) -> float:
-    """Return how wide the rows that an op moves are afterwards, as those of the product's result; 1: it moves none."""
-    sizes = [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
-    widths = [size // work.m for size in sizes if size % work.m == 0]
-    return min(1.0, work.n / max(*widths, 1, 1))
-
-
-_DRAWS = re.compile(r"dropout|bernoulli|rand|normal_|uniform_")
-
-
-def _behind(base: Baseline, works: Products, place: int, rows: int) -> Iterator[int]:
-    """Yield the places of the ops behind a product that work on each of its rows alone, up to the first that does not:
-    it mixes rows, draws numbers, or reads another tensor of as many."""
-    for later in range(place + 1, len(base.ops)):
-        sizes, cost, work = _sizes_of(base, later, rows), base.ops.cost[later], works[later]
-        if not sizes and base.ops.name[later] != "aten::cat":
-            continue
-        alone = work is not None and work.m == rows and bool(work.weight)
-        alone |= cost is not None and (
-            cost.family == "copy" or (cost.family in ("pointwise", "norm") and len(sizes) == 1)
-        )
-        if not alone or _DRAWS.search(base.ops.name[later]):
-            return
-        yield later
-
-
-def _sizes_of(base: Baseline, place: int, rows: int) -> list[int]:
-    """Return how many numbers the tensors of an op have that have so many rows."""
-    sizes = [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
-    return [size for size in sizes if size >= rows and size % rows == 0]
-
-
-def of_gradients(base: Baseline, works: Products, places: Sequence[int]) -> Rows:
-    """Select the gradients of these ops: of products, by their sizes, and of others, by those of their results."""
-    products = [work for place in places if (work := works[place])]
-    sides, sizes = {_sides(work) for work in products}, {work.m * work.n for work in products}
-    of_rows = which(base.ops.name, lambda name: not _ROWS_BY_INDEX.search(name)) & (len(places) > 1)
-    return np.array(
-        [
-            _sides(work) in sides if work else of_rows[at] and bool(sizes & set(_sizes_of(base, at, products[0].m)))
-            for at, work in enumerate(works)
-        ],
-        dtype=bool,
-    )
-
-
-_ROWS_BY_INDEX = re.compile(r"gather|index|scatter|embedding")
-
-
-def _adds_rows(base: Baseline, work: Product, gathers: Sequence[_Gather]) -> Rows:
-    """Select the gradients of these gathers."""
-    sizes = {work.m * each.width for each in gathers}
-    adds = which(base.ops.name, _ADDS_ROWS.search)
-    for place in np.flatnonzero(adds).tolist():
-        adds[place] = any(math.prod(shape) in sizes for _, shape in tensors_in(base, place, place + 1))
-    return adds

@@ -13,8 +13,7 @@ import numpy as np
 
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding, longest
-from tracekit.advise.waste.gathered import networks_on_gathered_rows
-from tracekit.advise.waste.order import rows_repeated_before
+from tracekit.advise.waste.gathered import networks_on_gathered_rows, rows_repeated_before
 from tracekit.advise.waste.repeats import (
     Span,
     Tensors,

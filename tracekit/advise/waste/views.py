@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.order import of_gradients
+from tracekit.advise.waste.gathered import of_gradients
 from tracekit.advise.waste.repeats import gathered_from, tensors_in
 from tracekit.analyzers.attribute import TO_HOST
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Product
