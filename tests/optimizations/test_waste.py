@@ -496,7 +496,7 @@ def test_a_joined_answer_that_the_host_reads_is_no_cache():
 
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE if each.needless] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 36
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 37
     assert all("Not to be confused with" in kind.what for kind in kinds().values())
 
 

@@ -21,6 +21,7 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
+from tracekit.advise.waste.folded import layers_that_are_one
 from tracekit.advise.waste.gradients import backward_again, gradients_one_by_one
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
@@ -237,6 +238,7 @@ DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
     "backward-again": backward_again,
+    "folded-layers": layers_that_are_one,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())
