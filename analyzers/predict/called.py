@@ -89,6 +89,7 @@ def inputs(host: pd.DataFrame, ops: Ints) -> npt.NDArray[np.object_]:
 
 PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten::split_with_sizes", "aten::chunk")
 WINDOWS = ("aten::unfold",)
+EXPANDED = ("aten::expand",)
 
 
 def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:

@@ -53,6 +53,7 @@ def run(*rows, **facts):
         mask=objects([row.get("mask") for row in rows]),
         takes=np.array([row.get("takes", False) for row in rows]),
         windows=np.array([row.get("windows", False) for row in rows]),
+        expanded=np.array([row.get("expanded", False) for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),
         nodes=np.array([row.get("node", -1) for row in rows]),
         bluestein=np.array([row.get("bluestein", 0.0) for row in rows]),
