@@ -49,6 +49,11 @@ def test_residuals_activations_and_training_are_told_from_branches():
     assert not found(KIND, run(*[row for each in IDENTITY * 4 for row in (counted if each == norm() else [each])]))
 
 
+def test_sums_of_layers_alone_are_of_two_tensors():
+    state = layer("aten::addmm", "aten::linear") | given(("float", 64, 512))
+    assert not found(KIND, run(*[state, state, ADD, RELU] * 4))
+
+
 def test_by_shapes_branches_read_one_tensor():
     def block(first, other):
         x, y = given(("float", 8, 64, first, first)), given(("float", 8, 64, other, other))

@@ -17,8 +17,9 @@ _BIASED = outcomes(__file__)["added_bias"]
 _NORM = re.compile(r"^aten::(?:native|cudnn|miopen)_batch_norm$")
 _ADDS = ("aten::add", "aten::add_")
 _LAYER = re.compile(r"^aten::(?:conv(?:\dd|olution)?|linear)$")
-_BRANCHES = re.compile(r"(?:LN?|N)(?:(?:LN?|N)A)+")
-"""Layers (L) and batch norms (N) of which each after the first is added (A) to what is there."""
+_BRANCHES = re.compile(r"L?N(?:L?NA)+")
+"""Batch norms (N), perhaps of a layer (L), of which each after the first is added (A) to what is there. Sums of layers
+alone, as of a graph or a recurrent network, are mostly of two tensors."""
 _MOST = 0.5
 """Fraction of the stretches of linear ops with a layer from which branches are the network's design: the projection
 that a residual network adds is of another tensor, and rare."""
