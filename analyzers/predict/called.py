@@ -76,6 +76,7 @@ def inputs(host: pd.DataFrame, ops: Ints, beside: str = "dtypes") -> npt.NDArray
 
 PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten::split_with_sizes", "aten::chunk")
 WINDOWS = ("aten::unfold",)
+EXPANDED = ("aten::expand",)
 
 
 def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:

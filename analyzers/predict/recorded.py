@@ -71,6 +71,8 @@ class Recorded:
     """Whether the program took a part of a tensor, or added a batch of one, between the op before and the op."""
     windows: Bools = field(default_factory=_none(bool))
     """Whether the program made a view of overlapping windows between the op before and the op."""
+    expanded: Bools = field(default_factory=_none(bool))
+    """Whether the program made a view of repeated rows between the op before and the op."""
     mask: Objects = field(default_factory=_none(object))
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
     bluestein: Floats = field(default_factory=_none(float))
@@ -122,6 +124,9 @@ class Recorded:
 
     def reads_windows(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.windows, False)
+
+    def reads_repeated(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        return _facts(ops, self.expanded, False)
 
     def waits_to_free(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.to_free, False)

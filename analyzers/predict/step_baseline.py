@@ -88,6 +88,8 @@ class Baseline:
     """Time of a step that the simulation of its ops does not explain. It stays, whatever changes."""
     gpu_is_known: bool = True
     """Whether `gpu` ran the step; else it stands in for an unknown one, and its rates mean nothing."""
+    origin: "Baseline | None" = None
+    """The run before optimizations, whose ops the recorded facts describe; None: this is it."""
     entry_ns: float = 0.0
     """Host time before the first launch that calls compiled code. It counts as launching."""
 

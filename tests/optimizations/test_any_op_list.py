@@ -3,9 +3,9 @@
 import json
 
 import op_lists
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from test_waste import ENGINE, LOOP, linear, run
+from test_waste import ENGINE, LOOP, linear, op, run
 
 from tracekit.advise import find
 from tracekit.advise.predicted import advise
@@ -56,6 +56,16 @@ def lists(draw):
     return rows if draw(st.booleans()) else [row | {"cost": None, "inputs": None} for row in rows]
 
 
+CHOSEN = op("aten::multinomial", ns=90_000.0)
+"""Rows that a step chooses before its first linear layer."""
+NOTHING_READ = [
+    linear() | {"inputs": ("[[512, 1024], [1024, 4096]]", '["float", "float"]')},
+    op("aten::add", ns=1.0) | {"inputs": ("[[0, 4096]]", '["float"]')},
+]
+
+
+@example([*[CHOSEN] * 5, *[op("aten::addmm", call="aten::linear", ns=1.0)] * 5], "worst")
+@example(NOTHING_READ, "worst")
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(lists(), st.sampled_from(("worst", "expected", "best")))
 def test_each_kind_of_waste_is_sought_and_left_out_whatever_the_ops_are(rows, outcome):

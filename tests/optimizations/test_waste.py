@@ -52,6 +52,7 @@ def run(*rows, **facts):
         mask=objects([row.get("mask") for row in rows]),
         takes=np.array([row.get("takes", False) for row in rows]),
         windows=np.array([row.get("windows", False) for row in rows]),
+        expanded=np.array([row.get("expanded", False) for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),
         strides=objects([row.get("strides") for row in rows]),
         nodes=np.array([row.get("node", -1) for row in rows]),
@@ -498,9 +499,17 @@ def test_a_joined_answer_that_the_host_reads_is_no_cache():
     assert find("one-call-per-item").objection(run(*answer * 8)) is None
 
 
+def test_after_an_optimization_waste_that_the_recorded_run_does_not_show_is_none():
+    waste, base = find("loop-of-small-ops"), PLANTED["loop-of-small-ops"]
+    assert waste.objection(replace(base, origin=base)) is None
+    assert waste.objection(replace(base, origin=run(linear())))
+    after = find("cuda-graphs").applied(base, "expected")
+    assert after.origin is base and waste.applied(after, "expected").origin is base
+
+
 def test_each_kind_is_an_optimization_with_words():
     assert [each.id for each in WASTE if each.needless] == [each.id for each in OPTIMIZATIONS if each.needless]
-    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 36
+    assert set(kinds()) == {each.id for each in WASTE} and len(WASTE) == 37
     assert all("Not to be confused with" in kind.what for kind in kinds().values())
 
 

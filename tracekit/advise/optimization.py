@@ -218,6 +218,7 @@ class Optimization(ABC):
             batch_by_shapes=self.batch_after(base),
             outside=self.outside(base, outcome),
             predicted_memory=memory,
+            origin=base.origin or base,
         )
         if capture is None:
             return after

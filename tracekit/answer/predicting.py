@@ -181,7 +181,7 @@ def _checked(search: Search, steps: Steps) -> Combined:
 def _as_start(search: Search, steps: Steps) -> Baseline:
     """Return the run after the steps, as a baseline for further predictions."""
     after, base = search.scenarios(steps).expected, search.base
-    return replace(after, stated_ns=base.stated_ns * after.latency_ns / base.latency_ns)
+    return replace(after, stated_ns=base.stated_ns * after.latency_ns / base.latency_ns, origin=None)
 
 
 def _prediction(search: Search, together: Combined) -> Prediction:

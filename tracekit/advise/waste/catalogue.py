@@ -21,6 +21,7 @@ from tracekit.advise.waste.again import (
 )
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
+from tracekit.advise.waste.folded import layers_that_are_one
 from tracekit.advise.waste.gradients import backward_again, gradients_one_by_one
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
@@ -168,9 +169,14 @@ _KEPT = 256
 
 
 @lru_cache(_KEPT)
+def _detected(waste: Waste, base: Baseline) -> Finding | None:
+    return waste._detect(base)
+
+
 def _found(waste: Waste, base: Baseline) -> Finding | None:
-    """Return what the detector finds, if it takes a notable part of the step."""
-    found = waste._detect(base)
+    """Return what the detector finds, if it takes a notable part of the step. After an optimization, costs are no
+    longer those of the recorded inputs: waste that the recorded run does not show is none."""
+    found = _detected(waste, base) if base.origin is None or _detected(waste, base.origin) else None
     if found is None:
         return None
     time = base.ops.kernel_ns[found.rows].sum() + base.ops.host_ns[found.rows].sum()
@@ -237,6 +243,7 @@ DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "dense-experts": dense_experts,
     "unused-gradients": unused_gradients,
     "backward-again": backward_again,
+    "folded-layers": layers_that_are_one,
 }
 
 WASTE = tuple(Waste(name, detect) for name, detect in DETECTORS.items())

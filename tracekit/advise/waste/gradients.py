@@ -1,15 +1,16 @@
 """Detectors of backward passes that a program runs too often: for each example, or twice through one graph."""
 
+import math
 import re
 from itertools import pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding, removed
+from tracekit.advise.waste.finding import Finding, lessened, removed
 from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
 from tracekit.advise.waste.repeats import Span, spans_of, tensors_in
 from tracekit.advise.waste.rounds import products
-from tracekit.analyzers.core import Ints, outcomes
+from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, which
 
 _ITEMS = 8
@@ -24,7 +25,7 @@ _SQUARES, _SCALES = ("aten::pow", "aten::square", "aten::_foreach_pow"), ("aten:
 """Ops whose result is added, perhaps scaled, to an estimate of the gradients' squares, not to weights."""
 _UPDATES = re.compile(r"^aten::(?:sub|add)_?$")
 _CONVOLVES = re.compile(r"^aten::conv\w*$")
-_HOST = outcomes(__file__)["mapped"]
+_KNOWN = outcomes(__file__)
 
 
 def gradients_one_by_one(base: Baseline) -> Finding | None:
@@ -45,7 +46,7 @@ def gradients_for_items(base: Baseline) -> Finding | None:
         return None
     items, places = len(begins), np.arange(len(ops))
     rows = (places >= begins[0] - len(usual)) & (places < begins[-1] + len(usual)) & repeated_in(ops, items)
-    return Finding(rows, for_all(ops, rows, items, _HOST), items)
+    return Finding(rows, for_all(ops, rows, items, _KNOWN["mapped"]), items)
 
 
 _PICKS = re.compile(r"^aten::(?:sum|select|index|fill_|zero_|ones_like|zeros_like|copy_|cat|stack|_index_put_impl_)$")
@@ -65,7 +66,7 @@ def rows_of_a_jacobian(base: Baseline) -> Finding | None:
             rows[passes[first][0] : passes[last][1]], items = True, max(items, last - first + 1)
     if not rows.any() or ops.kernel_ns[rows].sum() > ops.host_ns[rows].sum():
         return None
-    return Finding(rows, for_all(ops, rows, items, _HOST), items, way="rows-of-a-jacobian")
+    return Finding(rows, for_all(ops, rows, items, _KNOWN["mapped"]), items, way="rows-of-a-jacobian")
 
 
 def _is_next_row(base: Baseline, one: Span, other: Span) -> bool:
@@ -74,6 +75,36 @@ def _is_next_row(base: Baseline, one: Span, other: Span) -> bool:
     same = min(node[passed]) == min(node[slice(*other)]) >= 0
     kept = added_to_older(ops[passed]) | base.recorded.for_gradients(ops[passed])
     return bool(same and len(between) <= _BETWEEN and which(between, _PICKS.match).all() and not kept.any())
+
+
+_IDENTITY, _DIAGONAL = ("aten::new_zeros", "aten::zeros", "aten::eye"), "aten::fill_"
+_TALL = 16
+"""Rows of a Jacobian for each of its columns from which forward mode computes it in fewer passes."""
+
+
+def tall_jacobian(base: Baseline) -> Finding | None:
+    """Find the backward pass for all rows of a Jacobian at once, which begins with a written identity, if the gradients
+    that it ends with have far fewer numbers a row: forward mode makes one pass a column, in the host time of vmap."""
+    ops, rows, few = base.ops, np.zeros(len(base.ops), dtype=bool), 0.0
+    for begin, end in spans_of(in_phase(ops, "backward")):
+        size, ends = _identity_before(base, begin), tensors_in(base, end - 1, end)
+        columns = max((math.prod(shape) / size for _, shape in ends), default=0.0) if size else 0.0
+        if 1 <= columns * _TALL <= size:
+            rows[begin:end], few = True, max(few, columns / size)
+    if not rows.any():
+        return None
+    change = lessened(rows, Outcomes(few, few, few), _KNOWN["tangents"])
+    return Finding(rows, change, int(rows.sum()), sure=("allocation",), way="tall-jacobian")  # of what is that large
+
+
+def _identity_before(base: Baseline, begin: int) -> int:
+    """Return the rows of the identity that a program writes right before this op; 0 if it writes none."""
+    made = [tensors_in(base, place, place + 1)[:1] for place in range(max(begin - 2, 0), begin)]
+    named = begin >= 2 and base.ops.call[begin - 2] in _IDENTITY and base.ops.name[begin - 1] == _DIAGONAL
+    if not named or not all(made):
+        return 0
+    (whole,), (diagonal,) = (tuple(shape for _, shape in each) for each in made)
+    return diagonal[0] if len(diagonal) == 1 and whole == diagonal * 2 else 0
 
 
 def _of_weights(ops: OpList, begins: Ints) -> bool:

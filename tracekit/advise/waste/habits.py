@@ -11,6 +11,7 @@ from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.cheaper import long_filters, reduced_in_windows, sorted_for_few, sorted_for_places
 from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
+from tracekit.advise.waste.gradients import tall_jacobian
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
 from tracekit.advise.waste.rounds import cells, products
@@ -100,7 +101,8 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["whole-inverse"] = which(ops.call, _INVERTS.search)
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
     orders = (sorted_for_few, sorted_for_places, reduced_in_windows, products_out_of_order, pooled_late)
-    others = [find(base) for find in (long_filters, *orders, tall_factorizations, unsymmetric_eigenvalues)]
+    matrices = (tall_factorizations, unsymmetric_eigenvalues, tall_jacobian)
+    others = [find(base) for find in (long_filters, *orders, *matrices)]
     return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
 

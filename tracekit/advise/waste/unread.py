@@ -67,6 +67,8 @@ def _part_that_is_read(cost: Cost, given: Tensors, read: tuple[int, ...], whole:
     """Return which part of a result of `whole` elements the next op reads, whose first input is `read`; "" if it reads
     much, or something else."""
     work, size = cost.work, math.prod(read)
+    if not size:  # a program may read nothing of it
+        return ""
     if cost.family == "convolution":
         sides = [len([side for side in shape[2:] if side > 1]) for shape in (read, given[0][1])]
         same = len(given) > 1 and sides[0] == sides[1] > 0 and read[:2] == (given[0][1][0], given[1][1][0])

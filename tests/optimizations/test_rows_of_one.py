@@ -1,0 +1,62 @@
+"""Work on copies of one row, and Jacobians row by row, and what only looks like them."""
+
+import pandas as pd
+import pytest
+from op_lists import elementwise
+from test_waste import ENGINE, linear, op, run
+from test_work_again import again, found, given
+
+from tracekit.advise import find
+from tracekit.advise.waste.gradients import tall_jacobian
+from tracekit.analyzers.predict.called import EXPANDED, viewed
+
+DRAWN = [op("aten::copy_", call="aten::multinomial", ns=900_000.0), op("aten::multinomial", ns=5_000_000.0)]
+COPIED = DRAWN[0] | {"expanded": True}
+
+
+def test_draws_from_copies_of_one_row_are_one_draw():
+    base = run(linear(), COPIED, *DRAWN[:1], DRAWN[1], linear())
+    left = find("computed-again").transform(base, "expected").kernel_ns
+    assert left[1:4].sum() == pytest.approx(0.3 * base.ops.kernel_ns[1:4].sum())
+    assert find("computed-again").how_to(base).startswith("drawn = torch.multinomial(weights, rows * k")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        DRAWN,  # rows of their own
+        [DRAWN[1] | {"expanded": True}],  # nothing is written out
+        [op("aten::copy_", call="aten::linear", ns=9e6) | {"expanded": True}, linear()],  # a cast of weights
+        [COPIED | {"category": "memcpy"}, DRAWN[1]],
+    ],
+)
+def test_other_views_and_copies_are_no_equal_rows(rows):
+    assert not again(run(linear(), *rows, linear()))
+
+
+def test_an_expanded_view_is_that_of_the_next_call():
+    host = pd.DataFrame({"name": ["aten::expand", "aten::multinomial", "aten::mm"], "start_ns": [5, 10, 30]})
+    assert viewed(EXPANDED, host, pd.array([1, 2]).to_numpy(), pd.array([20, 40]).to_numpy(), 0).tolist() == [
+        True,
+        False,
+    ]
+
+
+def reverse(rows, columns, ends=None, made="aten::new_zeros"):
+    """Return a run whose backward pass begins with the identity of so many rows."""
+    square, node = ("float", rows, rows), op("aten::mul", elementwise(rows * rows, "fp32"), phase="backward")
+    identity = [op("aten::fill_", call=made, ns=90_000.0) | given(square), op("aten::fill_") | given(("float", rows))]
+    back = [node | {"call": ENGINE + "MulBackward0"} | given(square, ("float", rows))] * 20
+    last = op("aten::add", call=ENGINE + "SliceBackward0", ns=2_000.0, phase="backward")
+    return run(op("aten::exp", phase="forward"), *identity, *back, last | given(ends or ("float", rows, columns)))
+
+
+def test_a_jacobian_of_many_rows_and_few_columns_is_for_forward_mode():
+    base = reverse(4096, 7)
+    assert found("costly-algorithm", base) and "jacfwd" in find("costly-algorithm").how_to(base)
+    assert tall_jacobian(base).change(base, "expected").kernel_ns.sum() < base.busy_ns / 2
+
+
+@pytest.mark.parametrize("base", [reverse(4096, 4096), reverse(64, 7), reverse(4096, 7, made="aten::empty")])
+def test_other_backward_passes_are_no_tall_jacobian(base):
+    assert tall_jacobian(base) is None
