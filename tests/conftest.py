@@ -70,6 +70,24 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def started_once() -> Iterator[None]:
+    """Read and analyze a trace once: predictions change neither its analysis nor its baseline."""
+    from tracekit.answer import predicting
+
+    begun, make = {}, predicting._baseline
+
+    def baseline(path, named, *others):
+        key = (str(path), named and named.id, *others)
+        if key not in begun:
+            begun[key] = make(path, named, *others)
+        return begun[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predicting, "_baseline", baseline)
+        yield
+
+
 @pytest.fixture
 def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Measure in this process, which has imported PyTorch already, and for a fraction of a second."""
