@@ -70,15 +70,33 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def started_once() -> Iterator[None]:
+    """Read and analyze a trace once: predictions change neither its analysis nor its baseline."""
+    from tracekit.answer import predicting
+
+    begun, make = {}, predicting._baseline
+
+    def baseline(path, named, *others):
+        key = (str(path), named and named.id, *others)
+        if key not in begun:
+            begun[key] = make(path, named, *others)
+        return begun[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predicting, "_baseline", baseline)
+        yield
+
+
 @pytest.fixture
 def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Measure in this process, which has imported PyTorch already, and for a fraction of a second."""
+    """Measure in this process, which has imported PyTorch already, and for a tenth of a second."""
     from same_process import SameProcess
 
     from tracekit.measure import benching, interleaved, jobs, sweeping, verifying
 
     plan = interleaved._plan
-    monkeypatch.setattr(interleaved, "_plan", lambda *given: plan(*given[:2], min(given[2], 0.3), given[3]))
+    monkeypatch.setattr(interleaved, "_plan", lambda *given: plan(*given[:2], min(given[2], 0.1), given[3]))
     for module in (benching, verifying, sweeping):
         monkeypatch.setattr(module, "Worker", SameProcess)
     yield

@@ -137,11 +137,12 @@ def test_commands_that_run_a_model_say_what_to_install(tmp_path, package, verbs)
         assert "bug" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("package", ["torch", "triton"])
-def test_kernels_are_written_with_torch_and_triton(tmp_path, package):
-    (done,) = without([package], [command(NEED_TRITON["fuse"])], tmp_path)
-    assert done.status == 1 and f"{package} is not installed." in done.stderr, done.stderr
-    assert f"pip install {quoted(package)}" in done.stderr and not (tmp_path / "kernels").exists()
+def test_kernels_are_written_with_torch_and_triton(tmp_path):
+    packages = ("torch", "triton")
+    every = each_without([([package], command(NEED_TRITON["fuse"])) for package in packages], tmp_path)
+    for package, done in zip(packages, every, strict=True):
+        assert done.status == 1 and f"{package} is not installed." in done.stderr, done.stderr
+        assert f"pip install {quoted(package)}" in done.stderr and not (tmp_path / "kernels").exists()
 
 
 def test_the_other_commands_need_no_extra(tmp_path):

@@ -32,6 +32,23 @@ def pools(monkeypatch):
     return started
 
 
+@pytest.fixture(scope="module")
+def two_workers():
+    workers = [parallel._Worker() for _ in range(2)]
+    yield workers
+    for worker in workers:
+        worker.close()
+
+
+@pytest.fixture
+def kept(monkeypatch, pools, two_workers):
+    """The pools, all of which have the same workers: starting two takes longer than what they read here."""
+    monkeypatch.setattr(parallel, "_Worker", iter(two_workers * 2).__next__)
+    monkeypatch.setattr(parallel.Pool, "__exit__", lambda *_: None)
+    yield pools
+    assert all(worker._process.poll() is None for worker in two_workers)
+
+
 def cut_into(monkeypatch, size):
     monkeypatch.setattr("tracekit.analyzers.trace.kineto.chunks.CHUNK_BYTES", size)
     monkeypatch.setattr("tracekit.analyzers.trace.source._BLOCK_BYTES", size // 3)
@@ -39,13 +56,13 @@ def cut_into(monkeypatch, size):
 
 
 @pytest.mark.parametrize("name", [name for name in TRACES if name not in ("a100_triton", "cpu_only")])
-def test_shared_traces(shared, monkeypatch, pools, name):
+def test_shared_traces(shared, monkeypatch, kept, name):
     with monkeypatch.context() as serial:
         serial.setattr(parallel, "spare_cores", lambda: 0)
         alone = load(shared_trace(shared, name))
     cut_into(monkeypatch, 60_000 if name != "mi300_torch-compile" else 6_000)
     assert_same(load(shared_trace(shared, name)), alone)
-    assert len(pools) == 1
+    assert len(kept) == 1
 
 
 def mutated(text, seed):
@@ -61,24 +78,24 @@ def mutated(text, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_mutated_traces(shared, tmp_path, monkeypatch, pools, seed):
+def test_mutated_traces(shared, tmp_path, monkeypatch, kept, seed):
     text = mutated(shared_text(shared, "h100_bert-small"), seed)
     cut_into(monkeypatch, 30_000)
     with monkeypatch.context() as serial:
         serial.setattr(parallel, "spare_cores", lambda: 0)
         alone = load_text(tmp_path, text)
-    assert pools == []
+    assert kept == []
     assert_same(load_text(tmp_path, text), alone)
-    assert len(pools) == 1
+    assert len(kept) == 1
 
 
-def test_metadata_behind_the_events_that_was_read_ahead(tmp_path, monkeypatch, pools):
+def test_metadata_behind_the_events_that_was_read_ahead(tmp_path, monkeypatch, kept):
     """A list that looks like more events, many chunks long, between the events and the metadata."""
     others = [op(f"other {i}", ts=float(i)) for i in range(3000)]
     cut_into(monkeypatch, 9_000)
     events = [op(f"op {i}", ts=float(i)) for i in range(1000)]
     trace = load_text(tmp_path, json.dumps({"traceEvents": events, "others": others, "baseTimeNanoseconds": 7}))
-    assert len(trace.host) == 1000 and trace.metadata.base_ns == 7 and len(pools) == 1
+    assert len(trace.host) == 1000 and trace.metadata.base_ns == 7 and len(kept) == 1
 
 
 def test_workers_that_die_are_done_without(tmp_path, monkeypatch, pools):

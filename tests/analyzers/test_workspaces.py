@@ -10,6 +10,7 @@ import tracekit
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import workspace_bytes
 
+pytestmark = pytest.mark.usefixtures("started_once")
 ROOT = Path(__file__).parents[2]
 APPLIED = ("batching", "half-precision", "nf4", "llm-int8")
 WITHIN = 0.12

@@ -9,6 +9,7 @@ import tracekit
 from tracekit.profiling.profiled_run import capture
 from tracekit.run import silent
 
+pytestmark = pytest.mark.usefixtures("started_once")
 SIZES = {"n_embd": 128, "n_head": 4, "vocab_size": 1000}
 
 
@@ -36,7 +37,7 @@ def test_a_batch_and_half_precision_take_what_is_predicted(run, workload, within
     assert halved.peak == pytest.approx(peak(run(workload, 1, "bf16")), rel=within)
     both = tracekit.predict(start, "half-precision", batch_size=16)
     assert both.memory.peak == pytest.approx(peak(run(workload, 16, "bf16")), rel=within)
-    enlarged = tracekit.predict(start, batch_size=16).memory
+    enlarged = tracekit.predict(start, "batching:16").memory
     assert enlarged.peak == pytest.approx(peak(run(workload, 16, "fp32")), rel=within)
     assert enlarged.weights == 2 * halved.weights
 
@@ -60,7 +61,7 @@ def test_training_at_another_batch_takes_what_is_predicted(model, attention, wit
         length = {} if model == "vit" else {"seq_len": 64}
         capture(settings_of(model, tmp_path, output=str(folders[-1]), **asked, **length), silent)
     start, there = folders
-    assert tracekit.predict(start, batch_size=16).memory.peak == pytest.approx(peak(there), rel=within)
+    assert tracekit.predict(start, "batching:16").memory.peak == pytest.approx(peak(there), rel=within)
 
 
 def test_a_loss_that_is_not_causal_is_taken_in_16_bits(tmp_path):

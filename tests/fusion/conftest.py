@@ -14,7 +14,7 @@ H100 = hardware.find("h100")
 
 @pytest.fixture(scope="session", autouse=True)
 def _patched_once():
-    """In a kernel, Triton's interpreter patches its language again for each call of a function: half of its time."""
+    """In a kernel, Triton's interpreter patches its language again for each call of a function: a fifth of its time."""
     if not find_spec("triton"):
         yield
         return

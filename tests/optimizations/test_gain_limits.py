@@ -9,6 +9,7 @@ import numpy as np
 import op_lists
 import pytest
 
+import tracekit
 from tracekit.advise import (
     OPTIMIZATIONS,
     Scenarios,
@@ -21,7 +22,7 @@ from tracekit.advise import (
 )
 from tracekit.advise.outcomes import EXPECTED, sources
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.predict import Baseline, Outside, start, widths
+from tracekit.analyzers.predict import Baseline, Outside, baseline, widths
 from tracekit.analyzers.trace import load
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ _ROUNDED = 1.001
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.split(".")[0])
 def test_no_upper_end_exceeds_what_the_remaining_work_allows(path: Path) -> None:
-    base = start(load(path))[1]
+    base = baseline(load(path), tracekit.analyze(path))
     before = unchanged(base) if base else None
     for each in OPTIMIZATIONS if before else ():
         if refusal(each, base):

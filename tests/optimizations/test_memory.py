@@ -6,6 +6,7 @@ import pytest
 
 import tracekit
 
+pytestmark = pytest.mark.usefixtures("started_once")
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "examples/traces"
 
@@ -83,7 +84,7 @@ def test_a_fused_optimizer_needs_no_temporaries():
     ],
 )
 def test_larger_batches_need_what_was_measured(trace, batch, measured):
-    after = tracekit.predict(ROOT / f"{trace}.json.gz", batch_size=batch).memory
+    after = tracekit.predict(ROOT / f"{trace}.json.gz", f"batching:{batch}").memory
     assert after.peak == pytest.approx(measured, rel=0.01)
 
 

@@ -14,7 +14,6 @@ import tracekit
 from tracekit.advise import find
 from tracekit.advise.search import pays
 from tracekit.analyzers.core import InputError, Interval
-from tracekit.answer import predicting
 from tracekit.cli import main
 from tracekit.reports.answer.prediction import to_dict
 from tracekit.reports.words import printable, schema
@@ -22,23 +21,7 @@ from tracekit.reports.words import printable, schema
 TRACES = Path(__file__).parents[2] / "examples/traces"
 DECODE = TRACES / "h200_gpt2_decode.json.gz"
 PREFILL = TRACES / "h200_gpt2_prefill.json.gz"
-_BASELINE = predicting._baseline
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _started_once():
-    """Read and analyze a trace once: predictions change neither its analysis nor its baseline."""
-    begun = {}
-
-    def baseline(path, named, *others):
-        key = (str(path), named and named.id, *others)
-        if key not in begun:
-            begun[key] = _BASELINE(path, named, *others)
-        return begun[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predicting, "_baseline", baseline)
-        yield
+pytestmark = pytest.mark.usefixtures("started_once")
 
 
 def invoke(*words):
