@@ -1,9 +1,8 @@
 """Analyzes a trace: attributes its work, counts costs, finds bounds, and sums the times."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute.attributed import Attributed, attribute
 from tracekit.analyzers.attribute.bound import run_shares

@@ -16,11 +16,11 @@ that it is neither idle nor saved by anything.
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute.activity import launching
 from tracekit.analyzers.attribute.attributed import Attributed

@@ -6,10 +6,10 @@ took without a profiler. What the op list lacks then is host work, or stays as i
 
 import re
 from bisect import bisect_left
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import analyze, growing_prefix, matching, recurring, usual_ns, whole_steps
 from tracekit.analyzers.core import Interval

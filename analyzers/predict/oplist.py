@@ -4,12 +4,11 @@ Predictions transform the op list and simulate it again. Host time between two l
 belongs to the second op. Time spent waiting for the device is removed and marked as a synchronisation.
 """
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import (
     Covered,

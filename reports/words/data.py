@@ -3,11 +3,11 @@
 import json
 import math
 import re
-from dataclasses import replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.words.names import UNPRINTABLE, printable

@@ -4,12 +4,12 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError, TracekitError, toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered

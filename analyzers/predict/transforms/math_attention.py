@@ -4,10 +4,11 @@ With a mask, transformers repeats grouped keys and values (use_gqa_in_sdpa), PyT
 and flash attention cannot be used.
 """
 
-from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 from typing import Literal
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Attention, Cost, OpCall, Precision, cost_of
 from tracekit.analyzers.predict.op_columns import OpList

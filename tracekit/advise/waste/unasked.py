@@ -2,10 +2,10 @@
 allocator and the collector in the loop."""
 
 import re
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
