@@ -88,7 +88,7 @@ def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
-    return steps.iloc[(steps.wall_ns - usual_ns(steps)).abs().argsort().iloc[0]]
+    return steps.iloc[np.argsort(np.abs(steps.wall_ns.to_numpy() - usual_ns(steps)))[0]]
 
 
 def _work_of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:

@@ -249,6 +249,7 @@ def _said(file: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
+@remembered
 def runs_torch(base: Baseline) -> bool:
     """Return whether an op of the step is one of PyTorch."""
     return any(map(_TORCH.search, {*base.ops.name, *base.ops.call}))

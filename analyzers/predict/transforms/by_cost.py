@@ -48,7 +48,8 @@ def each(function: Callable[..., Any], *columns: Objects, dtype: npt.DTypeLike =
 
 def which(column: Objects, test: Callable[[Any], object]) -> Rows:
     """Select the rows whose value passes the test: the result is true, or the match of a pattern."""
-    return each(test, column, dtype=bool)
+    codes, values = coded(column)
+    return np.array([test(value) for value in values], dtype=bool)[codes]
 
 
 def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[int, Value]:
