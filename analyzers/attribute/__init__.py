@@ -8,8 +8,8 @@ from tracekit.analyzers.core import lazily
 
 if TYPE_CHECKING:
     from tracekit.analyzers.attribute.activity import Launching, host_activity, launching
-    from tracekit.analyzers.attribute.analysis import analyze
-    from tracekit.analyzers.attribute.attributed import attribute
+    from tracekit.analyzers.attribute.analysis import analyze, analyzed
+    from tracekit.analyzers.attribute.attributed import attribute, issued
     from tracekit.analyzers.attribute.busy_time import in_steps, timeline, usual_ns, whole_steps
     from tracekit.analyzers.attribute.costed_work import (
         ACCUMULATED,

@@ -1,8 +1,8 @@
 """Divides windows of time among what the host did in them: by cause, and by host row."""
 
-from dataclasses import dataclass, field
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -47,8 +47,7 @@ _BLOCK_ROWS = 1 << 15
 """Number of host rows that are processed at a time, which needs less memory than all at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class Launching:
+class Launching(msgspec.Struct, frozen=True, eq=False):
     """The threads that launch work, and the ascending times of their launches and module calls."""
 
     threads: Bools
@@ -57,9 +56,9 @@ class Launching:
     modules: Ints
     to_host: Bools
     """Whether each host row launched a copy to the host."""
-    blocked: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    blocked: Rows = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     """Host rows of launches that waited for a full queue, in order."""
-    recording: Covered = field(default_factory=lambda: Covered(np.zeros(0, np.int64), np.zeros(0, np.int64)))
+    recording: Covered = msgspec.field(default_factory=lambda: Covered(np.zeros(0, np.int64), np.zeros(0, np.int64)))
     """Time in which graphs are recorded."""
 
 

@@ -1,11 +1,10 @@
 """Analyzes a trace: attributes its work, counts costs, finds bounds, and sums the times."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
-from tracekit.analyzers.attribute.attributed import Attributed, attribute
+from tracekit.analyzers.attribute.attributed import Attributed, Issued, attribute, issued
 from tracekit.analyzers.attribute.bound import run_shares
 from tracekit.analyzers.attribute.busy_time import in_steps, timeline, typical_ns, whole_steps
 from tracekit.analyzers.attribute.costed_work import Judged, RunDevice, judge, run_device, with_measured, work_table
@@ -25,7 +24,7 @@ from tracekit.analyzers.attribute.gaps import find_gaps
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.host_spans import RANGES_ONLY, host_spans_table, project, ranges_table
 from tracekit.analyzers.attribute.idle_causes import host_causes_table, idle_causes_table
-from tracekit.analyzers.attribute.items import WorkItems, work_items
+from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.kernel_names import named_kind, named_precision
 from tracekit.analyzers.attribute.layer_tables import (
     layer_ops_table,
@@ -51,37 +50,42 @@ def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
 
     `gpu` is the GPU that ran it, if the trace does not state it. Raises InputError for a trace without work.
     """
+    return analyzed(trace, gpu)[1]
+
+
+def analyzed(trace: Trace, gpu: GPU | None = None) -> tuple[Trace, Analysis]:
+    """Return the recurring part of a trace, and what `analyze` returns."""
+    progressed(_WHAT, 0, 4)
     host = Host(trace.host)
-    attributed, times = _attributed(trace, host)
-    apart = set_apart(host, attributed, times.steps)
+    work, times = _issued(trace, host)
+    apart = set_apart(host, work, times.steps)
     if len(apart):
         trace = recurring(trace, apart)
         host = host.at_other_times(trace.host)
-        attributed, times = _attributed(trace, host)
+        work, times = _issued(trace, host)
+    attributed = attribute(host, work)
     progressed(_WHAT, 1, 4)
     analysis = _analyze_work(trace, host, attributed, times, gpu)
-    del attributed  # large, and of no use to what follows
+    del work, attributed  # large, and of no use to what follows
     release_freed()
     progressed(_WHAT, 3, 4)
-    work = analysis.work
-    idle = find_gaps(host, work, analysis.timeline.steps)
+    idle = find_gaps(host, analysis.work, analysis.timeline.steps)
     analysis = replace(
         analysis,
         set_apart=apart,
-        ranges=ranges_table(trace.host, project(trace.host, work, RANGES_ONLY)),
+        ranges=ranges_table(trace.host, project(trace.host, analysis.work, RANGES_ONLY)),
         gaps=idle.gaps,
         idle_causes=idle_causes_table(idle),
         host_causes=host_causes_table(trace.host, idle),
         host_spans=host_spans_table(host, analysis.timeline.steps),
     )
     progressed(_WHAT, 4, 4)
-    return analysis
+    return trace, analysis
 
 
-def _attributed(trace: Trace, host: Host) -> tuple[Attributed, Timeline]:
-    progressed(_WHAT, 0, 4)
-    attributed = attribute(host, work_items(host, trace.device))
-    return attributed, timeline(trace.host, attributed.items, attributed.steps)
+def _issued(trace: Trace, host: Host) -> tuple[Issued, Timeline]:
+    work = issued(host, trace.device)
+    return work, timeline(trace.host, work.items, work.steps)
 
 
 def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timeline, gpu: GPU | None) -> Analysis:

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyzers.attribute.host import Host
-from tracekit.analyzers.attribute.items import WorkItems
+from tracekit.analyzers.attribute.items import WorkItems, work_items
 from tracekit.analyzers.attribute.layers import MODULES, Layers, find_layers, layer_of
 from tracekit.analyzers.attribute.nesting import Nest, Rows
 from tracekit.analyzers.attribute.origin import Origin, by_autograd, trace_origin
@@ -125,13 +125,28 @@ class Attributed(msgspec.Struct, frozen=True):
     phases: Phases
 
 
-def attribute(host: Host, items: WorkItems) -> Attributed:
-    """Attribute work items to the layer, phase and step that were open on the host when an item was issued.
+class Issued(msgspec.Struct, frozen=True):
+    """Work items, the launches and ops that they come from, and the steps in which they were issued."""
+
+    items: WorkItems
+    origin: Origin
+    steps: Steps
+
+
+def issued(host: Host, device: pd.DataFrame) -> Issued:
+    """Return the work of a trace with its origin and its steps. Raises InputError for a trace without work."""
+    items = work_items(host, device)
+    origin = trace_origin(host, items)
+    return Issued(items, origin, find_steps(host, items, origin))
+
+
+def attribute(host: Host, work: Issued) -> Attributed:
+    """Attribute work items to the layer and phase that were open on the host when an item was issued.
 
     The time at which an item ran does not matter, because the device runs behind the host.
     """
-    origin = trace_origin(host, items)
-    layers, steps = find_layers(host), find_steps(host, items, origin)
+    items, origin, steps = work.items, work.origin, work.steps
+    layers = find_layers(host)
     optimizer = host.optimizers.around(origin.thread, origin.time_ns) >= 0
     phases = find_phases(host, origin, optimizer, layers, steps.of_item)
     return Attributed(

@@ -183,5 +183,7 @@ def usual_ns(steps: pd.DataFrame) -> float:
     Of an even number of steps that overlap, it is the shorter one in the middle: the first of them begins with an idle
     device, so that it takes longer than those behind it.
     """
-    overlap = bool((steps["start_ns"] > steps["host_start_ns"]).any())
-    return float(steps["wall_ns"].quantile(interpolation="lower" if overlap else "midpoint"))
+    if steps.empty:
+        return np.nan
+    overlap = (steps["start_ns"].to_numpy() > steps["host_start_ns"].to_numpy()).any()
+    return float(np.quantile(steps["wall_ns"].to_numpy(), 0.5, method="lower" if overlap else "midpoint"))

@@ -1,13 +1,13 @@
 """Builds the table WORK: every item attributed, costed, and placed under the roofs of its GPU."""
 
 from collections import Counter
-from dataclasses import replace
 from math import prod
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute.attributed import Attributed
 from tracekit.analyzers.attribute.bound import Roofs, intensity, item_bound, own_bound, roofs

@@ -40,9 +40,11 @@ def forward_again(host: pd.DataFrame) -> Covered:
     node = nearest(Nest(host, forward | engine).parents, engine)[rows]
     ops = pd.DataFrame({"node": node, "kind": kind[rows], "start": _start(host, rows), "end": _end(host, rows)})
     ops = ops[(ops["node"] >= 0) & ops["kind"].isin(ops["kind"][ops["node"] < 0])]
-    parts = ops.groupby("node").agg(start=("start", "min"), end=("end", "max"), kinds=("kind", "nunique"))
-    parts = parts[parts["kinds"] >= _LEAST_KINDS]
-    return Covered(parts["start"].to_numpy(dtype=np.int64), parts["end"].to_numpy(dtype=np.int64))
+    if ops.empty:
+        return Covered(nothing, nothing)
+    nodes = ops.groupby("node")
+    some = (nodes["kind"].nunique() >= _LEAST_KINDS).to_numpy()
+    return Covered(nodes["start"].min().to_numpy(np.int64)[some], nodes["end"].max().to_numpy(np.int64)[some])
 
 
 def _start(host: pd.DataFrame, rows: Ints) -> Ints:
@@ -137,13 +139,20 @@ def _by_grids(device: pd.DataFrame) -> Growth | None:
     kernels = kernels[is_helper(names) | ~may_multiply(names)]
     if len(kernels) < _PASSES:
         return None
-    grids = [_growing(of.to_numpy()) for _, of in kernels.groupby("name", observed=True, sort=False)["blocks"]]
+    grids = [_growing(of) for of in _by_name(kernels)]
     found = [growth for values in grids if (growth := _growth(values, tolerance=1))]
     if not found:
         return None
     best = max(found, key=lambda growth: growth.passes)
     growing = sum(len(values) for values in grids if _grow_in_place(values, best.passes))
     return best if growing >= _MOST * len(kernels) else None
+
+
+def _by_name(kernels: pd.DataFrame) -> list[Ints]:
+    """Return the grids of the kernels of each name, in the order in which the names come first."""
+    codes, names = pd.factorize(kernels["name"].cat.codes.to_numpy())
+    blocks = kernels["blocks"].to_numpy()[np.argsort(codes, kind="stable")]
+    return np.split(blocks, np.cumsum(np.bincount(codes, minlength=len(names)))[:-1])
 
 
 def _growing(grids: Ints) -> Ints:

@@ -1,10 +1,10 @@
 """Work items: pieces of device work, or in a CPU-only trace the self time of each op."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -16,8 +16,7 @@ from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Nest, Rows
 from tracekit.analyzers.core import InputError, Ints
 
 
-@dataclass(frozen=True)
-class WorkItems:
+class WorkItems(msgspec.Struct, frozen=True, dict=True):
     """Work items as arrays with one entry per item, ordered by start. Times are in ns.
 
     WORK (results/tables.py) describes the columns.

@@ -6,13 +6,13 @@ a single trace.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 from pandas.api.types import union_categoricals
 
 from tracekit.analyzers.attribute.captures import MERGED

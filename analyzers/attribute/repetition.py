@@ -47,15 +47,16 @@ class _Calls(NamedTuple):
 def repeated(host: Host, items: WorkItems, origin: Origin, window: Window | None) -> tuple[Ints, Ints]:
     """Return starts and ends of the repetitions on the host, in order and without gaps; empty with fewer than two."""
     window = window or _whole(host, items)
-    updates, batches = _named(host, window, _UPDATE), _named(host, window, _NEXT_BATCH)
-    calls = _outermost_modules(host, window)
+    updates = _named(host, window, _UPDATE)
     none = np.zeros(0, dtype=np.int64)
     if len(updates.start) == 1:
         return none, none
+    batches = _named(host, window, _NEXT_BATCH)
     if len(updates.start):
         return _iterations(updates, batches if len(batches.start) else _calls_of_any_model(host, window), window)
     if len(batches.start) > 1:
         return batches.start, np.append(batches.start[1:], window.end_ns)
+    calls = _outermost_modules(host, window)
     if len(calls.start) > 1:
         return calls.start, np.append(calls.start[1:], _end_of_last(calls, window))
     start = period_starts(items, origin, window.start_ns, window.end_ns)
@@ -185,7 +186,7 @@ def input_ops(host: pd.DataFrame) -> Ints:
     is that of tokens; smaller ones hold positions and types. A pass that reads an image and then tokens, as CLIP's
     does, begins with the image.
     """
-    names, shapes = host["name"].astype(str), host["shapes"].astype(str)
+    names, shapes = host["name"], host["shapes"]
     lookups = np.flatnonzero((names == _TOKENS).to_numpy())
     tokens = _rows_of_largest(lookups, shapes, _table_size)
     images = next(filter(len, (_images(names == name, shapes) for name in _IMAGES)), tokens[:0])
@@ -206,7 +207,7 @@ def _each_before(host: pd.DataFrame, images: Ints, tokens: Ints) -> bool:
 
 def _rows_of_largest(rows: Ints, shapes: "pd.Series[str]", size: Callable[[str], int]) -> Ints:
     """Return the rows whose weights are the largest, if their size is known."""
-    texts = shapes.iloc[rows]
+    texts = shapes.iloc[rows].astype(str)
     sizes = texts.map({text: size(text) for text in texts.unique()}).to_numpy(dtype=np.int64)
     return rows[(sizes == sizes.max()) & (sizes > 0)] if len(rows) else rows
 

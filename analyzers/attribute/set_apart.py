@@ -16,14 +16,14 @@ that it is neither idle nor saved by anything.
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute.activity import launching
-from tracekit.analyzers.attribute.attributed import Attributed
+from tracekit.analyzers.attribute.attributed import Issued
 from tracekit.analyzers.attribute.gaps import LATE_NS
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import Covered
@@ -59,11 +59,11 @@ UNRECORDED_WORK = "(not recorded)"
 _UNKNOWN_KERNEL = {"name": UNRECORDED_WORK, "category": "kernel"}
 
 
-def set_apart(host: Host, attributed: Attributed, steps: pd.DataFrame) -> pd.DataFrame:
+def set_apart(host: Host, issued: Issued, steps: pd.DataFrame) -> pd.DataFrame:
     """Return SET_APART for the work and the steps (STEPS) of a trace, in order; empty if it is hardly any."""
-    if not attributed.items.on_device:
+    if not issued.items.on_device:
         return SET_APART.empty()
-    work = _launched(attributed)
+    work = _launched(issued)
     threads, copies = launching(host, work).threads[host.thread], is_host_copy(work["name"])
     marks_a_step, waits = host.is_range & matching(host.name, STEP_NAMES), _waits(host, work, copies)
     begin, end = _bounds(host, work)
@@ -78,12 +78,12 @@ def set_apart(host: Host, attributed: Attributed, steps: pd.DataFrame) -> pd.Dat
     return every.sort_values("start_ns", ignore_index=True) if notable else SET_APART.empty()
 
 
-def _launched(attributed: Attributed) -> pd.DataFrame:
+def _launched(issued: Issued) -> pd.DataFrame:
     """Return the columns of WORK that say when work was launched and ran."""
-    items = attributed.items
+    items = issued.items
     of_items = {name: getattr(items, name) for name in ("name", "device", "stream")}
     times = {"start_ns": items.start, "duration_ns": items.duration, "busy_ns": items.busy}
-    return pd.DataFrame({**of_items, **times, "launch": attributed.origin.launch}, copy=False)
+    return pd.DataFrame({**of_items, **times, "launch": issued.origin.launch}, copy=False)
 
 
 def _times(rows: pd.DataFrame) -> tuple[Ints, Ints]:
@@ -170,8 +170,7 @@ def _filled(device: pd.DataFrame, windows: pd.DataFrame) -> pd.DataFrame:
         for name, column in (("name", names), ("category", kinds))
     }
     times = {name: windows[name].to_numpy() for name in ("start_ns", "duration_ns")}
-    rows = like.assign(**times, **words, **unknown)
-    every = [device.assign(name=names, category=kinds), rows]
+    every = [device.assign(name=names, category=kinds), like.assign(**times, **words, **unknown)]
     return pd.concat(every, ignore_index=True).sort_values("start_ns", kind="stable", ignore_index=True)
 
 
@@ -188,9 +187,10 @@ def _starting(host: Host, work: pd.DataFrame, steps: pd.DataFrame, idle: Covered
     if not len(slow):
         return slow
     code = host.name.cat.codes.to_numpy()
-    calls = host.table["category"].isin(["runtime", "overhead"]).to_numpy() & mine
-    kinds = calls | _launching(host, work, host.is_op & mine)
     name = code[slow].astype(np.int64)
+    alike = mine & np.isin(code, name)
+    calls = host.table["category"].isin(["runtime", "overhead"]).to_numpy() & alike
+    kinds = calls | _launching(host, work, host.is_op & alike)
     usual, count = _median_by(code[kinds], host.duration[kinds], name)
     far = kinds[slow] & (count >= _FEW) & (alone >= np.maximum(_SLOW_NS, _FAR * usual))
     rare = np.bincount(name[far], minlength=int(name.max()) + 1)[name] <= np.maximum(1, _RARE * count)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -15,8 +14,7 @@ import msgspec
 from tracekit.analyzers.core.limits import Number
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     """An expected value with bounds, between which 80 % of measurements are expected."""
 
     low: Number

@@ -3,8 +3,9 @@ reduction."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from tracekit.analyzers.cost import Product, multiple_of
 from tracekit.analyzers.fuse.graph import Graph
@@ -16,8 +17,7 @@ _HALF = 2
 """Number of parts of the group's elements that an op may work on, such as the halves of a rotary embedding."""
 
 
-@dataclass(frozen=True)
-class OpGroup:
+class OpGroup(msgspec.Struct, frozen=True, dict=True):
     """A group of ops, by the positions of its nodes in the graph."""
 
     graph: Graph

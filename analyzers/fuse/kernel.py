@@ -1,7 +1,6 @@
 """A group of ops with its kernel template, and the ops for which kernel code can be generated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import log2
 from typing import Any, NamedTuple
 
@@ -21,16 +20,15 @@ GENERATED = {
 Sizes = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(msgspec.Struct, frozen=True):
     """A group and its kernel template; "": none is known."""
 
     group: OpGroup
     pattern: str
     template: str = ""
-    constants: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = msgspec.field(default_factory=dict)
     """Names in the template, with their values for this run."""
-    sizes: Sizes = field(default_factory=dict)
+    sizes: Sizes = msgspec.field(default_factory=dict)
     """Arguments for the template's `example`, which makes inputs of the run's size."""
     library: str = ""
     """Library function that is used or preferred instead; "": none."""

@@ -1,8 +1,9 @@
 """Recognizes what groups of ops compute, and selects their kernels."""
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.fuse.graph import Graph
 from tracekit.analyzers.fuse.groups import OpGroup, consumers, family, roots

@@ -1,8 +1,10 @@
 """Costs of the kernels that replace a group of ops. Each outside tensor is read once, each result is written once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval, intervals
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Precision, Product, estimate_ns, padded

@@ -127,7 +127,9 @@ def repeated_blocks(ops: OpList) -> "pd.Series[str]":
     A block is a numbered layer (`model.layers.3`). If a trace names no layers, blocks are derived from GEMMs of one
     shape: a block begins where the ops before the first GEMM start to equal the ops before the second.
     """
-    forward = ops[(ops.phase == "forward") & (ops.phase == "backward").any()]
+    if not (ops.phase == "backward").any():
+        return pd.Series(dtype=str)
+    forward = ops[ops.phase == "forward"]
     named = pd.Series(forward.layer, forward.index).str.extract(_NUMBERED)[0].dropna()
     return named if len(named) or forward.layer.any() else _repeating(forward)
 

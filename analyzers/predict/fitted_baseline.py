@@ -6,12 +6,12 @@ took without a profiler. What the op list lacks then is host work, or stays as i
 
 import re
 from bisect import bisect_left
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
-from tracekit.analyzers.attribute import analyze, growing_prefix, matching, recurring, usual_ns, whole_steps
+from tracekit.analyzers.attribute import analyzed, growing_prefix, matching, recurring, usual_ns, whole_steps
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.predict.batch_size import batch_by_shapes
@@ -50,7 +50,11 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     If long stalls lie between typical steps, a typical one gets their mean. What its simulation does not explain stays
     as it is (`Baseline.rest_ns`).
     """
-    trace = recurring(trace, analysis.set_apart)
+    return _calibrated(recurring(trace, analysis.set_apart), analysis)
+
+
+def _calibrated(trace: Trace, analysis: Analysis) -> Baseline | None:
+    """Return the baseline of the recurring part of a trace."""
     step = traced_step(trace, analysis)
     if step is None:
         return None
@@ -59,7 +63,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     gpu = analysis.source.gpu or hardware.find(STAND_IN)
     if not ops.kernel_ns.any():
         return None
-    without = analysis.latency.unprofiled
+    without, causes = analysis.latency.unprofiled, analysis.host_causes
     raw = Baseline(
         ops=ops,
         gpu=gpu,
@@ -72,7 +76,7 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
         tail=step.tail.less(of_step.outside.tail_ns),
         outside=outside,
         recorded=of_step.recorded,
-        host_causes=typical_causes(analysis),
+        host_causes=causes[(causes["step"] == step.number).to_numpy()].reset_index(drop=True),
         graph_use=step.graphs,
         overlaps=step.overlaps,
         entry_ns=min(step.entry_ns, float(ops.host_ns[0])),
@@ -88,12 +92,12 @@ def baseline(trace: Trace, analysis: Analysis) -> Baseline | None:
     )
     least = least_memory(trace, ops, raw.gpu, training=raw.trains)
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
-    causes = mean_causes(analysis)
-    raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), causes)
+    usual = mean_causes(analysis)
+    raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), usual)
     if analysis.source.kind == "modelled":
         return modelled(raw)
     share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
-    return explained(timed(raw, share), raw.stated_ns, causes) if without else profiled(raw, share)
+    return explained(timed(raw, share), raw.stated_ns, usual) if without else profiled(raw, share)
 
 
 def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:
@@ -101,8 +105,8 @@ def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | No
 
     `gpu` is the GPU of the run, used only if the trace does not name it. Raises InputError for a trace without work.
     """
-    analysis = analyze(trace, gpu)
-    return analysis, baseline(trace, analysis)
+    trace, analysis = analyzed(trace, gpu)
+    return analysis, _calibrated(trace, analysis)
 
 
 def explained(raw: Baseline, wall_ns: float, causes: "pd.Series[float]") -> Baseline:
@@ -159,13 +163,6 @@ def mean_causes(analysis: Analysis) -> "pd.Series[float]":
         chosen = steps["step"][steps["step"] == step.step]
     causes = analysis.host_causes[analysis.host_causes["step"].isin(chosen)]
     return causes.groupby("cause")["idle_ns"].sum() / max(len(chosen), 1)
-
-
-def typical_causes(analysis: Analysis) -> pd.DataFrame:
-    """Return HOST_CAUSES of the typical step."""
-    step = typical_step(analysis)
-    causes = analysis.host_causes
-    return causes if step is None else causes[causes["step"] == step.step].reset_index(drop=True)
 
 
 def modelled(raw: Baseline) -> Baseline:

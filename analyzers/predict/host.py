@@ -1,13 +1,14 @@
 """Host time per op class on a machine: assumed from its GPU, or calibrated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval, Ints, numbers, toml_table
 from tracekit.analyzers.cost import GPU
@@ -37,8 +38,7 @@ back.
 """
 
 
-@dataclass(frozen=True)
-class HostCosts:
+class HostCosts(msgspec.Struct, frozen=True):
     """Host time of one op of each of CLASSES on one machine."""
 
     op_us: Mapping[str, float]

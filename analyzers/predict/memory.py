@@ -1,7 +1,8 @@
 """Device memory of a step by purpose."""
 
 from collections import Counter, defaultdict
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import gradient_bytes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Append, Attention, Cost, Product

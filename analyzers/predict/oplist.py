@@ -4,12 +4,11 @@ Predictions transform the op list and simulate it again. Host time between two l
 belongs to the second op. Time spent waiting for the device is removed and marked as a synchronisation.
 """
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import (
     Covered,
@@ -92,7 +91,7 @@ def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
-    return steps.iloc[(steps.wall_ns - usual_ns(steps)).abs().argsort().iloc[0]]
+    return steps.iloc[np.argsort(np.abs(steps.wall_ns.to_numpy() - usual_ns(steps)))[0]]
 
 
 def _work_of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:

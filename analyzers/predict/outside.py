@@ -1,12 +1,12 @@
 """Host work outside the model, which no optimization of the model's ops removes, and its place in a step."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
 from tracekit.analyzers.core import Bools, Floats, Interval, Ints, intervals, numbers
@@ -30,14 +30,13 @@ def _none() -> npt.NDArray:
     return np.zeros(0)
 
 
-@dataclass(frozen=True, eq=False)
-class Outside:
+class Outside(msgspec.Struct, frozen=True, eq=False):
     """Host work in nanoseconds by cause (one of OUTSIDE_MODEL) and place. The place is the fraction of the step's ops
     that are launched before it, 0 to 1, or STALL; it stays the same when ops change."""
 
-    cause: npt.NDArray[np.object_] = field(default_factory=_none)
-    ns: Floats = field(default_factory=_none)
-    place: Floats = field(default_factory=_none)
+    cause: npt.NDArray[np.object_] = msgspec.field(default_factory=_none)
+    ns: Floats = msgspec.field(default_factory=_none)
+    place: Floats = msgspec.field(default_factory=_none)
     recorded: float = 0.0
     """Number of ops of PyTorch that were recorded in this work."""
 

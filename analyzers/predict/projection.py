@@ -4,9 +4,8 @@ For a collective, only the time after all ranks have arrived is scaled, by the l
 waiting for other ranks, which a faster link does not shorten.
 """
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval, intervals
 from tracekit.analyzers.cost import GPU, Cost, Message, collective_ns, estimate_ns

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import matching, take
 from tracekit.analyzers.core import Bools, Floats, Ints
@@ -21,67 +22,66 @@ def _none(dtype: type) -> Callable[[], Any]:
     return lambda: np.zeros(0, dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Recorded facts about each op, by its number in the op list before optimizations."""
 
-    copies: Objects = field(default_factory=_none(object))
+    copies: Objects = msgspec.field(default_factory=_none(object))
     """Name of the op's copy; "": the op is not a copy."""
-    copied: Floats = field(default_factory=_none(float))
+    copied: Floats = msgspec.field(default_factory=_none(float))
     """Bytes that the op's copies move, as the driver recorded them; 0: not recorded."""
-    planned_ns: Floats = field(default_factory=_none(float))
+    planned_ns: Floats = msgspec.field(default_factory=_none(float))
     """Part of the op's host time, in nanoseconds, that plans its kernel for new shapes."""
-    recording_ns: Floats = field(default_factory=_none(float))
+    recording_ns: Floats = msgspec.field(default_factory=_none(float))
     """Part of the op's host time, in nanoseconds, that records CUDA graphs."""
-    compiling: Bools = field(default_factory=_none(bool))
+    compiling: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the op was launched during compilation, such as for autotuning."""
-    blocks: Ints = field(default_factory=_none(int))
+    blocks: Ints = msgspec.field(default_factory=_none(int))
     """Number of blocks in the grid of the op's first kernel; -1: not recorded."""
-    multiplies_in: Objects = field(default_factory=_none(object))
+    multiplies_in: Objects = msgspec.field(default_factory=_none(object))
     """"fp32" or "tf32" if the name of one of the op's kernels states that it multiplies in it; "": none does."""
-    unaligned: Bools = field(default_factory=_none(bool))
+    unaligned: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the name of one of the op's kernels says that it loads one or two elements at a time."""
-    tile_side: Ints = field(default_factory=_none(int))
+    tile_side: Ints = msgspec.field(default_factory=_none(int))
     """Shorter side of the tile that the op's GEMM computes, by the name of its kernel; 0: not known."""
-    layout_share: Floats = field(default_factory=_none(float))
+    layout_share: Floats = msgspec.field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that copy images between channels first and channels last."""
-    norm_share: Floats = field(default_factory=_none(float))
+    norm_share: Floats = msgspec.field(default_factory=_none(float))
     """Fraction of the op's kernel time in PyTorch's own kernels of batch norms in training with channels first."""
-    doubles: Floats = field(default_factory=_none(float))
+    doubles: Floats = msgspec.field(default_factory=_none(float))
     """Fraction of the op's kernel time in kernels that compute with 64-bit numbers, by their names."""
-    elementwise: Floats = field(default_factory=_none(float))
+    elementwise: Floats = msgspec.field(default_factory=_none(float))
     """Fraction of the op's kernel time in elementwise kernels, by their names."""
-    exposed: Floats = field(default_factory=_none(float))
+    exposed: Floats = msgspec.field(default_factory=_none(float))
     """Fraction of the op's device time in copies and collectives during which nothing is computed."""
-    queued: Floats = field(default_factory=_none(float))
+    queued: Floats = msgspec.field(default_factory=_none(float))
     """Time in nanoseconds for which the device was idle although the op's work was launched long before."""
-    again: Bools = field(default_factory=_none(bool))
+    again: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the op is one of the forward pass that the backward pass runs again."""
-    differentiable: Bools = field(default_factory=_none(bool))
+    differentiable: Bools = msgspec.field(default_factory=_none(bool))
     """Whether autograd recorded the op for a backward pass."""
-    place: Objects = field(default_factory=_none(object))
+    place: Objects = msgspec.field(default_factory=_none(object))
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
-    inputs: Objects = field(default_factory=_none(object))
+    inputs: Objects = msgspec.field(default_factory=_none(object))
     """Shapes and types of the op's inputs, each as JSON; None: not recorded. Equal ones are one object."""
-    strides: Objects = field(default_factory=_none(object))
+    strides: Objects = msgspec.field(default_factory=_none(object))
     """Shapes and strides of the op's inputs, each as JSON; None: not recorded."""
-    nodes: Ints = field(default_factory=_none(int))
+    nodes: Ints = msgspec.field(default_factory=_none(int))
     """Number of the node of autograd's graph whose backward pass the op is a part of; -1: none, or not recorded."""
-    takes: Bools = field(default_factory=_none(bool))
+    takes: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the program took a part of a tensor, or added a batch of one, between the op before and the op."""
-    windows: Bools = field(default_factory=_none(bool))
+    windows: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the program made a view of overlapping windows between the op before and the op."""
-    expanded: Bools = field(default_factory=_none(bool))
+    expanded: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the program made a view of repeated rows between the op before and the op."""
-    mask: Objects = field(default_factory=_none(object))
+    mask: Objects = msgspec.field(default_factory=_none(object))
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
-    bluestein: Floats = field(default_factory=_none(float))
+    bluestein: Floats = msgspec.field(default_factory=_none(float))
     """Fraction of the op's kernel time in FFTs of lengths with a large prime factor, by their names."""
-    until_wait: Floats = field(default_factory=_none(float))
+    until_wait: Floats = msgspec.field(default_factory=_none(float))
     """Fraction of the host time between the op's launch and the next that precedes the wait for the device."""
-    to_free: Bools = field(default_factory=_none(bool))
+    to_free: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the host waits after the op only to free memory of the device."""
-    launched_ns: Ints = field(default_factory=_none(int))
+    launched_ns: Ints = msgspec.field(default_factory=_none(int))
     """Time in the trace at which the host had launched the op."""
 
     def copies_like(self, ops: OpList, *patterns: re.Pattern[str]) -> npt.NDArray[np.bool_]:

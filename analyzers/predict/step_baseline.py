@@ -1,10 +1,10 @@
 """The baseline that predictions start from: the op list of a step, whose simulation takes as long as the step."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.fuse import Graph
 
 
-@dataclass(frozen=True, eq=False)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True, eq=False, dict=True):
     """An op list (OP_LIST) whose simulation reproduces the step's latency. Instances compare by identity."""
 
     ops: OpList
@@ -69,16 +68,16 @@ class Baseline:
     """Features that the traced run already uses, such as CUDA graphs."""
     fallback: MathFallback | None = None
     """Reason why fused attention fell back to the math path; None: the trace shows no fallback."""
-    outside: Outside = field(default_factory=Outside)
+    outside: Outside = msgspec.field(default_factory=Outside)
     """Host work outside the model."""
-    recorded: Recorded = field(default_factory=Recorded)
+    recorded: Recorded = msgspec.field(default_factory=Recorded)
     """Facts that the trace recorded about each op."""
-    graph_use: GraphUse = field(default_factory=GraphUse)
-    host_causes: pd.DataFrame = field(default_factory=HOST_CAUSES.empty)
+    graph_use: GraphUse = msgspec.field(default_factory=GraphUse)
+    host_causes: pd.DataFrame = msgspec.field(default_factory=HOST_CAUSES.empty)
     """HOST_CAUSES of the representative step."""
     graph: "Callable[[], Graph] | None" = None
     """Returns the graph of the step that capture kept; None: no graph was kept."""
-    timed_kernels: Timed = field(default_factory=dict)
+    timed_kernels: Timed = msgspec.field(default_factory=dict)
     """Written kernels of the step that were timed on its GPU."""
     frees: int = 0
     """Number of calls in a step by which the driver frees device memory."""

@@ -39,6 +39,7 @@ class HostTail(msgspec.Struct, frozen=True):
 
 
 class TracedStep(msgspec.Struct, frozen=True):
+    number: int
     wall_ns: int
     """Time from its start on the host to the end of its device work; if steps overlap, their period."""
     host_ns: int
@@ -89,6 +90,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     tail = replace(tail, asks_nothing=nothing)
     entry = _entry_ns(host, trace.host.start_ns.to_numpy()[launches]) if len(launches) else 0
     return TracedStep(
+        number=int(step.step),
         wall_ns=wall,
         host_ns=issued,
         overlaps=overlaps,

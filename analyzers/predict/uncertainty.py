@@ -5,11 +5,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from tracekit.analyzers.core import Interval, toml_table
@@ -24,13 +24,12 @@ MOST_QUOTED = 2.0
 it."""
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """Sources of uncertainty in the logarithm of a predicted speed-up."""
 
     outcome: Ends = (0.0, 0.0)
     """Amounts by which the worst and the best modelled outcome of the optimization lower and raise it."""
-    host: Mapping[float, float] = field(default_factory=dict)
+    host: Mapping[float, float] = msgspec.field(default_factory=dict)
     """Logarithm of a factor on host times -> change of the logarithm on such a host. Host speed differs between
     machines, between processes, and over minutes on a shared machine."""
     waits: float = 0.0
@@ -43,8 +42,7 @@ class Sources:
     """Speed-up that physics allows at most: the factor on the work of a step, or `most` if kernels keep their times."""
 
 
-@dataclass(frozen=True)
-class Widths:
+class Widths(msgspec.Struct, frozen=True):
     """Measured widths: of repeats (a logarithm), a factor on the outcome, and of host times (a logarithm)."""
 
     repeat: float

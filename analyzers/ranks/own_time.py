@@ -17,12 +17,12 @@ from tracekit.analyzers.attribute import (
     host_activity,
     innermost_segments,
     is_communication,
+    issued,
     judge,
     matching,
     nearest,
     run_device,
     timeline,
-    work_items,
     work_table,
 )
 from tracekit.analyzers.core import Bools, Ints
@@ -104,8 +104,8 @@ class RankWork:
 
 def rank_work(trace: Trace, host: Host) -> RankWork:
     """Analyze the work of a trace. Raises InputError for a trace without work."""
-    items = work_items(host, trace.device)
-    attributed = attribute(host, items)
+    attributed = attribute(host, issued(host, trace.device))
+    items = attributed.items
     device = run_device(trace.metadata, items, None)
     judged = judge(host, attributed, device.gpu, trace.metadata.capture)
     steps = timeline(trace.host, items, attributed.steps).steps

@@ -1,6 +1,5 @@
 """The result of an analysis: small frozen values, and the tables of tables.py."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -51,8 +50,7 @@ class BoundShares(msgspec.Struct, frozen=True):
         return sorted([*shares, *([("unknown", self.unknown)] if self.unknown else [])], key=lambda pair: -pair[1])
 
 
-@dataclass(frozen=True)
-class CounterSource:
+class CounterSource(msgspec.Struct, frozen=True):
     """The part of the work whose FLOPs and bytes Nsight Compute measured."""
 
     launches: int
@@ -70,8 +68,7 @@ class CounterSource:
 Kind = Literal["measured", "modelled", "imported"]
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """The origin of an analysis's numbers."""
 
     kind: Kind
@@ -102,8 +99,7 @@ class Source:
     """Requests in a step, as the ranges of a serving engine name them; 0 if none does."""
 
 
-@dataclass(frozen=True)
-class StepLatency:
+class StepLatency(msgspec.Struct, frozen=True):
     """Time of one step."""
 
     unprofiled: Latency | None
@@ -125,20 +121,18 @@ class DeviceTime(msgspec.Struct, frozen=True):
     counts this time and exposed copies."""
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """When a trace worked, and its steps."""
 
     wall_ns: int
     busy_ns: int
     idle_ns: int
-    steps: pd.DataFrame = field(repr=False)
+    steps: pd.DataFrame
     device: DeviceTime | None = None
     """None without device work."""
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True):
     """Shares of the busy time that have an op, a layer, and counted FLOPs and bytes."""
 
     op: float
@@ -146,8 +140,7 @@ class Coverage:
     cost: float
 
 
-@dataclass(frozen=True)
-class Projection:
+class Projection(msgspec.Struct, frozen=True):
     """The step's latency on another GPU, modelled from a measured run."""
 
     gpu: GPU
@@ -177,40 +170,39 @@ START_UP_ONLY = 0.6
 """One-time share of a recording from which it is said to be mostly start-up."""
 
 
-@dataclass(frozen=True, repr=False)
-class Analysis(Displayed):
+class Analysis(Displayed, msgspec.Struct, frozen=True):
     """The analysis of one trace."""
 
     source: Source
     latency: StepLatency
     timeline: Timeline
-    work: pd.DataFrame = field(repr=False)
-    layers: pd.DataFrame = field(repr=False)
-    layer_types: pd.DataFrame = field(repr=False)
-    ops: pd.DataFrame = field(repr=False)
-    kernels: pd.DataFrame = field(repr=False)
-    phases: pd.DataFrame = field(repr=False)
+    work: pd.DataFrame
+    layers: pd.DataFrame
+    layer_types: pd.DataFrame
+    ops: pd.DataFrame
+    kernels: pd.DataFrame
+    phases: pd.DataFrame
     coverage: Coverage
     bound: BoundShares
-    problems: pd.DataFrame = field(repr=False)
-    layer_ops: pd.DataFrame = field(default_factory=tables.LAYER_OPS.empty, repr=False)
-    layer_parts: pd.DataFrame = field(default_factory=tables.LAYER_PARTS.empty, repr=False)
-    ranges: pd.DataFrame = field(default_factory=tables.RANGES.empty, repr=False)
-    counters_comparison: pd.DataFrame = field(default_factory=tables.COUNTERS_COMPARISON.empty, repr=False)
-    gaps: pd.DataFrame = field(default_factory=tables.GAPS.empty, repr=False)
-    idle_causes: pd.DataFrame = field(default_factory=tables.IDLE_CAUSES.empty, repr=False)
-    host_causes: pd.DataFrame = field(default_factory=tables.HOST_CAUSES.empty, repr=False)
-    host_spans: pd.DataFrame = field(default_factory=tables.HOST_SPANS.empty, repr=False)
-    counts: pd.DataFrame = field(default_factory=tables.COUNTS.empty, repr=False)
-    places: pd.DataFrame = field(default_factory=tables.PLACES.empty, repr=False)
-    set_apart: pd.DataFrame = field(default_factory=tables.SET_APART.empty, repr=False)
+    problems: pd.DataFrame
+    layer_ops: pd.DataFrame = msgspec.field(default_factory=tables.LAYER_OPS.empty)
+    layer_parts: pd.DataFrame = msgspec.field(default_factory=tables.LAYER_PARTS.empty)
+    ranges: pd.DataFrame = msgspec.field(default_factory=tables.RANGES.empty)
+    counters_comparison: pd.DataFrame = msgspec.field(default_factory=tables.COUNTERS_COMPARISON.empty)
+    gaps: pd.DataFrame = msgspec.field(default_factory=tables.GAPS.empty)
+    idle_causes: pd.DataFrame = msgspec.field(default_factory=tables.IDLE_CAUSES.empty)
+    host_causes: pd.DataFrame = msgspec.field(default_factory=tables.HOST_CAUSES.empty)
+    host_spans: pd.DataFrame = msgspec.field(default_factory=tables.HOST_SPANS.empty)
+    counts: pd.DataFrame = msgspec.field(default_factory=tables.COUNTS.empty)
+    places: pd.DataFrame = msgspec.field(default_factory=tables.PLACES.empty)
+    set_apart: pd.DataFrame = msgspec.field(default_factory=tables.SET_APART.empty)
     projection: Projection | None = None
     recommendations: tuple[Recommendation, ...] = ()
     considered: tuple[Considered, ...] = ()
     plan: tuple[PlanStep, ...] = ()
     """The best combination of a few optimizations, each with its own gain; those for throughput are last."""
-    fusion_plan: pd.DataFrame = field(default_factory=tables.FUSION_PLAN.empty, repr=False)
-    predicted_work: pd.DataFrame = field(default_factory=tables.PREDICTED_WORK.empty, repr=False)
+    fusion_plan: pd.DataFrame = msgspec.field(default_factory=tables.FUSION_PLAN.empty)
+    predicted_work: pd.DataFrame = msgspec.field(default_factory=tables.PREDICTED_WORK.empty)
     memory_fit: MemoryFit | None = None
     """The remedies that make the run fit in its GPU's memory; None if it fits, or its peak is unknown."""
     predicted_from: PredictedBaseline | None = None

@@ -1,14 +1,14 @@
 """Measurements of optimizations beside their predictions. These values are stored as JSON."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from tracekit.analyzers.core import Amount, Count, Interval, Number
 from tracekit.analyzers.trace import Latency
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """Difference of an output from the baseline's, over all its elements; in training, of the loss.
 
     It is `LARGEST` where an output is not a finite number."""
@@ -23,8 +23,7 @@ class Difference:
     """Fraction of positions with the same most likely token or class, 0 to 1. None if the outputs are not logits."""
 
 
-@dataclass(frozen=True)
-class Quality:
+class Quality(msgspec.Struct, frozen=True):
     """What an evaluation says of a model before and after."""
 
     by: str
@@ -42,8 +41,7 @@ class Quality:
     """Mean Kullback-Leibler divergence of the next token's distributions, in nats; None for a function."""
 
 
-@dataclass(frozen=True)
-class DeviceReading:
+class DeviceReading(msgspec.Struct, frozen=True):
     """The state of a GPU at one time, as its driver reported it."""
 
     sm_clock_mhz: Count
@@ -54,8 +52,7 @@ class DeviceReading:
     """Why its clocks were throttled."""
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """One optimization (or several, applied together) beside the run without it."""
 
     id: str
@@ -93,8 +90,7 @@ class Verified:
         return self.predicted.low <= self.measured.expected <= self.predicted.high
 
 
-@dataclass(frozen=True)
-class Verification:
+class Verification(msgspec.Struct, frozen=True):
     """The content of verify.json, which `tracekit verify` writes into a run's folder."""
 
     tracekit: str

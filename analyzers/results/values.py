@@ -1,6 +1,5 @@
 """Frozen values that make up a prediction."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -10,8 +9,7 @@ from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results.tables import Statements
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """Bytes that a step allocates, by purpose."""
 
     weights: int = 0
@@ -130,8 +128,7 @@ class Change(msgspec.Struct, frozen=True):
     """Factor on the work per step."""
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(msgspec.Struct, frozen=True):
     """The costs of an optimization in a few words, as a card shows them."""
 
     memory: str
@@ -174,8 +171,7 @@ class MemoryFit(msgspec.Struct, frozen=True):
         return tuple(remedy for remedy in self.remedies if remedy.fits)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Considered:
+class Considered(msgspec.Struct, frozen=True, kw_only=True):
     """An optimization that was considered, and why it is or is not recommended."""
 
     id: str
@@ -192,8 +188,7 @@ class Considered:
     """Reasons why the gain is limited, and how to remove them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recommendation(Considered, Displayed):
+class Recommendation(Considered, Displayed, frozen=True, kw_only=True):
     """An optimization that is recommended, how to apply it, and what that costs."""
 
     recommended: bool = True
@@ -208,8 +203,7 @@ class Recommendation(Considered, Displayed):
     """Requirement that this run does not meet, such as a draft model; "": none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanStep(Recommendation):
+class PlanStep(Recommendation, frozen=True, kw_only=True):
     """One step of a plan. Its speed-up and its explanation are relative to the result of the steps before it."""
 
     name: str
@@ -232,8 +226,7 @@ class GainThere(msgspec.Struct, frozen=True):
     speedup: Interval
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(msgspec.Struct, frozen=True):
     """A run, and its predicted step with optimizations, on another GPU, or at another batch."""
 
     applied: tuple[str, ...]

@@ -1,8 +1,9 @@
 """Read trace files of any known format into a `Trace`. Each format has its own file; content decides, not the name."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError, TracekitError, left_out, plugged
 from tracekit.analyzers.trace import execution_trace, ncu, nsys, perfetto, problems, proton

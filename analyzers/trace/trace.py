@@ -4,11 +4,11 @@ Times are integer nanoseconds after `Metadata.base_ns`. Absent integers are -1, 
 """
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Amount, Count, InputError, PositiveAmount, tables
 
@@ -116,8 +116,7 @@ class ProcessGroup(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Metadata:
+class Metadata(msgspec.Struct, frozen=True):
     """Metadata of a trace. It never contains anything about the environment."""
 
     format: str
@@ -146,15 +145,14 @@ class Metadata:
         return self.told_latency or (self.capture.latency if self.capture else None)
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True):
     """A trace: host and device tables, metadata, and the problems of reading it."""
 
     metadata: Metadata
-    host: pd.DataFrame = field(repr=False)
-    device: pd.DataFrame = field(repr=False)
-    problems: pd.DataFrame = field(repr=False)
-    counters: pd.DataFrame | None = field(default=None, repr=False)
+    host: pd.DataFrame
+    device: pd.DataFrame
+    problems: pd.DataFrame
+    counters: pd.DataFrame | None = None
     """The table COUNTERS, which Nsight Compute measured for kernels like those of the device table; None without."""
 
     def timed(self, latency: Latency | None) -> "Trace":

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
+from msgspec import structs
 
 from benchmarks.blind.predict import HOST_LOGS
 from tracekit.advise import parse, scenarios, speedup, unchanged
@@ -111,7 +112,7 @@ def run(gpu: str, model: str, workload: str, batch: int, seq: int, dtype: str, a
     ops = base.ops[base.ops.phase != "optimizer"]  # the published steps of training end with the backward pass
     host = target.host_op_us
     open_range = Interval(host.low / host.expected, 1.0, host.high / host.expected)
-    return replace(base, ops=ops, gpu=target, host_range=open_range)
+    return structs.replace(base, ops=ops, gpu=target, host_range=open_range)
 
 
 def _named(model: str, folder: Path) -> str:
@@ -239,7 +240,7 @@ def _gpu(name: str) -> GPU:
 
 def _rtx_3080_ti_laptop() -> GPU:
     """GA103: 58 multiprocessors at 1.59 GHz, 512 GB/s; its host is a recent laptop processor."""
-    return replace(
+    return structs.replace(
         hardware.find("rtx-3090"),
         name="NVIDIA GeForce RTX 3080 Ti Laptop GPU",
         sms=58,
@@ -262,7 +263,7 @@ def _rtx_3080_ti_laptop() -> GPU:
 
 
 def _h100_with_hbm2e() -> GPU:
-    return replace(hardware.find("h100-sxm"), name="NVIDIA H100, 2.4 TB/s", bandwidth_gbs=2400)
+    return structs.replace(hardware.find("h100-sxm"), name="NVIDIA H100, 2.4 TB/s", bandwidth_gbs=2400)
 
 
 _SPECIAL = {"rtx-3080-ti-laptop": _rtx_3080_ti_laptop, "h100-2.4tb": _h100_with_hbm2e}

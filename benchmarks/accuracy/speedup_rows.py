@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+from msgspec import structs
 
 from tracekit.advise import parse, pays, scenarios, speedup, too_large, unchanged
 from tracekit.analyzers import analyze
@@ -127,11 +128,11 @@ def _as_timed(analysis: Analysis, run: Run) -> Analysis:
     if latency is None or not any(_run(cell) == run and _is_clean(cell) for cell in cells()):
         return analysis
     unprofiled = msgspec.structs.replace(latency, median_us=_median_us(run))
-    return replace(analysis, latency=replace(analysis.latency, unprofiled=unprofiled))
+    return structs.replace(analysis, latency=structs.replace(analysis.latency, unprofiled=unprofiled))
 
 
 def _as_profiled(analysis: Analysis) -> Analysis:
-    return replace(analysis, latency=replace(analysis.latency, unprofiled=None))
+    return structs.replace(analysis, latency=structs.replace(analysis.latency, unprofiled=None))
 
 
 @cache

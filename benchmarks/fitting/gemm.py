@@ -14,10 +14,11 @@ types on our H200; few rows, unaligned matrices, packed int4 weights and fp8 wit
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 from benchmarks.fitting.constants import Asked, Constants, arguments, fit_and_write, fitted, own, section_of, write

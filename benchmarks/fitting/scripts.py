@@ -20,6 +20,8 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 
+from msgspec import structs
+
 from benchmarks.fitting.conformal import COVERAGE
 from benchmarks.slow_scripts.command import HERE, Row, before_gains, compared, later, of_first_recordings
 from tracekit.advise import find, scenarios, speedup, unchanged
@@ -133,8 +135,8 @@ def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
 def fit(rows: Sequence[Judged]) -> Widths:
     """Return the widths with the least interval score. That of hosts is that of timed runs: the profiler's share is a
     part of the errors of gains. What an optimization's outcomes differ by is, too."""
-    start = replace(widths("timed"), outcome=0.0)
-    tried = [replace(start, untold=parts) for parts in product(_PARTS, _PARTS)]
+    start = structs.replace(widths("timed"), outcome=0.0)
+    tried = [structs.replace(start, untold=parts) for parts in product(_PARTS, _PARTS)]
     return min(tried, key=lambda each: _mean(each, rows))
 
 

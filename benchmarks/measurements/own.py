@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost import GPU, Attention, Message, Product, cost_of_signature
 from tracekit.analyzers.cost.hardware import find

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec import structs
 
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.serving import (
@@ -166,7 +167,7 @@ def predict(out: Path, tiny: bool) -> None:
         )
         requests = stream(text)
         found = measures(simulate(PassTimes(of), requests), of, requests, {})
-        values = {name: vars(getattr(found, name)) for name in (*RESULTS, "tokens_per_s")}
+        values = {name: structs.asdict(getattr(found, name)) for name in (*RESULTS, "tokens_per_s")}
         rows.append({"requests": text, "graphs": graphs, "gpu": "h100", **values})
     out.mkdir(parents=True, exist_ok=True)
     (out / "predictions.json").write_text(json.dumps(rows, indent=1) + "\n")

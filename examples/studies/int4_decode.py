@@ -14,12 +14,12 @@ import json
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from tracekit.apply import Subject, prepare
 from tracekit.capture import NoRanges, models

@@ -1,9 +1,10 @@
 """Advice and predictions as plain Python values, as the JSON contracts have them."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import asdict
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import (

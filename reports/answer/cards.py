@@ -1,9 +1,11 @@
 """Recommendations as cards: gain, reason, instructions, costs, and caveats."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
+
+from msgspec.structs import asdict
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import Analysis, Costs, Evidence, PlanStep, Recommendation, Statement, Statements

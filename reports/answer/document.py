@@ -124,9 +124,11 @@ def _measured(gain: MeasuredGain | None) -> Cell:
 
 def _tables(analysis: Analysis) -> list[Section]:
     """Return the tables that have rows."""
-    analysis, over = mean_step(analysis), over_steps(analysis)
+    analysis, over = mean_step(analysis, _NAMES), over_steps(analysis)
     modelled = ", modelled" if analysis.source.kind == "modelled" else ""
-    frames = {name: getattr(analysis, name) for name in _NAMES} | {"layers": layer_patterns(analysis.layers)}
+    frames = {name: getattr(analysis, name) for name in _NAMES}
+    if len(frames["layers"]):
+        frames["layers"] = layer_patterns(frames["layers"])
     tables = {
         f"{name.replace('_', ' ').capitalize()}{modelled}{over}": _table(analysis, frame, name)
         for name, frame in frames.items()

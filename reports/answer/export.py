@@ -1,9 +1,9 @@
 """The JSON (analysis.schema.json), the CSV tables and the stacks of an analysis, for other programs."""
 
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.results import (

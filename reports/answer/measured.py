@@ -1,10 +1,10 @@
 """Measured optimizations, as plain Python values for JSON and as a document."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import Analysis, Difference, Quality, Verification, Verified

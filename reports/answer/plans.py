@@ -1,10 +1,10 @@
 """The plan as every output shows it: each step by its own move, and a bar for the time that is left after it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import (

@@ -27,12 +27,12 @@ _LONGEST = 42
 
 def subjects(analysis: Analysis) -> Iterator[str]:
     """Yield, for example, "GPT-2 decode, batch 1, 512 tokens, bf16, on an H200", then the same with less detail."""
-    source, what = analysis.source, named(analysis)
+    source, what, where = analysis.source, named(analysis), _where(analysis)
     settings = [_batch(source), _length(source), source.precision]
     for kept in (settings, settings[:2], settings[:1]):
-        yield ", ".join(part for part in (what, *kept, _where(analysis)) if part)
+        yield ", ".join(part for part in (what, *kept, where) if part)
     for shorter in (what, what.partition(" (")[0]):
-        yield " ".join(part for part in (shorter, _where(analysis)) if part)
+        yield " ".join(part for part in (shorter, where) if part)
 
 
 def named(analysis: Analysis) -> str:
@@ -100,9 +100,8 @@ _UNRECORDED = {
 
 def unrecorded_gpu(analysis: Analysis) -> str:
     """Return that work of a GPU is missing in the trace, or may be; "" if it is not."""
-    found = analysis.problems[analysis.problems["code"].isin(list(_UNRECORDED)).to_numpy()]
-    said = (_UNRECORDED[str(row.code)].format(count=row.count) for row in found.itertuples(index=False, name="Row"))
-    return next(said, "")
+    rows = zip(analysis.problems["code"].tolist(), analysis.problems["count"].tolist(), strict=True)
+    return next((_UNRECORDED[code].format(count=count) for code, count in rows if code in _UNRECORDED), "")
 
 
 _SAYING = {

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 import pandas as pd
+from msgspec import structs
 
 from tracekit.analyzers.predict import MEASURED, MODELLED, NONE, Crossover, Scaling, crossovers
 from tracekit.reports.document import Document, Drawn, Listing, Section, Table, Text
@@ -121,7 +122,7 @@ def scaling_text(scaling: Scaling) -> str:
 
 def to_json(scaling: Scaling) -> str:
     """Return the values as JSON; intervals have low, expected and high."""
-    values = asdict(scaling) | {name: asdict(getattr(scaling, name)) for name in _KINDS}
+    values = asdict(scaling) | {name: structs.asdict(getattr(scaling, name)) for name in _KINDS}
     return json_text({"schema_version": "1.0", **values})
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.serving import PARTS, SERVE_PLAN, Measures, ServePlan, Setting, counted_users, keeps
 from tracekit.reports.document import Document, Drawn, Listing, Section, Table, Text
@@ -100,7 +102,7 @@ def _record(setting: Setting) -> dict[str, Any]:
     for name in ("ttft_ms", "tpot_ms", "tokens_per_s", "prefill_ms"):
         interval = getattr(found, name)
         if isinstance(interval, Interval):
-            row[name] = {end: _finite(value) for end, value in vars(interval).items()}
+            row[name] = {end: _finite(value) for end, value in structs.asdict(interval).items()}
     kept = ("ttft_p99_ms", "tbt_p99_ms", "goodput_per_s", "kv_mean", "kv_max", "running_max", "put_off", "refused")
     row |= {name: _finite(setting.row[name]) for name in (*kept, "cost_per_million", "joules_per_token", "kv_tokens")}
     return row | {"parts": dict(found.parts)}

@@ -3,11 +3,12 @@
 import json
 import math
 import re
-from dataclasses import replace
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.results import Analysis
 from tracekit.reports.words.names import UNPRINTABLE, printable
@@ -80,13 +81,13 @@ _SUMS = frozenset(
 )
 
 
-def mean_step(analysis: Analysis) -> Analysis:
-    """Return the analysis with sums over its steps divided by their number, except in the table of the work itself.
+def mean_step(analysis: Analysis, names: Iterable[str] = _TABLES) -> Analysis:
+    """Return the analysis with sums over its steps divided by their number in these tables.
 
     FLOPs and bytes of a row are absent if those of most of its work are unknown and the rest computes nothing.
     """
     steps = max(len(analysis.steps), 1)
-    tables: dict[str, Any] = {name: _known(_divided(getattr(analysis, name), steps)) for name in _TABLES}
+    tables: dict[str, Any] = {name: _known(_divided(getattr(analysis, name), steps)) for name in names}
     return replace(analysis, **tables)
 
 
@@ -94,6 +95,8 @@ def _known(table: pd.DataFrame) -> pd.DataFrame:
     if "own_bound" not in table or "flops" not in table:
         return table
     few = (table["own_bound"] == "") & ~(table["flops"] > 0)
+    if not few.any():
+        return table
     return table.assign(flops=table["flops"].mask(few), bytes=table["bytes"].mask(few))
 
 

@@ -59,10 +59,8 @@ def layer_patterns(layers: pd.DataFrame) -> pd.DataFrame:
     groupby = layers.assign(key=keys, exact=exact, group=groups).groupby("group")
     first = groupby.first()
     above = [groups[parent] if parent >= 0 else -1 for parent in first["parent"]]
-    sums = {
-        name: groupby[name].sum() for name in ("calls", "duration_ns", "busy_ns", "self_busy_ns", "kernels", "share")
-    }
-    known = {name: groupby[name].sum(min_count=1) for name in ("flops", "bytes")}
+    sums = groupby[["calls", "duration_ns", "busy_ns", "self_busy_ns", "kernels", "share"]].sum()
+    known = groupby[["flops", "bytes"]].sum(min_count=1)
     longest = layers.loc[groupby["busy_ns"].idxmax(), ["bound", "own_bound"]].set_axis(first.index)
     count = groupby.size()
     name = first["key"].where(count > 1, first["exact"])

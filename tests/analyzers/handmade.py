@@ -1,8 +1,8 @@
 """Hand-made traces: rows in any order, times in microseconds, defaults for what a test does not care about."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from tracekit.analyzers.trace import HOST, CaptureInfo, DeviceProperties, Metadata, Trace
@@ -19,12 +19,11 @@ _DEVICE_DEFAULTS = dict.fromkeys((column.name for column in DEVICE.columns), -1)
 }
 
 
-@dataclass
-class Handmade:
+class Handmade(msgspec.Struct):
     """Collects rows; `trace()` sorts them as a reader would."""
 
-    host_rows: list[dict[str, Any]] = field(default_factory=list)
-    device_rows: list[dict[str, Any]] = field(default_factory=list)
+    host_rows: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    device_rows: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
     def host(self, category: str, name: str, start_us: float, duration_us: float, **values: Any) -> "Handmade":
         times = {"start_ns": round(start_us * 1000), "duration_ns": round(duration_us * 1000)}

@@ -1,11 +1,10 @@
 """No gain exceeds what was measured: exposed time, idle time of stalls, and the latency that the recording shows."""
 
-from dataclasses import replace
-
 import numpy as np
 import op_lists
 import pytest
 from handmade import Handmade
+from msgspec.structs import replace
 
 from tracekit.advise import find, predicted_speedup
 from tracekit.analyzers.predict import Outside, start

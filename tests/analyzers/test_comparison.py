@@ -1,12 +1,12 @@
 """Comparisons of real traces lose no time, and swapping the traces negates every change."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 import tracekit
 from tracekit.analyzers.compare import Comparison, compare

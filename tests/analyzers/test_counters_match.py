@@ -1,10 +1,10 @@
 import json
-from dataclasses import replace
 
 import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from ncu_csv import COUNTERS, raw
 
 from tracekit.analyzers import analyze

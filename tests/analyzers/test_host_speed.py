@@ -1,10 +1,9 @@
 """The speed of a run's host: told by its launch calls, and by a latency of another minute."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.analyzers.core import Interval

@@ -1,10 +1,9 @@
 """The kernel time model: known times, physical bounds, and its error on public measurements."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost import GPU, Access, Attention, Cost, Family, Precision, Product, all_gpus, estimate_ns
 from tracekit.analyzers.cost.hardware import find

@@ -2,12 +2,12 @@
 
 import json
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.measurements import own, public
 from benchmarks.measurements.own import Row

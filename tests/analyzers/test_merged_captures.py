@@ -1,10 +1,10 @@
 """Captures of CUDA graphs in traces of their own, as serving engines record them, and a trace of the replays."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from handmade import Handmade, addmm
+from msgspec.structs import replace
 from test_attr_graphs import CALLS, KERNELS, capture, codes, layers, ops, replay
 
 from tracekit.analyzers import analyze

@@ -1,12 +1,12 @@
 """Principles of what is said first, on traces that each test makes; and the traces of other people, where they are."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from handmade import Handmade, addmm
+from msgspec.structs import replace
 
 import tracekit
 from tracekit.advise import recommend

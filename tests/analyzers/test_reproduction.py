@@ -1,6 +1,5 @@
 """The simulation of an unmodified step takes as long as the step did, in every trace that we have."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pandas as pd
 import pytest
 from handmade import Handmade
 from kineto_files import TRACES, shared_trace
+from msgspec.structs import replace
 
 import tracekit
 from tracekit.analyzers import analyze

@@ -3,12 +3,12 @@
 import importlib
 import math
 import tomllib
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tracekit.analyzers.predict import Sources, Widths, interval, uncertainty, widths, widths_to_decide
 from tracekit.analyzers.predict.uncertainty import host_ends

@@ -1,10 +1,10 @@
 """What a step runs: its phases, and the tensors that reach the model."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from tiny_models import write_model
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -2,10 +2,10 @@
 without a GPU."""
 
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 

@@ -3,11 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tiny_models import settings_of
 from torch.profiler import ProfilerActivity, profile
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware
@@ -10,7 +11,7 @@ from tracekit.analyzers.predict import CLASSES, HostCosts
 from tracekit.capture.fake.recording import OpCall, RecordingBuilder
 from tracekit.capture.fake.timeline import ModelledKernel, Timeline, kernel_of, lay_out
 
-T4 = replace(hardware.find("t4"), launch_us=6.0)
+T4 = structs.replace(hardware.find("t4"), launch_us=6.0)
 VIEW = OpCall(
     "aten::view",
     "[[8,8],[]]",

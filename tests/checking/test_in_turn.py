@@ -1,9 +1,9 @@
 """Two runs are timed again in turn."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from tiny_models import settings_of
 
 from tracekit.analyzers.check import Rules, latency_in_turn

@@ -5,12 +5,12 @@ import json
 import shutil
 import sys
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import hardware

@@ -1,13 +1,13 @@
 """Groups of ops by data flow: their predicted time, their tiles, and the files that are written."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from runpy import run_path
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware

@@ -1,10 +1,10 @@
 """Subjects on the CPU: what changes, what is shared, and that outputs stay the same."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from tiny_models import write_model
 
 from tracekit.advise import parse

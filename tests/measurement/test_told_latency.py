@@ -1,11 +1,11 @@
 """The latency of a step that the user measured: what it changes, and where it is refused."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
+from msgspec.structs import replace
 
 import tracekit
 from tracekit.analyzers.core import InputError, Interval

@@ -1,6 +1,6 @@
 """Op lists written by hand: a few transformer layers with unfused attention."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import Cost, Product, estimate_ns, hardware

@@ -1,10 +1,10 @@
 """Optimizations that a run has already are not recommended; fallbacks and odd shapes in its trace are pointed out."""
 
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from op_lists import base, product
 
 import tracekit

@@ -1,9 +1,8 @@
 """Unfused attention, forward and backward, and the kernels that can replace it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from op_lists import base, elementwise, product
 
 from tracekit.advise import find, predicted_speedup

@@ -1,7 +1,6 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from op_lists import base, product
 
 from tracekit.advise import find, refusal

@@ -1,8 +1,7 @@
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval, Outcomes
 from tracekit.analyzers.cost import Cost

@@ -1,11 +1,11 @@
 """Convolutions whose kernels copy images from one layout to the other."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import find

@@ -1,8 +1,7 @@
 """Filters of many taps, sorts and factorizations for which there are cheaper algorithms, and what looks like them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from test_waste import linear, op, run
 
 from tracekit.advise import find

@@ -1,9 +1,9 @@
 """The code in a recommendation parses."""
 
 import ast
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import OPTIMIZATIONS, find

@@ -1,11 +1,11 @@
 """Effects of compiling other than fusion."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from op_lists import base, elementwise, product
 
 from tracekit.advise import find, parse

@@ -1,9 +1,8 @@
 """Optimizations of decoding: a static cache, speculative decoding, and continuous batching."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from op_lists import base, elementwise
 
 from tracekit.advise import AssistedGeneration, DraftCheck, SpeculativeDecoding, advise, find, predicted_speedup

@@ -1,9 +1,8 @@
 """Padding to a maximum that is set, masks that make attention slower, running sums in 64 bits, and tensors that are put
 in another order before they leave the GPU."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from test_waste import ATTENTION, copy, in_fp64, linear, masked, op, run, trained
 
 from tracekit.advise import find

@@ -1,8 +1,8 @@
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from op_lists import base, elementwise, product
 
 import tracekit

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import op_lists
 import pytest
+from msgspec.structs import replace
 
 import tracekit
 from tracekit.advise import (

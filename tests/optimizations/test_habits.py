@@ -1,11 +1,11 @@
 """Ways of writing that PyTorch has a better one for, and what only looks like them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import op_lists
 import pytest
+from msgspec.structs import replace
 from test_waste import ENGINE, linear, op, run
 from test_work_again import found, given
 

@@ -1,11 +1,10 @@
 """Host work outside the model: no optimization of the model removes it, and advice says what removing it would give."""
 
-from dataclasses import replace
-
 import numpy as np
 import op_lists
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 import tracekit
 from tracekit.advise import OPTIMIZATIONS, find

@@ -1,10 +1,10 @@
 """Advice for a run that does not fit its GPU's memory."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import Search, advise, fit_problems, memory_fit
@@ -118,7 +118,7 @@ def test_the_batches_of_a_serving_engine_name_their_requests(names: list[str], b
 def test_batching_takes_the_batch_of_the_shapes() -> None:
     run = base("a100", batch_size=0)
     assert Batching().objection(run) is not None
-    known = run.__class__(**{**run.__dict__, "batch_by_shapes": 4})
+    known = replace(run, batch_by_shapes=4)
     assert Batching().objection(known) is None
     assert Batching().applied(known, "expected").batch_size == 32
 

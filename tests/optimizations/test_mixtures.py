@@ -1,8 +1,7 @@
 """Mixtures of experts: the products of all experts in one kernel, or in a loop."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from op_lists import base, elementwise
 
 from tracekit.advise import find, parse

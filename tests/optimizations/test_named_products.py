@@ -1,10 +1,9 @@
 """Products whose precision only the names of their kernels tell."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise.optimizations.half_precision import HalfPrecision

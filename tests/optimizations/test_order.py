@@ -1,9 +1,8 @@
 """Products in another order, weights made ready once, rows that are picked first, and what only looks like them."""
 
-from dataclasses import replace
-
 import op_lists
 import pytest
+from msgspec.structs import replace
 from test_waste import ENGINE, linear, op, run, trained
 from test_work_again import found, given
 

@@ -1,7 +1,7 @@
-from dataclasses import replace
 from math import exp
 
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import OPTIMIZATIONS, find, predicted_speedup, refusal

@@ -1,9 +1,9 @@
 """Formats of weights: the ops that each adds, and the memory that it needs."""
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from op_lists import base, product
 
 from tracekit.advise import find, parse, predicted_speedup

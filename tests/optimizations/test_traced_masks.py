@@ -1,10 +1,9 @@
 """Masks that transformers builds while a step is compiled or recorded."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import advise, find, predicted_speedup

@@ -1,9 +1,8 @@
 """Optimizations of training: gradient checkpointing, and the fused optimizer."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import advise, find, predicted_speedup

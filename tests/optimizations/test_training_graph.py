@@ -1,11 +1,11 @@
 """Training steps as one graph: its prediction, what is refused, and its place in a plan."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import find

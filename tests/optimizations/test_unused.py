@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import op_lists
 import pytest
+from msgspec.structs import replace
 from test_waste import ENGINE, copy, op, run
 from test_work_again import found, given
 

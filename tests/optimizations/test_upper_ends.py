@@ -1,11 +1,10 @@
 """The best outcome of an optimization is a bound, not a guess."""
 
-from dataclasses import replace
-
 import numpy as np
 import op_lists
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from tracekit.advise import find, predicted_speedup
 from tracekit.advise.search import worthwhile

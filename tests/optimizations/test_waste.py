@@ -1,10 +1,9 @@
 """Work that a better program would not do: each kind is found, and its look-alike is not."""
 
-from dataclasses import replace
-
 import numpy as np
 import op_lists
 import pytest
+from msgspec.structs import replace
 from op_lists import elementwise
 
 from tracekit.advise import OPTIMIZATIONS, Search, find

@@ -1,9 +1,8 @@
 """Advice depends on what runs the model: options of a serving engine, autocast in training, otherwise code."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 from op_lists import base
 
 from tracekit.advise import OPTIMIZATIONS, Search, advise, find

@@ -1,9 +1,8 @@
 """Ops that stay in 32 bits in a 16-bit model, and their casts."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 from op_lists import base, elementwise
 
 from tracekit.advise import find

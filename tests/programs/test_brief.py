@@ -3,12 +3,12 @@
 import json
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from tiny_runs import write_run
 
 from tracekit.answer import analyze

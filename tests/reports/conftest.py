@@ -1,7 +1,6 @@
-from dataclasses import replace
-
 import gpt2_decode
 import pytest
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.results import Analysis

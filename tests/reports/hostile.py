@@ -1,8 +1,7 @@
 """Names that try to be markup, commands or formulas."""
 
-from dataclasses import replace
-
 import pandas as pd
+from msgspec.structs import replace
 from verified_runs import verified
 
 from tracekit.analyzers.core import Interval

@@ -4,12 +4,12 @@ import base64
 import os
 from collections.abc import Iterator
 from csv import reader
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from browser import Page, chromium
 from hostile import hostile
+from msgspec.structs import replace
 from pages import click, enter, opened, press, shown
 
 from tracekit.analyzers.results import Analysis

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from browser import Page, chromium
+from msgspec.structs import replace
 from pages import click, enter, opened, press, shown
 
 from tracekit.analyzers.results import Analysis

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from hostile import NAMES, SCRIPT
+from msgspec import structs
 
 from tracekit.analyzers.compare import Comparison, compare
 from tracekit.analyzers.cost import hardware
@@ -40,8 +41,10 @@ def scaled(analysis: Analysis, factor: float, family: str, precision: str) -> An
     names = analysis.work["precision"].astype(object).where(~of_family, precision)
     timed = analysis.latency.unprofiled
     assert timed is not None
-    faster = replace(analysis.latency, unprofiled=replace_latency(timed, saved_us))
-    return replace(analysis, work=analysis.work.assign(duration_ns=busy, busy_ns=busy, precision=names), latency=faster)
+    faster = structs.replace(analysis.latency, unprofiled=replace_latency(timed, saved_us))
+    return structs.replace(
+        analysis, work=analysis.work.assign(duration_ns=busy, busy_ns=busy, precision=names), latency=faster
+    )
 
 
 def replace_latency(timed, saved_us):
@@ -62,9 +65,9 @@ def test_the_sentence_the_other_way_round() -> None:
 
 
 def test_the_sentence_names_another_precision(analysis: Analysis) -> None:
-    quick = replace(
+    quick = structs.replace(
         analysis,
-        latency=replace(
+        latency=structs.replace(
             analysis.latency,
             unprofiled=replace_latency(
                 analysis.latency.unprofiled, analysis.latency.unprofiled.median_us - analysis.timeline.busy_ns / 1e3
@@ -228,8 +231,8 @@ def changed(analysis: Analysis, gpu: str = "", precision: str = "", **capture: o
     source = analysis.source
     settings = msgspec.structs.replace(source.capture, **capture)
     device = {"gpu": hardware.find(gpu), "device_name": gpu} if gpu else {}
-    return replace(
-        analysis, source=replace(source, capture=settings, precision=precision or source.precision, **device)
+    return structs.replace(
+        analysis, source=structs.replace(source, capture=settings, precision=precision or source.precision, **device)
     )
 
 
@@ -258,8 +261,10 @@ def test_unlike_workloads_are_said_first(analysis: Analysis, changes: dict[str, 
 
 
 def test_models_of_imported_traces_are_told_by_their_class(analysis: Analysis) -> None:
-    bare = replace(analysis, source=replace(analysis.source, capture=None))
-    other = replace(bare, layers=bare.layers.assign(type=bare.layers["type"].replace({bare.layers["type"][0]: "Bert"})))
+    bare = structs.replace(analysis, source=structs.replace(analysis.source, capture=None))
+    other = structs.replace(
+        bare, layers=bare.layers.assign(type=bare.layers["type"].replace({bare.layers["type"][0]: "Bert"}))
+    )
     assert render(comparison_document(compare(bare, other)), "text", width=400, colour=False).startswith(
         "A and B are different workloads ("
     )

@@ -1,12 +1,12 @@
 import csv
 import io
 import json
-from dataclasses import replace
 
 import jsonschema
 import numpy as np
 import pytest
 from hostile import hostile
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware

@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 from hostile import hostile
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import tracekit
 from tracekit.analyzers import analyze as tables_of

@@ -3,7 +3,6 @@ import gzip
 import hashlib
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hostile import LONG, SCRIPT, hostile
+from msgspec.structs import replace
 from verified_runs import verified
 
 import tracekit

@@ -1,12 +1,12 @@
 """An analysis as a GitHub comment shows the analysis's numbers, and escapes names."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from hostile import hostile
+from msgspec.structs import replace
 
 from tracekit.analyzers.results import Analysis
 from tracekit.cli import main

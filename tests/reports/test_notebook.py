@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from IPython.core.error import UsageError
 from IPython.core.formatters import DisplayFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from msgspec.structs import replace
 from test_comparison_reports import hostile as hostile_comparison
 
 from tracekit.analyzers.compare import compare

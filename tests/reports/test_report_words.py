@@ -1,11 +1,11 @@
 """Numbers, names and the headline."""
 
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware

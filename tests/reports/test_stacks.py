@@ -1,13 +1,13 @@
 """Stacks for speedscope and flame graphs."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 from click.testing import CliRunner
 from hostile import hostile
+from msgspec.structs import replace
 from tiny_trace import write_tiny_trace
 
 from tracekit.analyzers.results import Analysis

@@ -1,9 +1,9 @@
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hostile import hostile
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from hostile import CLIPBOARD, FORGED_ROW, FORMULA, NAMES, REVERSED, hostile
+from msgspec import structs
 from test_comparison_reports import hostile as hostile_comparison
 from verified_runs import verified
 
@@ -138,8 +139,8 @@ def test_every_text_of_a_verification(analysis: Analysis) -> None:
     done = verified(analysis).verified
     assert done is not None
     settings = dict.fromkeys(("name", "model", "workload", "batch_size", "dtype"), CLIPBOARD)
-    bad = [replace(each, title=REVERSED, error=CLIPBOARD, caveats=(CLIPBOARD,)) for each in done.results]
-    nasty = replace(done, device_name=CLIPBOARD, settings=settings, results=tuple(bad), caveats=(REVERSED,))
+    bad = [structs.replace(each, title=REVERSED, error=CLIPBOARD, caveats=(CLIPBOARD,)) for each in done.results]
+    nasty = structs.replace(done, device_name=CLIPBOARD, settings=settings, results=tuple(bad), caveats=(REVERSED,))
     assert not CONTROLS.search(render(measured_document(nasty), "text", width=120))
     assert not CONTROLS.search(verified_json(nasty))
 
@@ -147,7 +148,7 @@ def test_every_text_of_a_verification(analysis: Analysis) -> None:
 def test_every_text_of_a_prediction() -> None:
     sample = Path(__file__).parents[2] / "examples" / "traces" / "h200_gpt2_decode.json.gz"
     bare = tracekit.predict(sample, "half-precision")
-    nasty = replace(bare, how_to=(REVERSED,), caveats=NAMES[:4], applied=(CLIPBOARD, "[/x]"))
+    nasty = structs.replace(bare, how_to=(REVERSED,), caveats=NAMES[:4], applied=(CLIPBOARD, "[/x]"))
     assert not CONTROLS.search(render(prediction_document(nasty), "text", width=120))
     assert not CONTROLS.search(to_json(nasty))
 

@@ -1,6 +1,6 @@
 """A made-up verification of the made-up run: one gain as predicted, one outside, one that could not be had."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.results import Analysis, Difference, Verification, Verified

@@ -1,9 +1,10 @@
 """Several optimizations together, which are applied one after another and simulated once."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused, run_after
 from tracekit.advise.reasons import of_step, say

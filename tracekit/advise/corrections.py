@@ -3,10 +3,10 @@
 import math
 import os
 import statistics
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval, TracekitError
 from tracekit.analyzers.results import Analysis, Considered, Recommendation

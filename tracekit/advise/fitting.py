@@ -1,8 +1,9 @@
 """Finds whether a run fits in its GPU's memory, and what makes it fit. This comes before any speed-up."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
+
+from msgspec.structs import replace
 
 from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.combined import conflict

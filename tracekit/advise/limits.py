@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.predict import Baseline
 

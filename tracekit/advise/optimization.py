@@ -4,12 +4,12 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError, TracekitError, toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, remembered
@@ -250,6 +250,7 @@ def _said(file: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
+@remembered
 def runs_torch(base: Baseline) -> bool:
     """Return whether an op of the step is one of PyTorch."""
     return any(map(_TORCH.search, {*base.ops.name, *base.ops.call}))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 import pandas as pd
+from msgspec import structs
 
 from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.fitting import fitting_first, memory_fit
@@ -49,7 +50,9 @@ def advise(base: Baseline) -> Advice:
         steps = steps if making_fit else ()
     worth = _ordered([(o, c) for o, c in judgements if c.recommended], steps)
     return Advice(
-        recommendations=tuple(Recommendation(**vars(c), evidence=o.evidence(base), **o.terms(base)) for o, c in worth),
+        recommendations=tuple(
+            Recommendation(**structs.asdict(c), evidence=o.evidence(base), **o.terms(base)) for o, c in worth
+        ),
         considered=tuple(c for _, c in judgements),
         plan=tuple(_plan_step(search, steps[:i], step) for i, step in enumerate(steps)),
         latency_steps=in_order(step for step in steps if not step.throughput),

@@ -1,7 +1,8 @@
 """Adds recommendations, a plan and all considered optimizations to an analysis."""
 
-from dataclasses import replace
 from itertools import takewhile
+
+from msgspec.structs import replace
 
 from tracekit.advise.catalogue import OPTIMIZATIONS
 from tracekit.advise.outcomes import start_of

@@ -4,10 +4,11 @@ What makes an analysis is imported only if the cache holds none.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tracekit.advise import corrected
 from tracekit.analyzers.core import Displayed, Renderers

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.advise import Search, fitted, recommend, saving_remedies
 from tracekit.analyzers.attribute import with_captures

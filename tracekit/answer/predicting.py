@@ -2,12 +2,12 @@
 
 import functools
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.advise import (
     RECORD,

@@ -4,9 +4,10 @@ optimizer, and the forward pass of its model."""
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal
+
+import msgspec
 
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import GPU
@@ -18,8 +19,7 @@ _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 """Optimizers of torch with fused kernels."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScriptChanges:
+class ScriptChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Changes around a script. None of them reads or writes its code."""
 
     gpu: GPU | None = None

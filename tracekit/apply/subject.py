@@ -3,8 +3,10 @@
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from tracekit.capture import Autocast, Backend, backend_of, numerics, torch_dtype
 from tracekit.run import Dtype, Settings, require
@@ -19,8 +21,7 @@ SEED = 0
 CompileMode = Literal["", "default", "max-autotune"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """A model, and how its step is run. Two subjects may share weights, but no other mutable state."""
 
     model: "nn.Module"

@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.analyzers.cost import GPU, hardware, resolve

@@ -1,7 +1,8 @@
 """A GPU, and the host time of ops, as a calibration of this machine corrects them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, LAUNCH_CALL, Cost, Precision, Product, estimate_ns

@@ -1,7 +1,8 @@
 """Completes the requested settings: finds the model, chooses device and GPU, and checks the lengths."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU, hardware

@@ -5,7 +5,6 @@ more than it is and the first in the lower half; and `scale`, (outputs, groups).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,8 +25,7 @@ NARROW = "tracekit weights, 5"
 _AGAIN = "Quantize the model again, and save it."
 
 
-@dataclass(frozen=True)
-class NarrowFile:
+class NarrowFile(msgspec.Struct, frozen=True):
     """What a file holds."""
 
     layers: Mapping[str, NarrowLayer]

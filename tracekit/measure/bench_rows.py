@@ -3,9 +3,11 @@
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.capture import complete

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.results import DeviceReading, Quality
 from tracekit.analyzers.trace import Latency
@@ -80,7 +82,7 @@ def release() -> None:
 
 def optimized(subject: Subject, request: Request) -> Subject:
     """Apply the request's configuration to the run as it was built, without the changes of the first configuration."""
-    plain = replace(subject, compile_mode="", graphs=False, static_cache=False, fused_optimizer=False)
+    plain = structs.replace(subject, compile_mode="", graphs=False, static_cache=False, fused_optimizer=False)
     return _applied(request.configuration, plain, request)
 
 
@@ -183,7 +185,7 @@ def peak_bytes(request: Request, batch: int) -> int | None:
     """Return the peak memory of a step at this batch size in bytes; None if it does not fit."""
     try:
         subject, optimizer = _run(request)
-        resized = replace(subject, settings=replace(subject.settings, batch_size=batch))
+        resized = structs.replace(subject, settings=structs.replace(subject.settings, batch_size=batch))
         return ready(resized, optimizer).peak_memory_bytes()
     except InputError as error:
         if isinstance(error.__cause__, require("torch.cuda").OutOfMemoryError):
@@ -199,7 +201,7 @@ def _run(request: Request) -> tuple[Subject, Any]:
     if request not in _MODEL:
         _MODEL.clear()
         changed = optimized(built(request.settings), request)
-        subject = replace(changed, compile_mode="", graphs=False)
+        subject = structs.replace(changed, compile_mode="", graphs=False)
         optimizer = optimizer_of(subject, subject.model) if subject.training else None
         warm(subject, optimizer)
         _MODEL[request] = subject, optimizer

@@ -1,9 +1,11 @@
 """Parses the names of configurations: dtype, attention and optimizations, joined with "+"."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast, get_args
+
+from msgspec.structs import replace
 
 from tracekit.advise import KNOWN, parse
 from tracekit.analyzers.core import InputError, UnknownNameError

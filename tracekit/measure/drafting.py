@@ -1,9 +1,11 @@
 """Speculative decoding with a draft model: a generation with and without it, and the acceptance of its tokens."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tracekit.advise import acceptance_of
 from tracekit.analyzers.core import InputError

@@ -1,7 +1,8 @@
 """Predictions for the optimizations of a run, made before anything is measured."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tracekit.advise import (
     AssistedGeneration,
@@ -21,8 +22,7 @@ from tracekit.analyzers.trace import Latency, cache
 from tracekit.answer import with_graph
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """The prediction for one optimization."""
 
     speedup: Interval | None

@@ -6,6 +6,8 @@ Both get the same inputs; their outputs are compared, and they are timed in alte
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from tracekit.analyzers.core import LARGEST, Interval
 from tracekit.analyzers.results import Difference
 from tracekit.analyzers.trace import Latency
@@ -39,8 +41,7 @@ class Ready:
             return device_state.peak_bytes(self.step)
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """Measured effect of an optimization."""
 
     speedup: Interval

@@ -4,11 +4,12 @@ and optimizations from it.
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.advise import EXPECTED, Combined, Scenarios, Search, in_order, parse, speedup, steps_of, too_large
 from tracekit.analyzers.attribute import analyze

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+
+from msgspec.structs import replace
 
 from tracekit.advise import CHECKED, parse
 from tracekit.analyzers.core import TracekitError

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracekit.advise import parse
 from tracekit.analyzers.core import InputError, TracekitError, counted, progressed, reading

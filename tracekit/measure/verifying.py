@@ -1,10 +1,12 @@
 """Applies the recommendations for a run, measures them, and saves the result in the run's folder."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tracekit.advise import WORTHWHILE, SpeculativeDecoding, corrections, parse
 from tracekit.analyzers.core import InputError, counted

@@ -1,9 +1,10 @@
 """`tracekit.quantize`: narrow formats in place of a model's linear layers, for inference, adapters, or training."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import msgspec
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.predict import HEADS
@@ -20,8 +21,7 @@ CHANNEL: Literal["channel"] = "channel"
 Group = int | Literal["channel"]
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True):
     """What a format of our own is."""
 
     bits: int

@@ -10,7 +10,6 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -206,8 +205,7 @@ def _nvidia_smi(device: str) -> str:
     return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """The place of this process, from the environment variables that torchrun sets."""
 
     rank: int

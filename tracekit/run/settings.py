@@ -1,8 +1,11 @@
 """The settings of a run: one immutable value from the command line to the trace file."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import structs
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import GPUS_OF_A_HOST, InputError, Link
 
@@ -10,8 +13,7 @@ Kind = Literal["data-parallel", "tensor-parallel", "fsdp"]
 LINKS: tuple[Link, ...] = get_args(Link)
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(msgspec.Struct, frozen=True):
     """The way in which ranks share a model, their number, and the link between them."""
 
     kind: Kind
@@ -64,8 +66,7 @@ DEVICES: tuple[Device, ...] = get_args(Device)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was asked for."""
 
     model: str
@@ -146,4 +147,4 @@ class Settings:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "output": str(self.output)}
+        return {**structs.asdict(self), "output": str(self.output)}

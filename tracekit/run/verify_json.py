@@ -1,10 +1,10 @@
 """Reads and writes verify.json, the measurements of optimizations in a run's folder."""
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import decoded
 from tracekit.analyzers.results import Verification
@@ -17,7 +17,7 @@ _NO_MATTER = ("output", "steps")
 
 
 def to_json(verification: Verification) -> str:
-    return escaped_json(msgspec.json.format(msgspec.json.encode(asdict(verification)), indent=2).decode()) + "\n"
+    return escaped_json(msgspec.json.format(msgspec.json.encode(verification), indent=2).decode()) + "\n"
 
 
 def joined(earlier: Verification | None, latest: Verification) -> Verification:

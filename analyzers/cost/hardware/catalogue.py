@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import UnknownNameError, facts, toml_table
 from tracekit.analyzers.cost.hardware.data_sheet import completed, gpu_of_row

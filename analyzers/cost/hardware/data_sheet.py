@@ -12,12 +12,13 @@ GPU.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from math import exp, log
 from statistics import fmean
 from typing import Any
 
 import msgspec
+from msgspec import structs
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Interval, facts, version
 from tracekit.analyzers.cost.hardware.gpu import ESTIMATED, GPU
@@ -137,7 +138,7 @@ def gpu_of_row(gpu_id: str, row: Mapping[str, Any], calibration: Mapping[str, An
 
 def row_of_gpu(gpu: GPU) -> dict[str, Any]:
     """Return every field except the id, as in a row."""
-    row = {name: value for name, value in gpu.__dict__.items() if name not in ("id", "fitted")}
+    row = {name: value for name, value in structs.asdict(gpu).items() if name not in ("id", "fitted")}
     host = gpu.host_op_us
     lists = {"compute_capability": list(gpu.compute_capability), "driver_names": list(gpu.driver_names)}
     return {

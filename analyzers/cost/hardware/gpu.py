@@ -2,8 +2,9 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from tracekit.analyzers.core import Interval, UnknownNameError, facts, version
 
@@ -33,8 +34,7 @@ LAUNCH_CALL = 0.5
 """Fraction of the time from a launch call to the kernel's start that the call itself takes."""
 
 
-@dataclass(frozen=True)
-class GPU:
+class GPU(msgspec.Struct, frozen=True):
     """The data sheet and sustained rates of a GPU. Rates are dense, never sparse.
 
     Units are in the names: gbs is GB/s, mb of `l2_mb` is MiB, other sizes and rates are decimal.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from tracekit.analyzers.core import InputError, Interval, facts, limits, version
 from tracekit.analyzers.cost.hardware.catalogue import choose, known, measured, slice_of_id
@@ -119,7 +120,7 @@ def _with_rates(gpu: GPU, row: Mapping[str, Any]) -> GPU:
         values["sustained"] = {**gpu.sustained, **values["sustained"]}
     if values and "basis" not in values:
         values["basis"] = f"{', '.join(values)} as described by the user; the rest {gpu.basis}"
-    return GPU(**{**gpu.__dict__, **values})
+    return GPU(**{**structs.asdict(gpu), **values})
 
 
 ADVICE = "docs/predictions.md shows a whole section; `tracekit gpus --format json` shows every known GPU."

@@ -1,7 +1,9 @@
 """An op call as recorded in a trace, and its cost."""
 
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost.ops.work import Precision, Product, Reduce, Work, grown
 
@@ -68,8 +70,7 @@ ELEMENT_BYTES: dict[Precision, float] = {
 }
 
 
-@dataclass(frozen=True)
-class OpCall:
+class OpCall(msgspec.Struct, frozen=True):
     """An op call; `shapes[i]`, `dtypes[i]` and `values[i]` describe input i.
 
     A tensor's shape is a tuple of ints and its dtype a torch C++ name ("float", "c10::Half"). A scalar has shape () and
@@ -84,8 +85,7 @@ class OpCall:
     strides: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """The work of an op: floating-point operations (2 per multiply-add) and compulsory bytes of device memory.
 
     Bytes count each input read once and each output written once; a gather counts the rows it touches.

@@ -1,10 +1,10 @@
 """Convolutions: 2 FLOPs per weight and position; each gradient costs as much as the forward pass."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import log2, prod
 
 import msgspec
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Cost

@@ -4,8 +4,9 @@ Recurrent layers of cuDNN are GEMMs of the inputs with the weights at once, and 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil, prod
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost.ops.arguments import Arguments, moves
 from tracekit.analyzers.cost.ops.call import Cost

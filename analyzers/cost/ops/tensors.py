@@ -1,7 +1,6 @@
 """Shapes and types by torch's rules for broadcasting, reduction and type promotion."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
 
@@ -85,8 +84,7 @@ class MalformedCall(ValueError):  # noqa: N818 (a condition of the input, never 
     """The recorded inputs do not fit the op."""
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True):
     """A tensor among the inputs of an op."""
 
     shape: Shape

@@ -3,11 +3,11 @@
 Each kind of work has a method `batched` that gives it at a larger batch.
 """
 
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, Self
 
 import msgspec
+from msgspec.structs import replace
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
 
@@ -15,8 +15,7 @@ Backend = Literal["flash", "flash3", "cudnn", "efficient", ""]
 """Backends of fused attention."""
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """A GEMM per group: out[group, m, n] = a[group, m, k] · b[group, k, n].
 
     In a mixture of experts, a group is a selected expert, and m is the mean number of rows routed to it.
@@ -55,8 +54,7 @@ class Product:
         return replace(self, groups=grown(self.groups, factor))
 
 
-@dataclass(frozen=True)
-class Attention:
+class Attention(msgspec.Struct, frozen=True):
     """Attention over `batch` sequences and `heads` query heads; causal halves the work where queries = keys."""
 
     batch: int
@@ -140,8 +138,7 @@ class Reduce(msgspec.Struct, frozen=True):
         return self
 
 
-@dataclass(frozen=True)
-class ConvolutionGradients:
+class ConvolutionGradients(msgspec.Struct, frozen=True):
     """Gradients of a convolution: of its input, its weights and its bias, or of some of them."""
 
     positions: int
@@ -166,8 +163,7 @@ class ConvolutionGradients:
         return replace(self, positions=positions, inputs=inputs, outputs=outputs)
 
 
-@dataclass(frozen=True)
-class Recurrent:
+class Recurrent(msgspec.Struct, frozen=True):
     """Recurrent layers, each in one or two directions over a sequence."""
 
     steps: int

@@ -2,11 +2,12 @@
 
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.cost.hardware import GPU

@@ -5,11 +5,12 @@ taken, because the library's choice is unknown. Shapes broadcast, so GEMMs may b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import hypot
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from tracekit.analyzers.core import Floats
@@ -27,8 +28,7 @@ _L2_BYTES_PER_CLOCK = 64
 """Bytes that one multiprocessor can read from the L2 per clock."""
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """The rates of a GPU for ops of one precision."""
 
     flops: float
@@ -46,8 +46,7 @@ class Machine:
         return _L2_BYTES_PER_CLOCK * self.sms * self.clock_hz
 
 
-@dataclass(frozen=True)
-class Products:
+class Products(msgspec.Struct, frozen=True):
     """GEMMs out[batch, m, n] = a[batch, m, k] · b[batch, k, n] and the bytes that each must move."""
 
     batch: ArrayLike

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost import BACKWARD, ELEMENT_BYTES, Attention, Cost, Product
 from tracekit.analyzers.predict.op_columns import OpList
@@ -23,8 +24,7 @@ _ROUTING = re.compile(r"topk|sort|index|gather|scatter|one_hot|nonzero|embedding
 _MASKING = ("aten::add", "aten::add_", "aten::where", "aten::masked_fill", "aten::masked_fill_")
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """One unfused attention, from the row of its first GEMM to that of its last."""
 
     first: int

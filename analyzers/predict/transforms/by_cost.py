@@ -2,14 +2,15 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import nan
 from typing import Any, Literal, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Outcomes, numbers, outcomes
 from tracekit.analyzers.cost import GPU, Attention, Cost, Precision, estimate_ns
@@ -47,7 +48,8 @@ def each(function: Callable[..., Any], *columns: Objects, dtype: npt.DTypeLike =
 
 def which(column: Objects, test: Callable[[Any], object]) -> Rows:
     """Select the rows whose value passes the test: the result is true, or the match of a pattern."""
-    return each(test, column, dtype=bool)
+    codes, values = coded(column)
+    return np.array([test(value) for value in values], dtype=bool)[codes]
 
 
 def each_row(rows: Mapping[int, Key], function: Callable[[Key], Value]) -> dict[int, Value]:
@@ -162,13 +164,12 @@ _MOST = 40
 """Most parts of one prediction; those with most time, before or after, remain."""
 
 
-@dataclass
-class _Work:
+class _Work(msgspec.Struct):
     """FLOPs, bytes and time of one part of a step."""
 
     ns: float = 0.0
     bytes: int = 0
-    flops: Counter[str] = field(default_factory=Counter)
+    flops: Counter[str] = msgspec.field(default_factory=Counter)
     """FLOPs by precision; empty if the cost of its work is not known."""
 
     @property

@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Norm, Reduce, estimate_ns

@@ -1,11 +1,11 @@
 """Chooses a launch configuration for a GPU: tile, warps, stages, shared memory, and the resulting occupancy."""
 
 import re
-from dataclasses import replace
 from math import ceil, sqrt
 
 import msgspec
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Product, SMLimits, estimate_ns, sm_limits
 from tracekit.analyzers.predict.step_baseline import Baseline

@@ -12,12 +12,12 @@ a mask:
 
 import re
 from collections.abc import Collection
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import outcomes, toml_table
 from tracekit.analyzers.cost import Attention, Cost

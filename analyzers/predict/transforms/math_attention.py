@@ -4,13 +4,14 @@ With a mask, transformers repeats grouped keys and values (use_gqa_in_sdpa), PyT
 and flash attention cannot be used.
 """
 
-from dataclasses import replace
 from itertools import accumulate
 from operator import mul
 from typing import Literal
 
+from msgspec.structs import replace
+
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Attention, Cost, OpCall, Precision, cost_of
-from tracekit.analyzers.predict.op_columns import OpList
+from tracekit.analyzers.predict.op_columns import OpList, coded
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.predict.transforms.by_cost import Outcome, Rows, costs_of, each_row, put, retimed, which
 from tracekit.analyzers.predict.transforms.precision import Extra, moving, with_extras
@@ -63,7 +64,7 @@ def is_masked(ops: OpList) -> Rows:
 
 
 def is_compiled(base: Baseline) -> bool:
-    return base.running.compiled or bool(which(base.ops.name, lambda name: name.startswith(GENERATED)).any())
+    return base.running.compiled or any(name.startswith(GENERATED) for name in coded(base.ops.name)[1])
 
 
 def _prepared_mask(cost: Cost, base: Baseline, host: float) -> list[Extra]:

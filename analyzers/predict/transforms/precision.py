@@ -5,12 +5,12 @@ They are norms written op by op (LlamaRMSNorm, T5LayerNorm), and attention on Py
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Family, Precision, estimate_ns

@@ -1,12 +1,12 @@
 """The GEMMs that multiply by the weights of a layer, which quantization changes."""
 
 import math
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Precision, Product

@@ -3,7 +3,6 @@
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 
 import msgspec
@@ -151,8 +150,7 @@ BETWEEN_EVENTS = b" \t\r\n,"
 END_TRIES = 8
 
 
-@dataclass
-class Decoded:
+class Decoded(msgspec.Struct):
     """The events of a chunk.
 
     `tail` is the text after the end of the list of events; None if the list continues. `unread` is text at the end of
@@ -160,7 +158,7 @@ class Decoded:
     count events.
     """
 
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     tail: bytes | None = None
     unread: bytes = b""
     repaired: int = 0

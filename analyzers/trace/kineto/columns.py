@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -24,18 +23,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass
-class SortedEvents:
+class SortedEvents(msgspec.Struct):
     """The events of a chunk by kind."""
 
-    host: list[Event] = field(default_factory=list)
-    modules: list[Event] = field(default_factory=list)
-    device: list[Event] = field(default_factory=list)
-    marks: list[Event] = field(default_factory=list)
-    metadata: list[Event] = field(default_factory=list)
-    unknown: list[Event] = field(default_factory=list)
-    not_work: list[Event] = field(default_factory=list)
-    memory: list[Event] = field(default_factory=list)
+    host: list[Event] = msgspec.field(default_factory=list)
+    modules: list[Event] = msgspec.field(default_factory=list)
+    device: list[Event] = msgspec.field(default_factory=list)
+    marks: list[Event] = msgspec.field(default_factory=list)
+    metadata: list[Event] = msgspec.field(default_factory=list)
+    unknown: list[Event] = msgspec.field(default_factory=list)
+    not_work: list[Event] = msgspec.field(default_factory=list)
+    memory: list[Event] = msgspec.field(default_factory=list)
     phaseless: int = 0
     """Number of events without a known phase, and of device work in a phase that has no duration."""
 
@@ -113,8 +111,7 @@ def peak_memory(events: list[Event]) -> int:
 Value = TypeVar("Value", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class Coded(Generic[Value]):
+class Coded(msgspec.Struct, Generic[Value], frozen=True):
     """Row i holds `values[codes[i]]`; values are distinct, in order of first appearance."""
 
     codes: np.ndarray

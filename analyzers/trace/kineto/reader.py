@@ -4,8 +4,8 @@ import gc
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -59,8 +59,7 @@ def read(source: Source) -> Trace:
     return Trace(metadata, tables.host, tables.device, problems.table(rows))
 
 
-@dataclass
-class _Events:
+class _Events(msgspec.Struct):
     """The columns of all chunks, and the text around the events.
 
     `tail` is None if the end of the events is missing. `left` counts text far after the events, beyond `tail`.
@@ -68,12 +67,12 @@ class _Events:
 
     head: bytes
     tail: bytes | None = None
-    parts: list[EventColumns] = field(default_factory=list)
+    parts: list[EventColumns] = msgspec.field(default_factory=list)
     repaired: int = 0
     bad_utf8: int = 0
     skipped: int = 0
     total: int = 0
-    left: Leftover = field(default_factory=Leftover)
+    left: Leftover = msgspec.field(default_factory=Leftover)
     _apart: int = 0
 
     def add(self, columns: EventColumns) -> None:

@@ -4,7 +4,6 @@ The package is imported when a trace is read (the extra `perfetto`).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -162,17 +161,16 @@ _ARGUMENT_NAMES_OF_LAUNCHES = 1001
 Strings = dict[int, str]
 
 
-@dataclass
-class Interned:
+class Interned(msgspec.Struct):
     """The incremental state of a sequence. `valid` is False after lost packets, until the sequence begins again."""
 
-    names: Strings = field(default_factory=dict)
-    categories: Strings = field(default_factory=dict)
-    argument_names: Strings = field(default_factory=dict)
-    argument_strings: Strings = field(default_factory=dict)
-    stages: Strings = field(default_factory=dict)
-    launch_arguments: Strings = field(default_factory=dict)
-    nested: dict[bytes, Any] = field(default_factory=dict)
+    names: Strings = msgspec.field(default_factory=dict)
+    categories: Strings = msgspec.field(default_factory=dict)
+    argument_names: Strings = msgspec.field(default_factory=dict)
+    argument_strings: Strings = msgspec.field(default_factory=dict)
+    stages: Strings = msgspec.field(default_factory=dict)
+    launch_arguments: Strings = msgspec.field(default_factory=dict)
+    nested: dict[bytes, Any] = msgspec.field(default_factory=dict)
     """Lists and dictionaries among the arguments, by their bytes, because most events share their shapes with other
     events."""
     default_track: int = 0

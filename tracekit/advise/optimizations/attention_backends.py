@@ -1,9 +1,9 @@
 """Defines the kernels that scaled_dot_product_attention can use, and the GPUs that support them."""
 
-from dataclasses import replace
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import numbers
 from tracekit.analyzers.cost import GPU, Attention, Cost

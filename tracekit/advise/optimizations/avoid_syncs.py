@@ -1,10 +1,10 @@
 """Removes waits for the device in the middle of a step."""
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.copies import is_long, values

@@ -1,12 +1,12 @@
 """Larger batches: more sequences in a step, and a cache in pages, which holds more of them."""
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.reasons import idle, of_step, say, share_of

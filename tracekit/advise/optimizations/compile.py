@@ -1,12 +1,12 @@
 """torch.compile: chains of pointwise ops become one Triton kernel each, and Python overhead disappears."""
 
 import re
-from dataclasses import replace
 from operator import eq
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import FLAG, Optimization
 from tracekit.advise.optimizations.avoid_syncs import values_read_back, waits_for_nothing

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.host_work import LONG_NS, MAPPED, NOTABLE, LessHostWork

@@ -1,9 +1,9 @@
 """Replays one CUDA graph instead of launching each kernel. Compiled code checks its guards before each call."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.avoid_syncs import waits_for_nothing

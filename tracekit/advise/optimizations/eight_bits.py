@@ -1,8 +1,9 @@
 """fp8 and int8 GEMMs: weights are stored in 8 bits, and activations are scaled and cast row by row (torchao)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import ENGINES, Optimization, refused
 from tracekit.advise.optimizations.weight_only import from_pretrained, other_formats

@@ -1,9 +1,9 @@
 """Replaces the math path of scaled_dot_product_attention by a fused kernel."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.attention_backends import BACKENDS, is_half, preferred

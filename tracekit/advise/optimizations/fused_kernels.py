@@ -1,10 +1,10 @@
 """Hand-written fused kernels for unfused norms and activations."""
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.reasons import of_step, say, share_of

@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.reasons import largest, launches, of_step, say, share_of

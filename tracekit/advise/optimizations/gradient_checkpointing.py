@@ -1,10 +1,10 @@
 """Gradient checkpointing: the backward pass runs each block's forward pass again instead of keeping its activations."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import of_step, say, share_of

@@ -1,8 +1,9 @@
 """Makes CUDA graphs that the run requests replay."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import refused
 from tracekit.advise.optimizations.compile import entering_ns

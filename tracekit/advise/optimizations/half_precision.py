@@ -1,11 +1,11 @@
 """Weights, activations and arithmetic in 16 bits: bfloat16 if the GPU supports it, else float16."""
 
-from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import astuple, replace
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.attention_backends import preferred

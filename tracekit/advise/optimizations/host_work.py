@@ -5,10 +5,10 @@ A simulated step without that work is the bound.
 
 import re
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.analyzers.attribute import PAGEABLE, TO_DEVICE, TO_HOST

@@ -1,11 +1,11 @@
 """Weights in 8 bits."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimizations.weight_only import WeightOnly, from_pretrained, other_formats, replaced
 from tracekit.analyzers.core import InputError, outcomes

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.reasons import largest, of_step, say, share_of

@@ -1,8 +1,9 @@
 """LLM.int8: weights and activations in 8 bits, and columns with outliers separately in 16 bits (bitsandbytes)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.half_precision import HalfPrecision, in_half

@@ -1,10 +1,10 @@
 """torch.compile(mode="max-autotune"): compile, in CUDA graphs, with the fastest of several GEMM kernels."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import REWRITE, run_after
 from tracekit.advise.optimizations.compile import Compile

@@ -1,8 +1,9 @@
 """Training with autocast: GEMMs in 16 bits, weights and sensitive sums in 32 bits."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.half_precision import half_type

@@ -1,10 +1,10 @@
 """NF4: weights in 4-bit normal floats, which are unpacked for each GEMM (bitsandbytes)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimizations.half_precision import half_type, in_half
 from tracekit.advise.optimizations.llm_int8 import SAVES_MEMORY, BitsAndBytes, replaced

@@ -1,8 +1,9 @@
 """Formats of weights that `tracekit.quantize` writes, for which there is a kernel of our own."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.optimizations.eight_bits import DynamicQuantization

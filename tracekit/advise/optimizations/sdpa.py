@@ -1,10 +1,10 @@
 """Fused attention instead of an unfused softmax(QK^T)V, or other kernels for attention that is already fused."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import FLAG, Optimization, refused
 from tracekit.advise.optimizations.attention_backends import (

@@ -3,10 +3,10 @@
 Tokens per pass, for an acceptance rate a and k drafted tokens: (1 - a^(k+1)) / (1 - a) (Leviathan et al., 2023).
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import REWRITE, Optimization, refused
 from tracekit.advise.optimizations.static_cache import MASK_OPS, PREPARING

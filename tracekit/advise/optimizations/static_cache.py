@@ -1,9 +1,9 @@
 """A KV cache of fixed size, which is written in place, so that its addresses and shapes never change."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.advise.optimizations.host_work import named_causes

@@ -1,8 +1,9 @@
 """Replays one CUDA graph of a whole training step."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import LINES, refused
 from tracekit.advise.optimizations.cuda_graphs import CUDAGraphs

@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimizations.copies import values
 from tracekit.advise.waste.finding import STAYS, Change, Finding, lessened, removed

@@ -1,7 +1,6 @@
 """Work that a better program would not do, as one optimization a kind: the simulated step without it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from textwrap import fill
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.optimization import Optimization, refused, runs_torch
 from tracekit.advise.optimizations.host_work import named_causes

@@ -100,11 +100,11 @@ def rows_repeated_before(base: Baseline) -> Finding | None:
     and what follows on each row alone, with gradients. If that comes first, it has fewer rows, and gathers have rows as
     wide as its result."""
     ops, works, backward = base.ops, products_of(base.ops), in_phase(base.ops, "backward")
-    factor, times = np.ones(len(ops)), 0
+    factor, times, moves = np.ones(len(ops)), 0, _moves(ops)
     for place, work in enumerate(works):
         if work is None or backward[place] or work.groups > 1 or not work.weight:
             continue
-        if gathers := _gathered_before(base, place, work):
+        if gathers := _gathered_before(base, place, work, moves):
             behind = [place, *(_behind(base, works, place, work.m) if len(gathers) == 1 else ())]
             last = [each for at in behind if (each := works[at])][-1]
             kept = np.ones(len(ops))
@@ -133,21 +133,20 @@ def _gathered_later(base: Baseline, gather: _Gather, rows: int, part: float, *, 
     return min(1.0, left * (1 + _KNOWN["added"].expected * adds) / ns)
 
 
-def _gathered_before(base: Baseline, place: int, work: Product) -> list[_Gather]:
-    """Return the gathers right before a product that make its rows, or columns that are joined to these."""
-    near = range(place - int(np.argmin(np.append(_moves(base, place), False))), place)
+def _gathered_before(base: Baseline, place: int, work: Product, moves: Rows) -> list[_Gather]:
+    """Return the gathers among the few moves right before a product that make its rows, or columns that are joined to
+    these."""
+    before = moves[max(place - _AT_ONCE, 0) : place][::-1]
+    near = range(place - int(np.argmin(np.append(before, False))), place)
     joined = any(base.ops.name[at] == "aten::cat" for at in near)
     made = [each for each in (_gather(base, at, work.m) for at in near) if each and each.part * _LESS <= 1]
     return [each for each in made if each.width == work.k or (joined and each.width < work.k)]
 
 
-def _moves(base: Baseline, place: int) -> Rows:
-    """Select those of the few ops before a place, the last one first, that only move rows."""
-    before = slice(max(place - _AT_ONCE, 0), place)
-    names, calls = base.ops.name[before][::-1], base.ops.call[before][::-1]
-    return which(names, ("aten::cat", "aten::copy_", "aten::fill_").__contains__) | which(
-        calls, _COPIES_ROWS.__contains__
-    )
+def _moves(ops: OpList) -> Rows:
+    """Select the ops that only move rows."""
+    moves = which(ops.name, ("aten::cat", "aten::copy_", "aten::fill_").__contains__)
+    return moves | which(ops.call, _COPIES_ROWS.__contains__)
 
 
 def _gather(base: Baseline, place: int, rows: int) -> _Gather | None:

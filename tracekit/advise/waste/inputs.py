@@ -3,9 +3,9 @@
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Ints
@@ -61,16 +62,19 @@ def rounds(ops: OpList, *, of_cells: bool = False) -> list[list[Ints]]:
 
 
 def rounds_inside(ops: OpList) -> Iterator[list[Ints]]:
-    """Yield the calls that repeat within one round of a loop, as of networks in each step of a rollout."""
-    for call in (each for calls in rounds(ops) for each in calls):
-        yield from ([call[each] for each in inner] for inner in rounds(ops[call]))
+    """Yield the calls that repeat within one round of a loop, as of networks in each step of a rollout. The rounds call
+    the same ops, so that the first one tells what repeats in all."""
+    for calls in rounds(ops):
+        inside = rounds(ops[calls[0]])
+        yield from ([call[each] for each in inner] for call in calls for inner in inside)
 
 
 @remembered
 def _repeating(ops: OpList) -> list[list[Ints]]:
     found: list[list[Ints]] = []
     start = 0
-    _, codes = np.unique(np.array([f"{a} {b}" for a, b in zip(ops.name, ops.call, strict=True)]), return_inverse=True)
+    names, kinds = pd.factorize(ops.name)
+    codes = names + len(kinds) * pd.factorize(ops.call)[0]
     ends = np.flatnonzero(in_phase(ops, "backward"))
     codes, product = codes[: ends[0] if len(ends) else len(codes)], products(ops)
     changes = np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))

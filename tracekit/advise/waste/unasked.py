@@ -1,10 +1,10 @@
 """Detectors of work that nobody asked for: wide types, casts, zeros, rows and masks that nothing reads."""
 
 import re
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.advise.waste.gradients import added_to_older

@@ -2,10 +2,10 @@
 
 import math
 import re
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.frozen import MULTIPLIES, OF_WEIGHTS, backward_of_frozen

@@ -2,10 +2,10 @@
 
 import math
 import re
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from tracekit.advise.waste.again import copied_again
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest, removed

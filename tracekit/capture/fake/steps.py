@@ -3,10 +3,11 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import msgspec
 import torch
+from msgspec.structs import replace
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import FakeCopyMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -30,8 +31,7 @@ from tracekit.capture.precision import torch_dtype
 from tracekit.run import Say, Settings, first_line, model_errors, require
 
 
-@dataclass(frozen=True)
-class FakeRun:
+class FakeRun(msgspec.Struct, frozen=True):
     """One recorded step of a workload, and the size of its model."""
 
     recording: Recording

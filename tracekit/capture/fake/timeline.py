@@ -1,11 +1,12 @@
 """Host and device timelines of a recorded step and its repetitions, on a GPU that is not present."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tracekit.analyzers.core import Floats, Link
 from tracekit.analyzers.cost import GPU, Cost, Precision, Product, Recurrent, copy_ns, cost_of_signature, estimate_ns
