@@ -254,7 +254,7 @@ def _of_many_rows(base: Baseline, chosen: Ints) -> Rows:
     sent = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) > _A_FEW_TOKENS)
     if not after.any() or sent[chosen[0] :].any():
         return np.zeros(len(ops), dtype=bool)
-    heads = [np.flatnonzero(linear[:place])[-1] for place in chosen[1:].tolist()]
+    heads = [np.flatnonzero(linear[:place])[-1] for place in chosen[1:].tolist() if linear[:place].any()]
     many = linear & (ops.kernel_ns > _MORE_ROWS * np.median(ops.kernel_ns[after]))
     many[heads] = False
     return np.asarray(many)
