@@ -120,6 +120,11 @@ def test_without_shapes_long_products_are_of_many_rows_unless_they_make_logits_o
     assert not again(run(*[image, *timed_token(300_000.0)] * 8))
 
 
+def test_tokens_that_are_chosen_before_any_layer_have_none_of_logits():
+    choice = op("aten::multinomial", ns=3_000.0)
+    assert not again(run(choice, choice, *[unknown(6_000.0)] * 4, choice, choice))
+
+
 def test_a_prompt_is_no_work_again():
     assert not again(run(unknown(300_000.0), *timed_token(6_000.0) * 8))
     assert not again(run(linear(4096), *token(8) * 8))
