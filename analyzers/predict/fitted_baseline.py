@@ -19,7 +19,7 @@ from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS, host_speed, model
 from tracekit.analyzers.predict.math_fallback import math_fallback
 from tracekit.analyzers.predict.memory import least_memory
 from tracekit.analyzers.predict.oplist import listed, typical_step
-from tracekit.analyzers.predict.outside import STALL, Outside, profiler_share
+from tracekit.analyzers.predict.outside import PYTHON, STALL, Outside, calls_share, profiler_share
 from tracekit.analyzers.predict.running import running
 from tracekit.analyzers.predict.simulation import Reproduction, side_by_side
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -96,8 +96,10 @@ def _calibrated(trace: Trace, analysis: Analysis) -> Baseline | None:
     raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), usual)
     if analysis.source.kind == "modelled":
         return modelled(raw)
-    share = profiler_share(float(ops.host_ns.sum()), step.recorded, analysis.source.format)
-    return explained(timed(raw, share), raw.stated_ns, usual) if without else profiled(raw, share)
+    launching, python = float(ops.host_ns.sum()), raw.outside.total(PYTHON)
+    share = profiler_share(launching, step.recorded, analysis.source.format, python)
+    _, calls, _ = calls_share(launching + python, step.recorded)
+    return explained(timed(raw, share), raw.stated_ns, usual) if without else profiled(raw, share, calls)
 
 
 def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:
@@ -176,13 +178,13 @@ def modelled(raw: Baseline) -> Baseline:
     return replace(raw, host_range=host_range, host_speed=modelled_speed(host))
 
 
-def profiled(raw: Baseline, share: Interval) -> Baseline:
-    """Return the baseline with unprofiled host time, limited to what fits the step: a launch into a full queue
-    waits."""
+def profiled(raw: Baseline, share: Interval, calls: float = 0.0) -> Baseline:
+    """Return the baseline with unprofiled host time, limited to what fits the step, as a launch into a full queue
+    waits. `calls` is the part of Python's time in which its calls were recorded."""
     most = _largest_host_factor(raw)
     low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
     open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
-    raw = replace(raw, outside=_without_loading(raw).unrecorded)
+    raw = replace(raw, outside=_without_loading(raw).unrecorded(calls))
     return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
 
 
@@ -256,13 +258,8 @@ def _machine_factor(raw: Baseline) -> float:
 
 
 def _scaled(raw: Baseline, factor: float) -> Baseline:
-    return replace(
-        raw,
-        ops=raw.ops.assign(host_ns=raw.ops.host_ns * factor),
-        recorded=raw.recorded.scaled(factor),
-        entry_ns=raw.entry_ns * factor,
-        tail=raw.tail and raw.tail.scaled(factor),
-    )
+    ops, tail = raw.ops.assign(host_ns=raw.ops.host_ns * factor), raw.tail and raw.tail.scaled(factor)
+    return replace(raw, ops=ops, recorded=raw.recorded.scaled(factor), entry_ns=raw.entry_ns * factor, tail=tail)
 
 
 def _largest_host_factor(raw: Baseline, part: float = 1.0) -> float:

@@ -21,6 +21,8 @@ PAUSES = _NUMBERS["pauses"]
 """Largest fraction of a step in which a profiler pauses without a trace of it."""
 TAIL = 1.0
 """Place of host work after the last launch."""
+PYTHON = ("data-loading", "preprocessing", "python")
+"""Causes of host work in which Python runs."""
 STALL = -1.0
 """Place of host work during which the device is idle, wherever it is: stalls between steps that are longer than what is
 queued. Each step has its part of them."""
@@ -59,12 +61,13 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
             place=np.concatenate([self.place, other.place]),
         )
 
-    @property
-    def unrecorded(self) -> "Outside":
-        """The work without the time in which a profiler recorded its ops."""
+    def unrecorded(self, calls_share: float = 0.0) -> "Outside":
+        """Return the work without the time in which a profiler recorded its ops and, in code of Python, a share of it,
+        0 to 1, in which calls were recorded."""
         named = [cause for cause in OUTSIDE_MODEL if cause != "unexplained"]
-        recording = min(RECORDED_OP_US * 1e3 * self.recorded / max(self.total(named), 1.0), _MOST_OF_OTHERS)
-        return self.scaled(1 - recording, named)
+        ops = min(RECORDED_OP_US * 1e3 * self.recorded / max(self.total(named), 1.0), _MOST_OF_OTHERS)
+        code = self.scaled(1 - min(ops + calls_share, _MOST_OF_OTHERS), PYTHON)
+        return code.scaled(1 - ops, [cause for cause in named if cause not in PYTHON])
 
     @property
     def tail_ns(self) -> float:
@@ -186,19 +189,29 @@ TRACED_CALL_US = _INTERVALS["traced_call_us"]
 """Time in µs that Nsight Systems takes to record a CUDA API call."""
 
 
-def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str) -> Interval:
-    """Return the fraction (0 to 1) of a step's host time that recording took. `recorded` is that of TracedStep."""
+def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str, python_ns: float = 0.0) -> Interval:
+    """Return the fraction (0 to 1) of a step's host time that recording took. `recorded` is that of TracedStep.
+
+    Calls of Python functions are recorded in this time and in `python_ns` beside it, alike.
+    """
     if host_ns <= 0:
         return Interval(0.0, 0.0, 0.0)
     if format_ == "nsys":
         calls = recorded.get("runtime", 0) * 1e3 / host_ns
         return Interval(*(min(us * calls, SHARE.high) for us in _ends(TRACED_CALL_US)))
     dispatching = min(1.0, recorded.get("op", 0) * EAGER_OP_US * _SLOWEST * 1e3 / host_ns)
-    others = zip(_ends(PYTHON_CALL_US), _ends(GRAPH_NODE_US), strict=True)
-    calls, nodes = recorded.get("python_calls", 0), recorded.get("graph_nodes", 0)
-    times = [(a_call * calls + a_node * nodes) * 1e3 / host_ns for a_call, a_node in others]
+    nodes = recorded.get("graph_nodes", 0) * 1e3 / host_ns
+    others = zip(calls_share(host_ns + python_ns, recorded), _ends(GRAPH_NODE_US), strict=True)
+    times = [calls_part + a_node * nodes for calls_part, a_node in others]
     most, shares = _MOST_OF_OTHERS * (1 - dispatching), _ends(_dispatching_share(recorded))
     return Interval(*(share * dispatching + min(time, most) for share, time in zip(shares, times, strict=True)))
+
+
+def calls_share(python_ns: float, recorded: Mapping[str, int]) -> tuple[float, float, float]:
+    """Return the part of the time in which Python runs in which its calls were recorded: least, expected, most."""
+    calls = recorded.get("python_calls", 0) * 1e3 / max(python_ns, 1.0)
+    low, expected, high = (us * calls for us in _ends(PYTHON_CALL_US))
+    return low, expected, high
 
 
 def _dispatching_share(recorded: Mapping[str, int]) -> Interval:

@@ -41,14 +41,23 @@ def test_convolutions_that_are_transposed_read_many_channels():
     assert not found(given("aten::cudnn_convolution_transpose", (8, 512, 256), (512, 1, 1024)))
 
 
-def test_passes_take_more_for_a_tap_and_transforms_a_time_of_their_own():
+def test_passes_take_some_taps_each_and_transforms_a_time_of_their_own():
     def left(*shapes):
         base = run(linear(), given("aten::cudnn_convolution", *shapes))
         return CHEAPER.transform(base, "expected").kernel_ns[1] / base.ops.kernel_ns[1]
 
-    assert left((1, 1, 64, 64, 64), (1, 1, 9, 9, 9)) == pytest.approx((27 / 729) ** 0.5)
-    assert left((1, 3, 64, 64), (3, 1, 11, 11)) == pytest.approx((22 / 121) ** 0.5)
+    assert left((1, 1, 64, 64, 64), (1, 1, 9, 9, 9)) == pytest.approx((3 * 34 + 27) / (34 + 729))
+    assert left((1, 3, 64, 64), (3, 1, 11, 11)) == pytest.approx((2 * 34 + 22) / (34 + 121))
     assert left((1, 3, 65_536), (3, 1, 3_000)) == pytest.approx(0.1)
+
+
+def test_rotations_of_small_matrices_take_many_times_what_a_solution_takes():
+    def left(*shape):
+        base = run(linear(), given("aten::_linalg_svd", shape))
+        return CHEAPER.transform(base, "expected").kernel_ns[1] / base.ops.kernel_ns[1]
+
+    assert left(8_192, 6, 7) == pytest.approx(0.14)
+    assert left(16, 512, 512) == left(6, 7) == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize(("read", "few"), [(100, True), (1_000_000, False)])

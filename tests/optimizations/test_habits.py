@@ -49,7 +49,7 @@ def test_cells_step_by_step_are_one_call_unless_a_step_chooses_the_next(step):
     assert not found("cell-by-cell", run(*step * 4)) and not found("cell-by-cell", run(*[*step, CHOICE] * 28))
     left = find("cell-by-cell").transform(run(*step * 28), "expected")
     assert len(left) == len(step)
-    assert left.kernel_ns.sum() == pytest.approx(0.9 * run(*step * 28).ops.kernel_ns.sum())
+    assert left.kernel_ns.sum() == pytest.approx(0.85 * run(*step * 28).ops.kernel_ns.sum())
 
 
 def test_layers_of_recurrent_networks_have_each_a_sequence():

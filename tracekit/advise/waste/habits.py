@@ -14,6 +14,7 @@ from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, lo
 from tracekit.advise.waste.gradients import tall_jacobian
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
+from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.rounds import cells, products
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -96,7 +97,9 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ops = base.ops
     decomposes = which(ops.name, _DECOMPOSES.match)
     decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
-    ways = {"": decomposes, "permuted-for-few": ops.call == "aten::randperm", "without-cudnn": _without_cudnn(ops)}
+    small = decomposes & _of_small_matrices(base)
+    ways = {"": decomposes & ~small, "small": small, "permuted-for-few": ops.call == "aten::randperm"}
+    ways["without-cudnn"] = _without_cudnn(ops)
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, _INVERTS.search)
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
@@ -107,7 +110,21 @@ def costly_algorithms(base: Baseline) -> Finding | None:
 
 
 def _cheaper(rows: Rows, way: str) -> Finding:
-    return Finding(rows, lessened(rows, _KNOWN["cheaper"], host=_KNOWN["cheaper"]), int(rows.sum()), way=way)
+    kept = _KNOWN["cheaper_small" if way == "small" else "cheaper"]
+    return Finding(rows, lessened(rows, kept, host=kept), int(rows.sum()), way=way)
+
+
+_SMALL = 32
+"""Longest side of matrices that cuSOLVER decomposes many at a time, by rotations."""
+
+
+def _of_small_matrices(base: Baseline) -> Rows:
+    """Select the singular value decompositions of many matrices of short sides, by recorded shapes."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    for place in np.flatnonzero(which(ops.name, _DECOMPOSES.match)).tolist():
+        shape = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
+        rows[place] = len(shape) > 2 and max(shape[-2:]) <= _SMALL
+    return rows
 
 
 _NEAR = 4

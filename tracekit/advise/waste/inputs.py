@@ -27,7 +27,8 @@ _CHOSEN = 2
 
 def planned_again(base: Baseline) -> Finding | None:
     """Find ops whose library plans a kernel for a new shape in each step. Where it tries kernels, these and their
-    launches are a part of it, and all that is longer than a launch is; at best, the latter is everywhere."""
+    launches are a part of it, and all that is longer than a launch is; at best, the latter is everywhere. Without
+    tries, it still plans one."""
     planning = base.planning
     rows = planning > 0
     tried = rows & (base.ops.launches >= _TRIED) & which(base.ops.name, _TRIES.search)
@@ -36,10 +37,12 @@ def planned_again(base: Baseline) -> Finding | None:
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
         longer = np.where(rows if outcome == "best" else tried & (outcome != "worst"), run.other_host, 0.0)
-        planned = (1 - pick(_KNOWN["left_to_plan"], outcome)) * run.planning
+        left = [pick(_KNOWN[name], outcome) for name in ("left_of_tries", "left_to_plan")]
+        planned = (1 - np.where(tried, *left)) * run.planning
         launches = np.where(tried & (outcome != "worst"), _CHOSEN, run.ops.launches)
         one = launches / np.maximum(run.ops.launches, 1)
-        host = (run.ops.host_ns - planned - longer) * one
+        again = run.planning - planned
+        host = (run.ops.host_ns - run.planning - longer) * one + again
         return run.ops.assign(host_ns=host, kernel_ns=run.ops.kernel_ns * one, launches=launches)
 
     return Finding(
