@@ -86,12 +86,24 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     return _grouped(trace, analysis, work, launched, int(step.host_start_ns), length_ns or int(step.wall_ns))
 
 
+_ALIKE = 0.02
+"""Largest difference of wall times of steps that are alike, as a fraction."""
+
+
 def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """Return the row of steps with the median wall time among whole steps with device work; None if there is none."""
+    """Return the row of steps with the median wall time among whole steps with device work; None if there is none.
+
+    Where the host runs ahead, a wall time does not tell what the host took, which is most in the first step: there, a
+    later one that is alike is returned.
+    """
     steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
     if analysis.source.device != "gpu" or steps.empty:
         return None
-    return steps.iloc[np.argsort(np.abs(steps.wall_ns.to_numpy() - usual_ns(steps)))[0]]
+    usual = usual_ns(steps)
+    off = np.abs(steps.wall_ns.to_numpy() - usual)
+    ahead = (steps.start_ns > steps.host_start_ns).any()
+    first = 1 if ahead and (off[1:] <= _ALIKE * usual).any() else 0
+    return steps.iloc[first + int(np.argmin(off[first:]))]
 
 
 def _work_of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:

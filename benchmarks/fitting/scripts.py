@@ -1,7 +1,8 @@
 """Measures what no trace shows of a script's gains: the errors of gains that were predicted before they were known.
 
     python -m benchmarks fitting.scripts               # sets that were left out, before and after
-    python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces
+    python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces, of which
+                                                       # one named as the set is taken before others
 
 A gain has an error in the logarithm: a part of the fraction of the step in which the device then waits, and a part of
 the gain. It lies below the expected gain, and above the largest one that the trace allows: of 37 gains that were
@@ -69,7 +70,8 @@ def _predictions(folders: list[Path]) -> Iterator[tuple[object, ...]]:
     """Yield a row for each script whose trace is there, and for which the fix is predicted."""
     asked = {(row["set"], row["script"]): row["first_advice"] for row in compared(of_first_recordings())}
     for (set_, script), name in sorted(asked.items()):
-        found = [folder / f"{script}.json.gz" for folder in folders if (folder / f"{script}.json.gz").is_file()]
+        found = [path for folder in folders if (path := folder / f"{script}.json.gz").is_file()]
+        found.sort(key=lambda path: path.parent.name != set_)
         base = start(load(found[0]), None)[1] if found else None
         optimization = find(name)
         if base is None or optimization.obstacle(base):
