@@ -43,6 +43,11 @@ from tracekit.analyzers.trace import Latency, Metadata, Trace, problems, release
 
 _WHAT = "analyzing, parts"
 _MULTIPLYING = ("GEMMs", "convolutions", "attention")
+_SUMMED = [
+    *("busy_ns", "duration_ns", "gap_ns", "flops", "bytes", "roof_fraction", "own_bound"),
+    *("name", "category", "family", "graph", "op", "op_name", "layer", "phase"),
+]
+"""Columns of WORK that tables of the steps sum, or group by."""
 
 
 def analyze(trace: Trace, gpu: GPU | None = None) -> Analysis:
@@ -64,9 +69,12 @@ def analyzed(trace: Trace, gpu: GPU | None = None) -> tuple[Trace, Analysis]:
         host = host.at_other_times(trace.host)
         work, times = _issued(trace, host)
     attributed = attribute(host, work)
+    release_freed()
     progressed(_WHAT, 1, 4)
     analysis = _analyze_work(trace, host, attributed, times, gpu)
-    del work, attributed  # large, and of no use to what follows
+    spans = host_spans_table(host, times.steps)
+    del work, attributed  # large, and of no use to what follows, as the nests of the host
+    host = Host(trace.host)
     release_freed()
     progressed(_WHAT, 3, 4)
     idle = find_gaps(host, analysis.work, analysis.timeline.steps)
@@ -77,7 +85,7 @@ def analyzed(trace: Trace, gpu: GPU | None = None) -> tuple[Trace, Analysis]:
         gaps=idle.gaps,
         idle_causes=idle_causes_table(idle),
         host_causes=host_causes_table(trace.host, idle),
-        host_spans=host_spans_table(host, analysis.timeline.steps),
+        host_spans=spans,
     )
     progressed(_WHAT, 4, 4)
     return trace, analysis
@@ -101,7 +109,7 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
     work = work_table(attributed, host.name, judged, scale)
     progressed(_WHAT, 2, 4)
     inside = in_steps(work)
-    of_steps = work if inside.all() else work[inside].reset_index(drop=True)
+    of_steps = work if inside.all() else work.loc[inside, _SUMMED].reset_index(drop=True)
     totals = Totals(of_steps, scale)
     layers = layers_table(host, attributed, of_steps, totals)
     synchronized = metadata.capture.synchronized if metadata.capture else {}

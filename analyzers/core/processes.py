@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import IO, Any, TypeVar
-
-import msgspec
 
 _LENGTH_BYTES = 8
 
@@ -71,7 +70,8 @@ TOLD_EVERY_S = 0.1
 """Least time between two reports of the same work, so that watching it does not slow it."""
 
 
-class _Watch(msgspec.Struct):
+@dataclass
+class _Watch:
     """Who is told of progress, and what was told last."""
 
     tell: Callable[[str, int, int], None]

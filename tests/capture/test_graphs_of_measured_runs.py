@@ -87,7 +87,7 @@ def test_a_graph_that_cannot_be_kept_costs_a_line(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / GRAPH).write_bytes(b"of another run")
     monkeypatch.setattr(run_graph, "graph_of_settings", fails)
-    analysis = profiled_run.run(replace(settings, gpu="h100"), said.append)
+    analysis = profiled_run.run(settings.changed(gpu="h100"), said.append)
     assert analysis.latency.unprofiled.median_us > 0
     assert {TRACE, RUN, ANALYSIS, REPORT} <= set(written)
     assert GRAPH not in written
@@ -100,7 +100,7 @@ def test_a_graph_that_is_kept_gives_the_outputs_its_plan(tmp_path):
     run_graph.forget(settings.folder)
     guessed = write_outputs(settings.folder)
     assert not guessed.fusion_plan.equals(planned)
-    graph = partial(run_graph.graph_of_settings, replace(settings, device="cuda"), H100)
+    graph = partial(run_graph.graph_of_settings, settings.changed(device="cuda"), H100)
     analysis = profiled_run.added(guessed, settings.folder, graph, pytest.fail)
     assert analysis.fusion_plan.equals(planned)
     assert (

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from msgspec.structs import replace
 from tiny_models import settings_of
 
 from tracekit.analyzers.core import TracekitError
@@ -54,7 +53,7 @@ def test_attention_backend(
 )
 def test_flash_is_refused_where_there_is_none(gpu: str, dtype: str, why: str, tmp_path: Path) -> None:
     settings = settings_of("gpt2", tmp_path, dtype=dtype)
-    asked = replace(settings, attention="flash")
+    asked = settings.changed(attention="flash")
     with pytest.raises(TracekitError, match=why):
         steps.run(asked, hardware.find(gpu))
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from tiny_models import settings_of
 from torch.profiler import ProfilerActivity, profile
 
@@ -86,7 +85,7 @@ def _train(folder: Path) -> Recording:
 def _really_run(settings: Settings, folder: Path, names: set[str]) -> Counter[Call]:
     """Return the calls of these ops in one step on the CPU after a warm-up step, with the optimizer of a GPU."""
     model = models.build_for(settings)
-    step = workloads.prepare(model, replace(settings, device="model"))
+    step = workloads.prepare(model, settings.changed(device="model"))
     step(NoRanges())
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         step(NoRanges())

@@ -5,12 +5,13 @@ import json
 import shutil
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
+from msgspec import structs
 
 from tracekit.analyzers.core import TracekitError
 from tracekit.analyzers.cost import hardware
@@ -54,7 +55,7 @@ def test_other_types_and_old_gpus_are_refused_with_advice(planned):
     assert obstacle(planned, H100) == ""
     assert "bf16, fp16 or fp32" in obstacle(replace(planned, dtype="double"), H100)
     assert "--dtype fp16" in obstacle(planned, hardware.find("t4"))
-    pascal = replace(H100, name="P100", compute_capability=(6, 0))
+    pascal = structs.replace(H100, name="P100", compute_capability=(6, 0))
     assert "another --gpu" in obstacle(replace(planned, dtype="float"), pascal)
     assert "NVIDIA" in obstacle(planned, hardware.find("mi300x"))
     refused = obstacle(replace(planned, template="", library=""), H100)

@@ -56,7 +56,7 @@ def test_kernels_are_priced_by_what_they_move(graph):
 
 
 def test_a_large_head_is_added_up_in_parts(graph):
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from tracekit.analyzers.fuse.replacement import CHUNK_BYTES, costs_after
 

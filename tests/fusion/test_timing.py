@@ -3,9 +3,9 @@
 import pytest
 from click.testing import CliRunner
 
-import tracekit
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.fuse import TimedKernel, placed, plan, table
+from tracekit.analyzers.results import LAYER_OPS
 from tracekit.capture import torch_dtype
 from tracekit.cli import main
 from tracekit.fuse import run_kernels, timing
@@ -20,7 +20,7 @@ TIMES = TimedKernel(after_ns=1000.0, before_ns=5000.0, roof_fraction=0.9, compil
 def test_measured_times_stand_in_the_plan(llama, tmp_path):
     row = plan(llama[1], H100)[0]
     kernels_json.add(tmp_path, H100, {row.key: TIMES})
-    empty = tracekit.Analysis.__dataclass_fields__["layer_ops"].default_factory()
+    empty = LAYER_OPS.empty()
     frame = table(llama[1], H100, empty, 0, kernels_json.read_kernel_times(tmp_path, H100).kernels)
     assert frame.measured_ns[0] == 1000.0 * row.groups
     assert frame.compiled_ns[0] == 1100.0 * row.groups

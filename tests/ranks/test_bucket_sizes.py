@@ -1,8 +1,9 @@
 """Simulates neighbouring all-reduces as one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from rank_summaries import MS, call, summary
 
 from tracekit.analyzers.ranks import analyze_ranks

@@ -1,8 +1,9 @@
 """Gains of a job by other communication and by balanced work: small cases computed by hand."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
-from msgspec.structs import replace
 from rank_summaries import call, summary
 
 from tracekit.analyzers.cost import Message, hardware

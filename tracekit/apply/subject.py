@@ -82,7 +82,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
             for name, value in self.inputs.items()
         }
         return replace(
-            self, model=converted(self.model, target), settings=replace(self.settings, dtype=dtype), inputs=inputs
+            self, model=converted(self.model, target), settings=self.settings.changed(dtype=dtype), inputs=inputs
         )
 
     def in_half(self) -> "Subject":

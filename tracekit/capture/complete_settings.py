@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.capture import models, workloads
@@ -25,8 +23,8 @@ def complete(requested: Settings) -> Settings:
     gpu = named or _gpu_here(device)
     config = models.load_config(spec)
     dtype = published_dtype(config, gpu) if requested.dtype == "auto" else requested.dtype
-    settings = replace(requested, name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
-    settings = replace(settings, attention=usable_attention(config, requested.attention))
+    settings = requested.changed(name=spec.name, device=device, gpu=gpu.id if gpu else "", dtype=dtype)
+    settings = settings.changed(attention=usable_attention(config, requested.attention))
     _check_ranks(settings)
     _check_synchronized(settings)
     if device == "model":

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from tracekit.analyzers.core import InputError, TracekitError
 from tracekit.capture import complete
 from tracekit.measure.configurations import Configuration
@@ -161,7 +159,7 @@ def _run(requested: Settings, first: Configuration) -> tuple[object, ...]:
     """Return the key of a run of the grid, with its planned lengths."""
     try:
         planned = complete(first.settings(requested))
-        settings = replace(requested, name=planned.name, seq_len=planned.seq_len)
+        settings = requested.changed(name=planned.name, seq_len=planned.seq_len)
     except TracekitError:
         settings = requested
     new_tokens = settings.new_tokens if settings.workload == "generate" else 0

@@ -185,7 +185,7 @@ def peak_bytes(request: Request, batch: int) -> int | None:
     """Return the peak memory of a step at this batch size in bytes; None if it does not fit."""
     try:
         subject, optimizer = _run(request)
-        resized = structs.replace(subject, settings=structs.replace(subject.settings, batch_size=batch))
+        resized = structs.replace(subject, settings=subject.settings.changed(batch_size=batch))
         return ready(resized, optimizer).peak_memory_bytes()
     except InputError as error:
         if isinstance(error.__cause__, require("torch.cuda").OutOfMemoryError):

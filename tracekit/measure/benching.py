@@ -7,8 +7,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from tracekit.analyzers.core import TracekitError, progressed
 from tracekit.capture import complete
 from tracekit.measure import bench_worker, jobs
@@ -52,7 +50,7 @@ class BenchGrid:
 
     def runs(self) -> Iterator[Settings]:
         for model, batch, length in product(self.models, self.batch_sizes, self.seq_lens):
-            yield structs.replace(self.settings, model=model, batch_size=batch, seq_len=length)
+            yield self.settings.changed(model=model, batch_size=batch, seq_len=length)
 
 
 def bench(grid: BenchGrid, folder: Path, say: Say = silent, *, verbose: bool = False, force: bool = False) -> list[Row]:

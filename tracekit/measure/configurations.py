@@ -39,7 +39,7 @@ class Configuration:
 
     def settings(self, base: Settings) -> Settings:
         """Return the settings with this configuration's dtype and attention."""
-        return replace(base, dtype=self.dtype or base.dtype, attention=self.attention or base.attention)
+        return base.changed(dtype=self.dtype or base.dtype, attention=self.attention or base.attention)
 
     def apply(
         self, subject: Subject, windows: Callable[[Subject], Sequence[Any]] = lambda _: (), steps: int = 0
@@ -132,4 +132,4 @@ def _with_attention(subject: Subject, attention: Attention) -> Subject:
     if not hasattr(model, "set_attn_implementation"):
         raise InputError("Cannot switch attention.", "It is not a transformers model.")
     model.set_attn_implementation("eager" if attention == "eager" else "sdpa")
-    return replace(changed, settings=replace(changed.settings, attention=attention))
+    return replace(changed, settings=changed.settings.changed(attention=attention))

@@ -91,7 +91,7 @@ def _check(settings: Settings, target: "nn.Module", inputs: Any) -> None:
 
 def _draft_model(settings: Settings, name: str, target: "nn.Module", drafted: int) -> "nn.Module":
     """Return the draft model on the run's device. Raises InputError if its vocabulary differs."""
-    draft = replace(settings, model=name, name="", seq_len=0)
+    draft = settings.changed(model=name, name="", seq_len=0)
     model = models.build_for(complete(draft))
     sizes = [int(text_of(config_of(each)).vocab_size) for each in (target, model)]
     if sizes[0] != sizes[1]:

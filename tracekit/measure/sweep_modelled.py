@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from msgspec.structs import replace
 
 from tracekit.advise import EXPECTED, Combined, Scenarios, Search, in_order, parse, speedup, steps_of, too_large
 from tracekit.analyzers.attribute import analyze
@@ -113,7 +112,7 @@ def predicted_points(grid: Grid, say: Say = silent) -> pd.DataFrame:
             recorded: dict[tuple[object, ...], FakeRun] = {}
             for gpu in grid.gpus:
                 settings = complete(
-                    replace(grid.settings, gpu=gpu.id, batch_size=batch, seq_len=length, steps=1, device="model")
+                    grid.settings.changed(gpu=gpu.id, batch_size=batch, seq_len=length, steps=1, device="model")
                 )
                 key = (settings.dtype, settings.attention, *(gpu.supports(feature) for feature in _SELECTING))
                 if key not in recorded:

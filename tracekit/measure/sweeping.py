@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError, Interval, TracekitError, progressed
 from tracekit.analyzers.cost import hardware
@@ -140,7 +139,7 @@ class _Limit:
 
 def _run(grid: Grid, device: Device, length: int, batch: int, worker: Worker, limit: _Limit, say: Say) -> Iterator[Row]:
     """Yield the rows of one batch size and length."""
-    point = replace(grid.settings, gpu="", batch_size=batch, seq_len=length, device=device)
+    point = grid.settings.changed(gpu="", batch_size=batch, seq_len=length, device=device)
     try:
         settings = complete(point)
     except TracekitError as error:

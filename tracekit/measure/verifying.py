@@ -116,8 +116,8 @@ class _Again:
 
 def _model(folder: Path, device: Device, draft: Draft | None, judge: Evaluation | None, worker: Worker) -> _Again:
     stored = settings_of(folder)
-    again = replace(stored, device=_device(stored.device, device), name="")
-    settings = complete(again if again.device == stored.device else replace(again, gpu="", gpu_file=""))
+    again = stored.changed(device=_device(stored.device, device), name="")
+    settings = complete(again if again.device == stored.device else again.changed(gpu="", gpu_file=""))
     same = settings.device == stored.device and settings.gpu == stored.gpu
     return _Again(
         settings, same, partial(_measured, settings, worker, draft=draft, judge=judge), recommended, True, draft

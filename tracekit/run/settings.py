@@ -1,11 +1,8 @@
 """The settings of a run: one immutable value from the command line to the trace file."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
-
-import msgspec
-from msgspec import structs
-from msgspec.structs import replace
 
 from tracekit.analyzers.core import GPUS_OF_A_HOST, InputError, Link
 
@@ -13,7 +10,8 @@ Kind = Literal["data-parallel", "tensor-parallel", "fsdp"]
 LINKS: tuple[Link, ...] = get_args(Link)
 
 
-class Split(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Split:
     """The way in which ranks share a model, their number, and the link between them."""
 
     kind: Kind
@@ -66,7 +64,8 @@ DEVICES: tuple[Device, ...] = get_args(Device)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Settings:
     """What a run was asked for."""
 
     model: str
@@ -123,8 +122,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ranks = f"-{self.split.kind}-{self.split.ranks}" if self.split else ""
         return Path(f"runs/{self.shown_name.replace('/', '-')}-{self.gpu or self.device}-{self.workload}{ranks}")
 
+    def changed(self, **changes: Any) -> "Settings":
+        return replace(self, **changes)
+
     def with_seq_len(self, seq_len: int) -> "Settings":
-        return replace(self, seq_len=seq_len)
+        return self.changed(seq_len=seq_len)
 
     @property
     def shown_name(self) -> str:
@@ -147,4 +149,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def as_dict(self) -> dict[str, Any]:
-        return {**structs.asdict(self), "output": str(self.output)}
+        return {**self.__dict__, "output": str(self.output)}

@@ -129,7 +129,7 @@ class Batching(Optimization):
         if subject.inputs is not None:
             raise refused(self, "The inputs of your own model have one batch size: give other inputs.")
         batch = self.batch or FACTOR * subject.settings.batch_size
-        return replace(subject, settings=replace(subject.settings, batch_size=batch)).with_own_weights()
+        return replace(subject, settings=subject.settings.changed(batch_size=batch)).with_own_weights()
 
 
 def _time_beyond_launching(ops: OpList) -> npt.NDArray[np.float64]:

@@ -176,7 +176,7 @@ class TF32(Optimization):
     def apply(self, subject: "Subject") -> "Subject":
         if not subject.on_cuda or subject.settings.dtype != "fp32":
             raise refused(self, "It applies only to fp32 GEMMs on tensor cores.")
-        return replace(subject, settings=replace(subject.settings, dtype="tf32")).with_own_weights()
+        return replace(subject, settings=subject.settings.changed(dtype="tf32")).with_own_weights()
 
 
 def _fp32_products(base: Baseline) -> Rows:

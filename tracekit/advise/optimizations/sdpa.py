@@ -180,7 +180,7 @@ class SDPA(Optimization):
             raise refused(self, "Attention is already fused.")
         exchanged = written or self.backend == PACKAGE
         changed = self._exchanged(subject) if exchanged else subject.with_own_weights()
-        settings = replace(changed.settings, attention="sdpa")
+        settings = changed.settings.changed(attention="sdpa")
         return replace(changed, settings=settings, named_backend=BACKENDS[self.backend].enum if self.backend else "")
 
     def _exchanged(self, subject: "Subject") -> "Subject":

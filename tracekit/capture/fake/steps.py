@@ -50,7 +50,7 @@ def run(settings: Settings, gpu: GPU) -> FakeRun:
     """
     spec = models.find(settings.model)
     with model_errors(settings.shown_name, settings.workload, bundled=spec.origin == "bundled"):
-        return _run(spec, replace(settings, device="model"), gpu)
+        return _run(spec, settings.changed(device="model"), gpu)
 
 
 def _run(spec: ModelSpec, settings: Settings, gpu: GPU) -> FakeRun:
