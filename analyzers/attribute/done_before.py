@@ -134,7 +134,8 @@ def _growth(values: Ints, tolerance: int = 0) -> Growth | None:
 
 def _by_grids(device: pd.DataFrame) -> Growth | None:
     """Return the growth of kernels by their grids; those of one name have one place in each pass."""
-    kernels = device[(device["category"] == "kernel").to_numpy() & (device["blocks"] > 0).to_numpy()]
+    gridded = (device["category"] == "kernel").to_numpy() & (device["blocks"] > 0).to_numpy()
+    kernels = device[["name", "blocks"]][gridded]
     names = kernels["name"]
     kernels = kernels[is_helper(names) | ~may_multiply(names)]
     if len(kernels) < _PASSES:

@@ -38,6 +38,8 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
     """
     if named := _engine_batch(host):
         return named
+    if not any(host["shapes"].unique()):
+        return 0
     votes = _votes(host, {name: range(rank, rank + 1) for name, rank in _BATCH_FIRST.items()})
     if votes:
         return _majority(votes)

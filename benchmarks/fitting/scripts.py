@@ -1,8 +1,8 @@
 """Measures what no trace shows of a script's gains: the errors of gains that were predicted before they were known.
 
     python -m benchmarks fitting.scripts               # sets that were left out, before and after
-    python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces, of which
-                                                       # one named as the set is taken before others
+    python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces, of
+                                                       # which one named as the set is taken before others
 
 A gain has an error in the logarithm: a part of the fraction of the step in which the device then waits, and a part of
 the gain. It lies below the expected gain, and above the largest one that the trace allows: of 37 gains that were
