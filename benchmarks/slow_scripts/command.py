@@ -88,8 +88,8 @@ def _counts(name: str, some: list[Row], committed: str) -> str:
 def misses() -> str:
     """Return the scripts of each set whose first advice, as first diagnosed, did not name the planted cause, without
     those of which later rules were right."""
-    now = {row["script"]: row["right"] for row in later()}
-    missed = [row for row in before_gains() if row["right"] == "no" and now.get(row["script"]) != "yes"]
+    now = {(row["set"], row["script"]): row["right"] for row in later()}
+    missed = [row for row in before_gains() if row["right"] == "no" and now.get((row["set"], row["script"])) != "yes"]
     lines = ["| set | script: what was planted (first advice) |", "|---|---|"]
     for name in dict.fromkeys(row["set"] for row in missed):
         lines.append(f"| {name} | {'; '.join(_miss(row) for row in missed if row['set'] == name)} |")
