@@ -32,8 +32,6 @@ class Sources(msgspec.Struct, frozen=True):
     host: Mapping[float, float] = msgspec.field(default_factory=dict)
     """Logarithm of a factor on host times -> change of the logarithm on such a host. Host speed differs between
     machines, between processes, and over minutes on a shared machine."""
-    waits: float = 0.0
-    """Fraction of the step after the change in which the device is idle, 0 to 1."""
     no_loss: bool = False
     """Whether a step takes longer in no simulated outcome and on no simulated host."""
     most: float = math.inf
@@ -48,9 +46,9 @@ class Widths(msgspec.Struct, frozen=True):
     repeat: float
     outcome: float
     host: float
-    untold: tuple[float, float] | None = None
-    """Error of a script's gain due to causes that no trace shows, such as how the script is changed: in the logarithm,
-    for each part of the step in which the device then waits, and as a fraction of the gain; None: not a script's."""
+    untold: float | None = None
+    """Error of a script's gain due to causes that no trace shows, such as how the script is changed, as a fraction of its
+    logarithm; None: not a script's."""
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
@@ -59,7 +57,7 @@ def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     The fix of a script may save more than the trace shows: its upper end lies as far beyond the largest gain that the
     trace allows as its lower end lies below the expected one.
     """
-    hosts, error = host_ends(sources.host, widths.host), _untold(expected, sources, widths)
+    hosts, error = host_ends(sources.host, widths.host), (widths.untold or 0.0) * abs(math.log(expected))
     beyond = 0.0 if widths.untold is None else max(0.0, math.log(sources.most / expected))
     down, up = (
         math.hypot(widths.repeat, widths.outcome * end, host, error + more)
@@ -69,12 +67,6 @@ def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
     most = min(sources.most * math.exp(widths.repeat + error), sources.limit)
     return Interval(max(low, least), expected, min(high, max(expected, most)))
-
-
-def _untold(gain: float, sources: Sources, widths: Widths) -> float:
-    """Return the error in the logarithm of a gain that no trace shows."""
-    waits, part = widths.untold or (0.0, 0.0)
-    return waits * sources.waits + part * abs(math.log(gain))
 
 
 def host_ends(changes: Mapping[float, float], width: float) -> Ends:
@@ -94,8 +86,7 @@ def widths(evidence: Evidence) -> Widths:
     a step: errors of such gains are those of scripts that were not timed."""
     evidence = "script" if evidence == "timed-script" else evidence
     table = toml_table(Path(__file__).with_name("intervals.toml"))[evidence]
-    untold = (table["waits"], table["gain"]) if "waits" in table else None
-    return Widths(table["repeat"], table["outcome"], table["host"], untold)
+    return Widths(table["repeat"], table["outcome"], table["host"], table.get("gain"))
 
 
 _MEASURED: Mapping[Evidence, Evidence] = {"script": "profiled", "timed-script": "timed"}

@@ -57,9 +57,9 @@ def main() -> int:
 _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction starts from: factors on its sources of
 # uncertainty (uncertainty.py). Written by `python -m benchmarks fitting.intervals`; do not edit. rows: predicted and
 # measured; inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were
-# measured without each machine, family of models and optimization, mean of the groups. script: errors of gains,
-# for each part of the step in which the device then waits, and as a fraction of the logarithm of the gain, measured on
-# gains as they were predicted blind (on sets that were left out: left_out_set, _span, _score).
+# measured without each machine, family of models and optimization, mean of the groups. script: gain is the error
+# of a gain, as a fraction of its logarithm, measured on gains as they were predicted blind (on sets that were left out:
+# left_out_set, _span, _score).
 """
 
 
@@ -97,9 +97,13 @@ def _of_scripts() -> str:
     found, others = scripts.fit(rows), scripts.summary(scripts.left_out(rows, rows))
     count, hits, span, score = scripts.summary([(row, row.interval(found)) for row in rows])
     lines = ["[script]", *(f"{key} = {getattr(found, key):.3f}" for key in NAMES)]
-    assert found.untold is not None
-    lines += [f"{name} = {part:.2f}" for name, part in zip(("waits", "gain"), found.untold, strict=True)]
-    lines += [f"rows = {count}", f"inside = {hits:.3f}", f"span = {span:.2f}", f"score = {score:.2f}"]
+    lines += [
+        f"gain = {found.untold:.2f}",
+        f"rows = {count}",
+        f"inside = {hits:.3f}",
+        f"span = {span:.2f}",
+        f"score = {score:.2f}",
+    ]
     of = len({row.set for row in rows})
     lines += [f"left_out_set = {others[1]:.3f}  # {of}", f"left_out_span = {others[2]:.2f}"]
     lines += [f"left_out_score = {others[3]:.2f}"]

@@ -4,9 +4,9 @@
     python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces, of
                                                        # which one named as the set is taken before others
 
-A gain has an error in the logarithm: a part of the fraction of the step in which the device then waits, and a part of
-the gain. It lies below the expected gain, and above the largest one that the trace allows: of 37 gains that were
-predicted with the latter as the end, 16 were larger. The parts with the least interval score are taken.
+A gain has an error in the logarithm, which is a part of the gain. It lies below the expected gain, and above the largest
+one that the trace allows: of 37 gains that were predicted with the latter as the end, 16 were larger. The part with the
+least interval score is taken.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
@@ -17,7 +17,6 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 
@@ -34,12 +33,9 @@ from tracekit.analyzers.trace import load
 TARGET = HERE / "predicted.csv"
 _HOSTS = tuple(part * widths("script").host for part in (-1.0, -0.5, 0.5, 1.0))
 """Logarithms of the slowness of the simulated hosts."""
-_HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), "waits", "no_loss", "most")
+_HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), "no_loss", "most")
 _PARTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
-"""Parts of the waits and of the gain that are tried."""
-_AIM = 0.80
-"""Part of the gains for which the widths score best. They also score better at COVERAGE on sets that were left out than
-the widths that score best there: these follow few rows, whose traces are unlike the run that was timed."""
+"""Parts of the gain that are tried."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def _read(row: dict[str, str]) -> Predicted:
     ends = (float(row["down"]), float(row["up"]))
     most = float(row["most"])
     limit = most if find(row["optimization"]).keeps_kernels else math.inf
-    known = Sources(ends, hosts, float(row["waits"]), row["no_loss"] == "yes", most, limit)
+    known = Sources(ends, hosts, row["no_loss"] == "yes", most, limit)
     return Predicted(row["optimization"], float(row["expected"]), known)
 
 
@@ -78,7 +74,7 @@ def _predictions(folders: list[Path]) -> Iterator[tuple[object, ...]]:
             continue
         before, after = unchanged(base, _HOSTS), scenarios(optimization, base, _HOSTS)
         gain, on = speedup(before, after).expected, sources(before, after)
-        numbers = [gain, *on.outcome, *on.host.values(), on.waits]
+        numbers = [gain, *on.outcome, *on.host.values()]
         yield set_, script, name, *(f"{x:.4g}" for x in numbers), "yes" if on.no_loss else "no", f"{on.most:.4g}"
 
 
@@ -96,17 +92,17 @@ class Judged:
     def interval(self, known: Widths) -> Interval:
         return interval(self.expected, self.sources, known)
 
-    def score(self, known: Widths, coverage: float = COVERAGE) -> float:
+    def score(self, known: Widths) -> float:
         """Return the interval score of the log gain, in which less is better."""
         bounds = self.interval(known)
-        return score(bounds.low, bounds.high, self.measured, coverage)
+        return score(bounds.low, bounds.high, self.measured)
 
 
-def score(low: float, high: float, measured: float, coverage: float = COVERAGE) -> float:
-    """Return the interval score: the width, and for a miss 2 / (1 - coverage) times what it misses by (Gneiting and
+def score(low: float, high: float, measured: float) -> float:
+    """Return the interval score: the width, and for a miss 2 / (1 - COVERAGE) times what it misses by (Gneiting and
     Raftery, 2007)."""
     missed = max(math.log(low / measured), math.log(measured / high), 0.0)
-    return math.log(high / low) + 2 / (1 - coverage) * missed
+    return math.log(high / low) + 2 / (1 - COVERAGE) * missed
 
 
 def blind_rows() -> list[Judged]:
@@ -138,12 +134,12 @@ def fit(rows: Sequence[Judged]) -> Widths:
     """Return the widths with the least interval score. That of hosts is that of timed runs: the profiler's share is a
     part of the errors of gains. What an optimization's outcomes differ by is, too."""
     start = structs.replace(widths("timed"), outcome=0.0)
-    tried = [structs.replace(start, untold=parts) for parts in product(_PARTS, _PARTS)]
+    tried = [structs.replace(start, untold=part) for part in _PARTS]
     return min(tried, key=lambda each: _mean(each, rows))
 
 
 def _mean(known: Widths, rows: Sequence[Judged]) -> float:
-    return fmean(row.score(known, _AIM) for row in rows)
+    return fmean(row.score(known) for row in rows)
 
 
 def left_out(rows: Sequence[Judged], judged: Sequence[Judged]) -> list[tuple[Judged, Interval]]:

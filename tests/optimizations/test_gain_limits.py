@@ -20,7 +20,7 @@ from tracekit.advise import (
     speedup,
     unchanged,
 )
-from tracekit.advise.outcomes import EXPECTED, sources
+from tracekit.advise.outcomes import EXPECTED
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import Baseline, Outside, baseline, widths
 from tracekit.analyzers.trace import load
@@ -43,17 +43,12 @@ def test_no_upper_end_exceeds_what_the_remaining_work_allows(path: Path) -> None
             continue
         after = scenarios(each, base)
         told = speedup(before, after)
-        error = widths(after.evidence).repeat + _untold(after, sources(before, after).waits, told.expected)
+        known = widths(after.evidence)
+        error = known.repeat + (known.untold or 0.0) * abs(math.log(told.expected))
         assert told.high <= math.exp(error) * _ROUNDED * max(_allowed(base, before, after)), each.id
         assert told.high <= _ROUNDED * max(told.expected, after.work if after.work > 1 else math.inf), each.id
         gain = before.latency_ns["expected", EXPECTED] / after.latency_ns["expected", EXPECTED]
         assert _shortens_kernels(base, after) or gain <= _ROUNDED * _without_waiting(base, before), each.id
-
-
-def _untold(after: Scenarios, waits: float, gain: float) -> float:
-    """Return the error in the logarithm of a script's gain that no trace shows."""
-    of_waits, of_gain = widths(after.evidence).untold or (0.0, 0.0)
-    return of_waits * waits + of_gain * abs(math.log(gain))
 
 
 def _shortens_kernels(base: Baseline, after: Scenarios) -> bool:

@@ -176,12 +176,7 @@ def sources(before: Scenarios, after: Scenarios, *, bounded: bool = True) -> Sou
     limit = most if after.keeps_kernels else math.inf
     limit = work if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else limit
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
-    return Sources(ends, hosts, _waits(after.expected), expected + min(changes) > -_NOTHING, most, limit)
-
-
-def _waits(run: Baseline) -> float:
-    """Return the fraction of a simulated step in which the device is idle."""
-    return max(0.0, 1 - run.overlap * run.busy_ns / max(run.latency_ns, 1.0))
+    return Sources(ends, hosts, expected + min(changes) > -_NOTHING, most, limit)
 
 
 def _log_ratio(before: Scenarios, after: Scenarios, scenario: Scenario) -> float:
