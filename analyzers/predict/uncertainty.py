@@ -47,8 +47,8 @@ class Widths(msgspec.Struct, frozen=True):
     outcome: float
     host: float
     untold: float | None = None
-    """Error of a script's gain due to causes that no trace shows, such as how the script is changed, as a fraction of its
-    logarithm; None: not a script's."""
+    """Error of a script's gain due to causes that no trace shows, such as how the script is changed, as a fraction of
+    its logarithm; None: not a script's."""
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
