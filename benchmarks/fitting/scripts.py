@@ -5,8 +5,8 @@
                                                        # which one named as the set is taken before others
 
 A gain has an error in the logarithm, which is a part of the gain. It lies below the expected gain, and above the
-largest one that the trace allows: of 37 gains that were predicted with the latter as the end, 16 were larger. The part with the
-least interval score is taken.
+largest one that the trace allows: of 37 gains that were predicted with the latter as the end, 16 were larger. The part
+with the least interval score is taken.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
