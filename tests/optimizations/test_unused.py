@@ -172,6 +172,14 @@ def test_a_softmax_of_all_logits_is_unused_like_them_unless_an_op_reads_each_row
     assert left[1] < 0.1 * run(LOGITS, SOFTMAX).ops.kernel_ns[1]
 
 
+def test_logits_are_unused_if_the_op_that_reads_all_of_them_picks_a_few_rows():
+    picks, last = op("aten::index") | ROWS, Cost(0, 32 * N, 32 * N, "pointwise", "bf16")
+    assert found("unused-logits", run(LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", 8, N))))
+    labels = op("aten::div", last) | given(("c10::BFloat16", 8, 512))
+    assert not found("unused-logits", run(LOGITS, picks, labels))
+    assert not found("unused-logits", run(LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", M // 2, N))))
+
+
 def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets_them():
     teacher = [*gradient(WIDE), older(WIDE)] * 6
     assert unused(*teacher, *gradient(HEAD), update(HEAD, BIAS))
