@@ -34,6 +34,11 @@ def update(*shapes):
     }
 
 
+LONG = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer") | {
+    "inputs": ("[[],[],[]]", '["TensorList","TensorList","Scalar"]')
+}
+
+
 def older(shape):
     call = ENGINE + "torch::autograd::AccumulateGrad"
     return op("aten::add_", call=call, ns=2_000.0, phase="backward") | given(("float", *shape), ("float", *shape))
@@ -54,9 +59,7 @@ def test_the_backward_pass_behind_the_last_gradient_that_is_used_disappears():
 
 
 def test_a_list_that_is_too_long_to_be_recorded_may_hold_any_tensor():
-    lists = {"inputs": ("[[],[],[]]", '["TensorList","TensorList","Scalar"]')}
-    other = op("aten::_fused_adamw_", ns=9_000.0, phase="optimizer") | lists
-    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS), other)
+    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS), LONG)
 
 
 def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():
@@ -172,6 +175,14 @@ def test_a_softmax_of_all_logits_is_unused_like_them_unless_an_op_reads_each_row
     assert left[1] < 0.1 * run(LOGITS, SOFTMAX).ops.kernel_ns[1]
 
 
+def test_logits_are_unused_if_the_op_that_reads_all_of_them_picks_a_few_rows():
+    picks, last = op("aten::index") | ROWS, Cost(0, 32 * N, 32 * N, "pointwise", "bf16")
+    assert found("unused-logits", run(LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", 8, N))))
+    labels = op("aten::div", last) | given(("c10::BFloat16", 8, 512))
+    assert not found("unused-logits", run(LOGITS, picks, labels))
+    assert not found("unused-logits", run(LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", M // 2, N))))
+
+
 def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets_them():
     teacher = [*gradient(WIDE), older(WIDE)] * 6
     assert unused(*teacher, *gradient(HEAD), update(HEAD, BIAS))
@@ -180,3 +191,26 @@ def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets
     student = [*gradient(WIDE), *gradient(HEAD), update(HEAD, BIAS, WIDE)]
     assert unused(*teacher, *student), "as many gradients as it updates come later"
     assert not unused(*gradient(WIDE), *teacher[:-1], *gradient(HEAD), older(WIDE), update(HEAD, BIAS, WIDE, WIDE))
+
+
+def test_gradients_that_are_older_are_unused_though_the_list_of_the_optimizer_is_too_long_to_be_recorded():
+    summed = op("aten::add_", call=ENGINE + "TBackward0", ns=2_000.0, phase="backward")
+    twice = [*gradient(WIDE), *gradient(WIDE), summed | given(("float", *WIDE), ("float", *WIDE)), older(WIDE)] * 2
+    assert unused(*twice, *gradient(HEAD), LONG)
+    assert unused(*twice, *gradient(WIDE), *gradient(HEAD), LONG), "others of that shape come later"
+    assert not unused(*gradient(WIDE), *twice, *gradient(HEAD), LONG), "one of that shape may be new"
+    assert not unused(*twice, LONG), "none is reset"
+    assert not unused(*twice, *gradient(HEAD), LONG, op("aten::zero_", ns=2_000.0, phase="optimizer"))
+    assert not unused(*twice, FORWARD, *twice, *gradient(HEAD), LONG), "parts of a batch"
+
+
+def test_a_pass_that_begins_at_an_earlier_layer_and_ends_without_a_gradient_of_the_input_disappears():
+    layers = [(1024, 512), (512, 256), (256, 128)]
+    goes_on = [each for shape in layers for each in gradient(shape)]
+    summed = op("aten::add_", call=ENGINE + "TBackward0", ns=2_000.0, phase="backward")
+    adds = [[summed | given(("float", *shape), ("float", *shape)), older(shape)] for shape in layers[1:]]
+    relu = op("aten::threshold_backward", ns=5_000.0, phase="backward")
+    ends = [*gradient(layers[1]), *adds[0], relu, gradient(layers[2])[1] | {"ns": 500.0}, *adds[1]]
+    step = [relu, *goes_on, older(layers[0]), *ends, *gradient(HEAD), LONG]
+    left = find("unused-gradients").transform(run(FORWARD, *step), "expected")
+    assert Counter(left.name)["aten::threshold_backward"] == 1

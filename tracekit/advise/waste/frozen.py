@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -50,13 +51,14 @@ def backward_of_frozen(base: Baseline) -> Finding | None:
 def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     """Find gradients of weights that are added to older ones, and of shapes that the optimizer does not update, as of a
     teacher, or of a network whose features a loss compares. Those of convolutions come with their input's. Of a shape
-    that it updates, too, they are those before the last that is added, if as many come later as it updates."""
-    ops, known = base.ops, Counter(_sides(shape) for shape in trained.elements())
-    added = {_sides(shape): place for place, shape in _accumulated(base)}  # in order: the last one stays
-    older = added.keys() - known.keys()
-    if not added or not trained:
+    that it updates, too, they are those before the last that is added, if as many come later as it updates. Where it
+    is not known what it updates, all that it updates are reset."""
+    ops, added = base.ops, {_sides(shape): place for place, shape in _accumulated(base)}  # in order: the last one stays
+    if not added:
         return None
     of = {place: _sides(_weight(base, place)) for place in np.flatnonzero(in_phase(ops, "backward")).tolist()}
+    known = Counter(_sides(shape) for shape in trained.elements()) if trained else _reset(base, of, added)
+    older = added.keys() - known.keys()
     later = Counter(shape for place, shape in of.items() if place > added.get(shape, place))
     others = [place for place, shape in of.items() if place < added.get(shape, -1) and later[shape] >= known[shape]]
     made = sorted({*others, *(place for place, shape in of.items() if shape in older)})
@@ -74,27 +76,49 @@ def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     return Finding(alone | mixed, change, len(made)) if len(made) >= _OTHERS else None
 
 
+def _reset(base: Baseline, of: dict[int, Shape], added: dict[Shape, int]) -> "Counter[Shape]":
+    """Return how many gradients of each shape may be reset before each update, from the ops that compute one: where one
+    pass precedes each update and no op fills zeros, those after the last that is added to an older one, if some are.
+    Each of the others must be added itself, or in a sum with others; else it may be one that is reset."""
+    computed = Counter(shape for shape in of.values() if shape)
+    later = Counter(shape for place, shape in of.items() if shape and place > added.get(shape, -1))
+    passes, updates = (len(spans_of(in_phase(base.ops, phase))) for phase in ("backward", "optimizer"))
+    adds = np.flatnonzero(in_phase(base.ops, "backward") & np.isin(base.ops.name, _ADDS)).tolist()
+    sums = Counter(_sides(shape) for at in adds for _, shape in tensors_in(base, at, at + 1)[:1])
+    if _fills_zeros(base.ops) or passes != updates or not later:
+        sums.clear()
+    return +Counter({s: later[s] if computed[s] - later[s] == sums[s] else computed[s] + 1 for s in added})
+
+
+def _fills_zeros(ops: OpList) -> bool:
+    return bool((np.isin(ops.name, _ZEROS) | np.isin(ops.call, _ZEROS)).any())
+
+
 _SHORTER = 0.75
 """Time of a convolution's backward pass without the gradient of its input, relative to that of one with it."""
 
 
 def _nowhere(base: Baseline, made: list[int]) -> list[tuple[int, int]]:
     """Return the passes through a network without trained weights that end without a gradient of its input, as that of
-    a loss does for its target: they take less time at the end than the pass that goes on. Each begins with the same
-    weight, the network's last."""
-    weights = [_weight(base, place) for place in made]
-    passes = [part for part in _parted(weights) if [weights[at] for at in part] == weights[: len(part)]]
+    a loss does for its target: they take less time at the end than the pass that goes on."""
+    passes = _parted([_weight(base, place) for place in made])
     ends = [float(base.ops.kernel_ns[made[part[-1]]]) for part in passes]
     short = [part for part, end in zip(passes, ends, strict=True) if end < _SHORTER * max(ends)]
     return [(made[part[0]], made[part[-1]] + 1) for part in short]
 
 
 def _parted(weights: list[Shape]) -> list[range]:
-    """Return the places of equal parts of which the weights consist; one part of all if they do not."""
+    """Return the places of equal parts of which the weights consist, or of ends of the longest part, as of losses that
+    compare features of several layers; one part of all if they do not."""
     count = len(weights)
     sizes = (size for size in range(1, count) if count % size == 0 and weights == weights[:size] * (count // size))
-    size = next(sizes, count)
-    return [range(begin, begin + size) for begin in range(0, count, size)] if count else []
+    if size := next(sizes, 0):
+        return [range(begin, begin + size) for begin in range(0, count, size)]
+    after_first = [at + 1 for at, weight in enumerate(weights) if weight == weights[-1]]
+    parts = [range(*ends) for ends in pairwise([0, *after_first])]
+    longest_part = [weights[at] for at in max(parts, key=len, default=range(0))]
+    are_ends = all([weights[at] for at in part] == longest_part[-len(part) :] for part in parts)
+    return parts if are_ends else [range(count)]
 
 
 def _without(rows: Rows, change: Change, run: Baseline, outcome: Outcome) -> OpList:
@@ -203,8 +227,7 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
     """Return the place after the last gradient that is not added to an older one, if no gradient is filled with zeros:
     the others are of weights whose gradients nothing resets, as an optimizer does. The end if none is like that."""
     ops = base.ops
-    zeros = np.isin(ops.name, _ZEROS) | np.isin(ops.call, _ZEROS)
-    if zeros.any() or not in_phase(ops, "optimizer").any():
+    if _fills_zeros(ops) or not in_phase(ops, "optimizer").any():
         return end
     if not ops.costed[begin:end].any():
         return _after_reset(base, begin, end)

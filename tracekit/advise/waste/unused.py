@@ -63,10 +63,12 @@ def logits_of_all_tokens(base: Baseline) -> Finding | None:
         return _logits_without_labels(base)
     rows = _on_each_row(base, heads[-1])
     head, end = ops.cost[heads[-1]], int(np.flatnonzero(rows)[-1]) + 1
-    after = ops[end:]
-    reads = rows.sum() > 1 or which(after.name, _READERS.search).any()
+    all_read = [place for place in range(end, len(ops)) if _has_all(base, place, head.work)]
+    after = ops[max(all_read, default=end - 1) + 1 :]
+    reads = rows.sum() > 1 or bool(all_read) or which(after.name, _READERS.search).any()
     read = max((cost.read_bytes for cost in after.cost if cost is not None), default=0)
-    if not read or not reads or head.write_bytes < _READ_ROWS * read or _reads_all(base, end, head.work):
+    picked = all(_picks_rows(base, place, head.work) for place in all_read)  # not one that picks the label of each row
+    if not read or not reads or head.write_bytes < _READ_ROWS * read or not picked:
         return None
     part = max(read / head.write_bytes, 1 / head.work.m)
     return Finding(rows, lessened(rows, STAYS, cost=lambda cost: batched(cost, part)), 1)
@@ -100,9 +102,11 @@ def _on_each_row(base: Baseline, head: int) -> Rows:
     return rows
 
 
-def _reads_all(base: Baseline, begin: int, work: Product) -> bool:
-    """Return whether a later op is given all logits, as one that picks the label of each row."""
-    return any(_has_all(base, place, work) for place in range(begin, len(base.ops)))
+def _picks_rows(base: Baseline, place: int, work: Product) -> bool:
+    """Return whether an op picks a few rows of the logits, as an index does: the next op is given whole rows."""
+    read = next(iter(tensors_in(base, place + 1, min(place + 2, len(base.ops)))), ("", ()))[1]
+    few = _READ_ROWS * math.prod(read) <= work.m * work.n and math.prod(read) != work.m
+    return bool(_PICKS.match(base.ops.name[place])) and read[-1:] == (work.n,) and few
 
 
 def _has_all(base: Baseline, place: int, work: Product) -> bool:
