@@ -166,3 +166,18 @@ def test_a_copy_from_the_host_says_nothing_of_how_large_windows_are():
     sent = op("aten::copy_", ns=438_000.0, category="memcpy")
     mean = op("aten::mean", ns=1_460_000.0) | {"windows": True}
     assert found(sent, mean, op("aten::sub", ns=22_000.0))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "ns", "few"),
+    [(8, 6_400_000.0, True), (8, 20_000.0, False), (2_048, 6_400_000.0, False), (-1, 6_400_000.0, False)],
+    ids=["few long rows", "few short rows", "many rows", "unknown"],
+)
+def test_scans_of_few_long_rows_leave_most_of_the_gpu_idle(blocks, ns, few):
+    scan = op("aten::cumsum", ns=ns) | {"blocks": blocks}
+    base = run(linear(call="aten::linear"), scan)
+    assert (CHEAPER.obstacle(base) is None) == few
+    assert found(scan | {"name": "aten::_linalg_eigh"}) is False
+    if few:
+        left = CHEAPER.transform(base, "expected").kernel_ns[1]
+        assert left == pytest.approx(0.55 * blocks / base.gpu.sms * ns)

@@ -1,5 +1,5 @@
-"""Detectors of filters of many taps, and of sorts for a few numbers or for places, for which there are cheaper
-algorithms."""
+"""Detectors of filters of many taps, of sorts for a few numbers or for places, and of sums over windows and long rows,
+for which there are cheaper algorithms."""
 
 import math
 import re
@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, pick, which
 
 _KNOWN = outcomes(__file__)
@@ -142,3 +142,25 @@ def reduced_in_windows(base: Baseline) -> Finding | None:
     took = float(ops.kernel_ns[rows].sum())
     kept = _KNOWN["running"].mapped(lambda passes: min(1.0, passes * beside_ns / took))
     return Finding(rows, lessened(rows, kept), times, way="reduced-in-windows")
+
+
+_SCANS = re.compile(r"^aten::_?(?:log)?cum(?:sum|prod|max|min|logsumexp)(?:_helper)?$")
+_FEW_BLOCKS = 4
+"""Multiprocessors of the GPU for each block of a kernel from which most of them are idle."""
+_LONG_NS = 100_000
+"""Time of a scan from which the launches of another one, in two levels, do not matter."""
+_LAUNCHES = Outcomes(6.0, 5.0, 4.0)
+"""Ops of a scan in two levels: of blocks, of their sums twice, and one that adds these."""
+
+
+def scans_of_few_rows(base: Baseline) -> Finding | None:
+    """Find scans of few long rows, each of which one block of threads reads from end to end while most of the GPU is
+    idle. A scan of parts of rows, and of their sums, has enough blocks."""
+    ops, blocks = base.ops, base.recorded.grids(base.ops)
+    rows = which(ops.name, _SCANS.match) & (ops.category == "kernel") & (ops.kernel_ns >= _LONG_NS * ops.launches)
+    rows &= (blocks > 0) & (blocks * _FEW_BLOCKS <= base.gpu.sms)
+    if not rows.any():
+        return None
+    part = float(blocks[rows].max()) / base.gpu.sms
+    kept = _KNOWN["in_two_levels"].mapped(lambda times: min(1.0, times * part))
+    return Finding(rows, lessened(rows, kept, host=_LAUNCHES), int(rows.sum()), way="scanned-in-few-blocks")
