@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.analyzers.cost import ELEMENT_BYTES, Cost, Product, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, pick, which
 
 _KNOWN = outcomes(__file__)
@@ -58,6 +59,55 @@ def _sides(base: Baseline, place: int) -> tuple[int, ...]:
         return ()
     channels, (filters, read, *sides) = shapes[0][1], shapes[1]
     return tuple(side for side in sides if side > 1) if read == 1 and filters < _COLUMNS * channels else ()
+
+
+def fourier_bases(base: Baseline) -> Finding | None:
+    """Find convolutions of one channel whose filters are as many as the real and imaginary parts, or either, of the
+    spectrum of their taps, and are not trained: a transform of each frame computes the same from all taps at once."""
+    ops, trained = base.ops, [shapes[2:3] for shapes in _convolved(base, backward=True).values()]
+    bases = {
+        place: _frames(work, weights[-1])
+        for place, (_, weights, *_) in _convolved(base, backward=False).items()
+        if isinstance(work := ops.cost[place].work, Product) and _is_fourier_basis(weights) and [weights] not in trained
+    }
+    rows = np.isin(np.arange(len(ops)), list(bases))
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        kernel, costs = run.ops.kernel_ns.copy(), run.ops.cost.copy()
+        for place, frames in bases.items():
+            took = pick(_KNOWN["frames"], outcome) * estimate_ns(frames, run.gpu)
+            kernel[place], costs[place] = min(kernel[place], took), frames
+        host = np.where(rows, pick(_LAUNCHES, outcome), 1.0)
+        return run.ops.assign(kernel_ns=kernel, cost=costs, host_ns=run.ops.host_ns * host)
+
+    return Finding(rows, change, len(bases), way="fourier-basis") if bases else None
+
+
+def _convolved(base: Baseline, *, backward: bool) -> dict[int, list[tuple[int, ...]]]:
+    """Return the shapes that each convolution of known cost is given, or each gradient of one."""
+    ops, places = base.ops, np.flatnonzero(which(base.ops.name, _FILTERS.search) & base.ops.costed)
+    given = {at: [shape for _, shape in tensors_in(base, at, at + 1)] for at in places.tolist()}
+    return {at: each for at, each in given.items() if ("backward" in ops.name[at]) == backward and len(each) > 1}
+
+
+_FEWEST_TAPS = 128
+"""Taps of a filter from which a transform of each frame is cheaper than a product with a basis."""
+
+
+def _is_fourier_basis(weights: tuple[int, ...]) -> bool:
+    """Return whether filters of one channel along one dimension are as many as frequencies of a real signal, from zero
+    to half of the rate, or twice as many; the transform may be padded to the double. Learned filters are few and short,
+    and no odd number."""
+    filters, read, *sides = weights if len(weights) > 2 else (0, 0)
+    taps = math.prod(sides)
+    lengths = [2 * (filters - 1)] if filters % 2 else [filters - 2] if filters % 4 == 2 else []
+    return read == 1 and max(sides, default=0) == taps >= _FEWEST_TAPS and any(taps <= n <= 2 * taps for n in lengths)
+
+
+def _frames(work: Product, taps: int) -> Cost:
+    """Return the cost of reading and writing all frames once, each of so many fp32 numbers."""
+    size = round(ELEMENT_BYTES["fp32"] * work.m * taps)
+    return Cost(0, size, size, "pointwise", "fp32")
 
 
 _SORTS = ("aten::sort", "aten::argsort")
@@ -150,7 +200,7 @@ _FEW_BLOCKS = 4
 _LONG_NS = 100_000
 """Time of a scan from which the launches of another one, in two levels, do not matter."""
 _LAUNCHES = Outcomes(6.0, 5.0, 4.0)
-"""Ops of a scan in two levels: of blocks, of their sums twice, and one that adds these."""
+"""Ops in place of one: a scan in two levels, of blocks and of their sums; windows of frames and their transforms."""
 
 
 def scans_of_few_rows(base: Baseline) -> Finding | None:

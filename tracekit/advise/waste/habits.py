@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.again import is_attention
 from tracekit.advise.waste.cheaper import (
+    fourier_bases,
     long_filters,
     reduced_in_windows,
     scans_of_few_rows,
@@ -111,7 +112,7 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
     orders = (sorted_for_few, sorted_for_places, reduced_in_windows, products_out_of_order, pooled_late)
     matrices = (tall_factorizations, unsymmetric_eigenvalues, tall_jacobian)
-    others = [find(base) for find in (long_filters, scans_of_few_rows, *orders, *matrices)]
+    others = [find(base) for find in (long_filters, fourier_bases, scans_of_few_rows, *orders, *matrices)]
     return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
 
