@@ -1,5 +1,6 @@
 """Filters of many taps, sorts and factorizations for which there are cheaper algorithms, and what looks like them."""
 
+import op_lists
 import pytest
 from msgspec.structs import replace
 from test_waste import linear, op, run
@@ -166,3 +167,49 @@ def test_a_copy_from_the_host_says_nothing_of_how_large_windows_are():
     sent = op("aten::copy_", ns=438_000.0, category="memcpy")
     mean = op("aten::mean", ns=1_460_000.0) | {"windows": True}
     assert found(sent, mean, op("aten::sub", ns=22_000.0))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "ns", "few"),
+    [(8, 6_400_000.0, True), (8, 20_000.0, False), (2_048, 6_400_000.0, False), (-1, 6_400_000.0, False)],
+    ids=["few long rows", "few short rows", "many rows", "unknown"],
+)
+def test_scans_of_few_long_rows_leave_most_of_the_gpu_idle(blocks, ns, few):
+    scan = op("aten::cumsum", ns=ns) | {"blocks": blocks}
+    base = run(linear(call="aten::linear"), scan)
+    assert (CHEAPER.obstacle(base) is None) == few
+    assert found(scan | {"name": "aten::_linalg_eigh"}) is False
+    if few:
+        left = CHEAPER.transform(base, "expected").kernel_ns[1]
+        assert left == pytest.approx(0.55 * blocks / base.gpu.sms * ns)
+
+
+def convolved(signal, weights, frames=66_192, name="aten::cudnn_convolution"):
+    cost = op_lists.product(frames, weights[0], weights[-1], "fp32")
+    return given(name, signal, weights, ns=50_000_000.0) | {"cost": cost}
+
+
+@pytest.mark.parametrize(
+    ("weights", "spectrum"),
+    [
+        ((2_050, 1, 1, 2_048), True),
+        ((1_025, 1, 2_048), True),  # one part
+        ((257, 1, 400), True),  # padded to 512
+        ((512, 1, 400), False),  # learned filters
+        ((2_048, 1, 2_048), False),
+        ((257, 2, 400), False),
+        ((514, 1, 16), False),
+        ((257, 1, 20, 20), False),
+    ],
+)
+def test_as_many_filters_as_frequencies_are_a_transform(weights, spectrum):
+    signal = (48, 1, *[1] * (len(weights) - 3), 178_448)
+    layer = convolved(signal, weights)
+    assert found(layer) == spectrum
+    if spectrum:
+        base = run(linear(), layer)
+        assert "torch.stft" in CHEAPER.how_to(base)
+        assert CHEAPER.transform(base, "expected").kernel_ns[1] < 2_000_000.0
+        gradient = convolved(signal, weights, name="aten::convolution_backward")
+        gradient["inputs"] = given("", (48, weights[0], 1_379), signal, weights)["inputs"]
+        assert not found(layer, gradient)  # the filters may be trained

@@ -103,3 +103,24 @@ def test_gradients_of_repeated_rows_are_of_those_that_differ():
 @pytest.mark.parametrize("strides", ["", "[]", "[3, 4]", '[[1, "x"], [8, 8, 8]]', "[[[1]], [[8], 8, 8]]"])
 def test_strides_that_are_missing_or_none_say_nothing(strides):
     assert not found("computed-again", run(OVERLAP | {"strides": (OVERLAP["strides"][0], strides)}, layer(), NORM))
+
+
+SCORES = op("aten::topk", Cost(0, 4 * WINDOWS * 8, 8 * WINDOWS, "reduction", "fp32"), ns=TIMED) | given(
+    ("float", WINDOWS, 8)
+)
+ROUND = (layer(), NORM, OVER_WINDOWS, SCORES)
+WRITES = op("aten::normal_", elementwise(ROWS * ROW, "fp32"), ns=TIMED) | given(("float", ROWS, ROW))
+
+
+@pytest.mark.parametrize(
+    ("between", "rounds"),
+    [((), 2), ((LATER,), 2), ((WRITES,), 1)],
+    ids=["at once", "after other ops", "rows that were written anew"],
+)
+def test_rows_that_stay_are_worked_on_once_in_all_rounds(between, rounds):
+    base = run(EXPANDED, *ROUND, *between, *ROUND)
+    after = find("computed-again").transform(base, "expected")
+    assert len(base.ops) - len(after) == (2 if rounds == 2 else 0)
+    worst = find("computed-again").transform(base, "worst")
+    assert len(worst) == len(base.ops)
+    assert (worst.kernel_ns < TIMED / 2).sum() == 2 * rounds

@@ -55,6 +55,7 @@ def run(*rows, **facts):
         inputs=objects([row.get("inputs") for row in rows]),
         strides=objects([row.get("strides") for row in rows]),
         nodes=np.array([row.get("node", -1) for row in rows]),
+        blocks=np.array([row.get("blocks", -1) for row in rows]),
         bluestein=np.array([row.get("bluestein", 0.0) for row in rows]),
     )
     base = replace(base, ops=ops, recorded=recorded, source=replace(base.source, capture=None), **facts)

@@ -1,5 +1,5 @@
-"""Detectors of filters of many taps, and of sorts for a few numbers or for places, for which there are cheaper
-algorithms."""
+"""Detectors of filters of many taps, of sorts for a few numbers or for places, and of sums over windows and long rows,
+for which there are cheaper algorithms."""
 
 import math
 import re
@@ -8,7 +8,8 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.analyzers.cost import ELEMENT_BYTES, Cost, Product, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, pick, which
 
 _KNOWN = outcomes(__file__)
@@ -58,6 +59,55 @@ def _sides(base: Baseline, place: int) -> tuple[int, ...]:
         return ()
     channels, (filters, read, *sides) = shapes[0][1], shapes[1]
     return tuple(side for side in sides if side > 1) if read == 1 and filters < _COLUMNS * channels else ()
+
+
+def fourier_bases(base: Baseline) -> Finding | None:
+    """Find convolutions of one channel whose filters are as many as the real and imaginary parts, or either, of the
+    spectrum of their taps, and are not trained: a transform of each frame computes the same from all taps at once."""
+    ops, trained = base.ops, [shapes[2:3] for shapes in _convolved(base, backward=True).values()]
+    bases = {
+        place: _frames(work, weights[-1])
+        for place, (_, weights, *_) in _convolved(base, backward=False).items()
+        if isinstance(work := ops.cost[place].work, Product) and _is_fourier_basis(weights) and [weights] not in trained
+    }
+    rows = np.isin(np.arange(len(ops)), list(bases))
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        kernel, costs = run.ops.kernel_ns.copy(), run.ops.cost.copy()
+        for place, frames in bases.items():
+            took = pick(_KNOWN["frames"], outcome) * estimate_ns(frames, run.gpu)
+            kernel[place], costs[place] = min(kernel[place], took), frames
+        host = np.where(rows, pick(_LAUNCHES, outcome), 1.0)
+        return run.ops.assign(kernel_ns=kernel, cost=costs, host_ns=run.ops.host_ns * host)
+
+    return Finding(rows, change, len(bases), way="fourier-basis") if bases else None
+
+
+def _convolved(base: Baseline, *, backward: bool) -> dict[int, list[tuple[int, ...]]]:
+    """Return the shapes that each convolution of known cost is given, or each gradient of one."""
+    ops, places = base.ops, np.flatnonzero(which(base.ops.name, _FILTERS.search) & base.ops.costed)
+    given = {at: [shape for _, shape in tensors_in(base, at, at + 1)] for at in places.tolist()}
+    return {at: each for at, each in given.items() if ("backward" in ops.name[at]) == backward and len(each) > 1}
+
+
+_FEWEST_TAPS = 128
+"""Taps of a filter from which a transform of each frame is cheaper than a product with a basis."""
+
+
+def _is_fourier_basis(weights: tuple[int, ...]) -> bool:
+    """Return whether filters of one channel along one dimension are as many as frequencies of a real signal, from zero
+    to half of the rate, or twice as many; the transform may be padded to the double. Learned filters are few and short,
+    and no odd number."""
+    filters, read, *sides = weights if len(weights) > 2 else (0, 0)
+    taps = math.prod(sides)
+    lengths = [2 * (filters - 1)] if filters % 2 else [filters - 2] if filters % 4 == 2 else []
+    return read == 1 and max(sides, default=0) == taps >= _FEWEST_TAPS and any(taps <= n <= 2 * taps for n in lengths)
+
+
+def _frames(work: Product, taps: int) -> Cost:
+    """Return the cost of reading and writing all frames once, each of so many fp32 numbers."""
+    size = round(ELEMENT_BYTES["fp32"] * work.m * taps)
+    return Cost(0, size, size, "pointwise", "fp32")
 
 
 _SORTS = ("aten::sort", "aten::argsort")
@@ -142,3 +192,25 @@ def reduced_in_windows(base: Baseline) -> Finding | None:
     took = float(ops.kernel_ns[rows].sum())
     kept = _KNOWN["running"].mapped(lambda passes: min(1.0, passes * beside_ns / took))
     return Finding(rows, lessened(rows, kept), times, way="reduced-in-windows")
+
+
+_SCANS = re.compile(r"^aten::_?(?:log)?cum(?:sum|prod|max|min|logsumexp)(?:_helper)?$")
+_FEW_BLOCKS = 4
+"""Multiprocessors of the GPU for each block of a kernel from which most of them are idle."""
+_LONG_NS = 100_000
+"""Time of a scan from which the launches of another one, in two levels, do not matter."""
+_LAUNCHES = Outcomes(6.0, 5.0, 4.0)
+"""Ops in place of one: a scan in two levels, of blocks and of their sums; windows of frames and their transforms."""
+
+
+def scans_of_few_rows(base: Baseline) -> Finding | None:
+    """Find scans of few long rows, each of which one block of threads reads from end to end while most of the GPU is
+    idle. A scan of parts of rows, and of their sums, has enough blocks."""
+    ops, blocks = base.ops, base.recorded.grids(base.ops)
+    rows = which(ops.name, _SCANS.match) & (ops.category == "kernel") & (ops.kernel_ns >= _LONG_NS * ops.launches)
+    rows &= (blocks > 0) & (blocks * _FEW_BLOCKS <= base.gpu.sms)
+    if not rows.any():
+        return None
+    part = float(blocks[rows].max()) / base.gpu.sms
+    kept = _KNOWN["in_two_levels"].mapped(lambda times: min(1.0, times * part))
+    return Finding(rows, lessened(rows, kept, host=_LAUNCHES), int(rows.sum()), way="scanned-in-few-blocks")

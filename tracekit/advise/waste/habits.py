@@ -8,7 +8,14 @@ import numpy as np
 
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.again import is_attention
-from tracekit.advise.waste.cheaper import long_filters, reduced_in_windows, sorted_for_few, sorted_for_places
+from tracekit.advise.waste.cheaper import (
+    fourier_bases,
+    long_filters,
+    reduced_in_windows,
+    scans_of_few_rows,
+    sorted_for_few,
+    sorted_for_places,
+)
 from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
 from tracekit.advise.waste.gradients import tall_jacobian
@@ -92,8 +99,8 @@ _INVERTS = re.compile(
 
 def costly_algorithms(base: Baseline) -> Finding | None:
     """Find whole singular value decompositions, inverses, filters of many taps, sorts and permutations of which little
-    is read, reductions of windows, convolutions without cuDNN, or products in an order that computes more: what takes
-    most time."""
+    is read, reductions of windows, scans of few rows, convolutions without cuDNN, or products in an order that computes
+    more: what takes most time."""
     ops = base.ops
     decomposes = which(ops.name, _DECOMPOSES.match)
     decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
@@ -105,7 +112,7 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
     orders = (sorted_for_few, sorted_for_places, reduced_in_windows, products_out_of_order, pooled_late)
     matrices = (tall_factorizations, unsymmetric_eigenvalues, tall_jacobian)
-    others = [find(base) for find in (long_filters, *orders, *matrices)]
+    others = [find(base) for find in (long_filters, fourier_bases, scans_of_few_rows, *orders, *matrices)]
     return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
 

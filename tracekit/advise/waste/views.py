@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.gathered import of_gradients
-from tracekit.advise.waste.repeats import gathered_from, tensors_in
+from tracekit.advise.waste.repeats import codes_of, gathered_from, tensors_in
 from tracekit.analyzers.attribute import TO_HOST
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase
@@ -41,21 +41,25 @@ class _Copy(NamedTuple):
 
 def work_on_repeated_rows(base: Baseline) -> Finding | None:
     """Find what works row by row on rows of which a copy wrote each several times, until an op mixes rows: weights
-    multiply each as often. If windows are taken from the results, each is computed once."""
+    multiply each as often, and in each round. If windows are taken from the results, each is computed once."""
     ops, factor, times = base.ops, np.ones(len(base.ops)), 0
-    backward = in_phase(ops, "backward")
+    backward, again = in_phase(ops, "backward"), np.zeros(len(ops), dtype=bool)
     for place in np.flatnonzero(ops.costed & ~backward).tolist():
         made = _copied(base, place) if factor[place] == 1 else None
         behind = list(_row_by_row(base, place, made)) if made else []
-        products = [at for at in behind if _multiplies(ops.cost[at])]
+        later = _in_later_rounds(base, behind, made) if made and behind else []
+        products = [at for at in (*behind, *later) if _multiplies(ops.cost[at])]
         if made and products:
             works = [cost.work if cost and isinstance(cost.work, Product) else None for cost in ops.cost]
             gradients = of_gradients(base, works, products) & backward
-            factor[behind] = factor[gradients] = made.distinct / made.rows
+            factor[behind + later] = factor[gradients] = made.distinct / made.rows
+            again[later] = not base.trains
             factor[place], times = min(1.0, _numbers(ops.cost[behind[-1]]) / made.numbers), times + len(products)
 
-    def change(run: Baseline, _: Outcome) -> OpList:
-        return run.ops.assign(kernel_ns=run.ops.kernel_ns * factor)
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        """Shorten what works on each row; leave out, except in the worst outcome, what inference computed before."""
+        shorter = run.ops.assign(kernel_ns=run.ops.kernel_ns * factor)
+        return shorter if outcome == "worst" else shorter[~again]
 
     return Finding(factor < 1, change, times, way="rows-repeated") if times else None
 
@@ -131,6 +135,21 @@ def _row_by_row(base: Baseline, place: int, made: _Copy) -> Iterator[int]:
                 return
             sizes |= {_numbers(cost), *map(math.prod, of_rows)}
             yield later
+
+
+def _in_later_rounds(base: Baseline, behind: list[int], made: _Copy) -> list[int]:
+    """Return the places of ops that are equal to these on the copied rows, as each round of a search has them, up to
+    another op that writes as many numbers as the copy did."""
+    codes, first, later = codes_of(base), np.array(behind), list[int]()
+    place = behind[-1] + 1
+    while place + behind[-1] - behind[0] < len(base.ops):
+        moved = first + (place - behind[0])
+        equal = bool((codes[moved] == codes[first]).all())
+        if not equal and ((cost := base.ops.cost[place]) is None or _numbers(cost) == made.numbers):
+            break
+        later += moved.tolist() if equal else []
+        place = int(moved[-1]) + 1 if equal else place + 1
+    return later
 
 
 def _shapes(base: Baseline, place: int) -> list[Shape]:
