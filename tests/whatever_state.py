@@ -3,11 +3,11 @@
 import gzip
 import io
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import xxhash
+from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import in_steps
 from tracekit.analyzers.core import TracekitError

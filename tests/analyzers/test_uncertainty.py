@@ -102,8 +102,7 @@ def test_the_widths_of_scripts_have_the_least_score_on_their_blind_gains():
     assert (span, score) == (pytest.approx(written["span"], abs=0.1), pytest.approx(written["score"], abs=0.02))
     others = [replace(known, outcome=known.outcome + 0.5)]
     assert known.untold is not None
-    waits, gain = known.untold
-    others += [replace(known, untold=(factor * waits, factor * gain)) for factor in (0.3, 3)]
+    others += [replace(known, untold=factor * known.untold) for factor in (0.3, 3)]
     least = scripts._mean(known, rows)
     assert all(scripts._mean(other, rows) > least for other in others)
 

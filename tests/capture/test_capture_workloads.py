@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from msgspec.structs import replace
 from tiny_models import write_model
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -149,6 +148,6 @@ def test_too_many_new_tokens(tiny_gpt2):
 def test_a_model_without_a_loss_cannot_train(tiny_gpt2):
     config = Path(tiny_gpt2) / "config.json"
     config.write_text(config.read_text().replace("GPT2LMHeadModel", "GPT2Model"))
-    settings = replace(settings_for(tiny_gpt2, "prefill"), workload="train")
+    settings = settings_for(tiny_gpt2, "prefill").changed(workload="train")
     with pytest.raises(InputError, match="has no loss"):
         workloads.prepare(models.build_for(settings), settings)

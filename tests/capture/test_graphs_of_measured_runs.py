@@ -5,7 +5,6 @@ import json
 from functools import partial
 
 import pytest
-from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 
@@ -30,7 +29,7 @@ H100 = hardware.find("h100")
 @pytest.mark.parametrize("workload", ["prefill", "decode", "generate", "train"])
 def test_a_measured_run_has_the_graph_of_a_modelled_one(tmp_path, workload):
     modelled = settings_of("llama", tmp_path, workload=workload, new_tokens=2, gpu="h100")
-    measured = replace(modelled, device="cuda")
+    measured = modelled.changed(device="cuda")
     expected = run_graph.graph_of_settings(modelled, H100)
     assert expected.nodes
     assert run_graph.graph_of_settings(measured, H100) == expected

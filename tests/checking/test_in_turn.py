@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from msgspec.structs import replace
 from tiny_models import settings_of
 
 from tracekit.analyzers.check import Rules, latency_in_turn
@@ -15,7 +14,7 @@ from tracekit.measure import jobs
 @pytest.mark.slow
 def test_a_step_of_many_tokens_takes_longer_in_turn(tmp_path):
     short = settings_of("gpt2", tmp_path / "gpt2", gpu="", device="cpu", seq_len=4)
-    blocks = jobs.blocks_in_turn(short, replace(short, seq_len=64, batch_size=8), 1.0)
+    blocks = jobs.blocks_in_turn(short, short.changed(seq_len=64, batch_size=8), 1.0)
     change = latency_in_turn(blocks, Rules())
     assert len(blocks) >= 3
     assert change.after_ns > change.before_ns  # whether the interval excludes 1 depends on how busy the machine is

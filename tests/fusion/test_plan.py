@@ -7,7 +7,6 @@ from runpy import run_path
 import msgspec
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
 
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import hardware
@@ -239,4 +238,4 @@ def test_a_run_without_a_gpu_has_no_written_kernels(llama):
     from tracekit.apply import Subject, with_written_kernels
 
     with pytest.raises(InputError, match="No fused kernels"):
-        with_written_kernels(Subject(model=None, settings=replace(llama[0], gpu="")), ())
+        with_written_kernels(Subject(model=None, settings=llama[0].changed(gpu="")), ())

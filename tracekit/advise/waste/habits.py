@@ -117,7 +117,7 @@ def costly_algorithms(base: Baseline) -> Finding | None:
 
 
 def _cheaper(rows: Rows, way: str) -> Finding:
-    kept = _KNOWN["cheaper_small" if way == "small" else "cheaper"]
+    kept = _KNOWN["cheaper_small"] if way == "small" else _KNOWN["cheaper"]
     return Finding(rows, lessened(rows, kept, host=kept), int(rows.sum()), way=way)
 
 

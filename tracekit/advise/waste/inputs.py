@@ -37,7 +37,7 @@ def planned_again(base: Baseline) -> Finding | None:
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
         longer = np.where(rows if outcome == "best" else tried & (outcome != "worst"), run.other_host, 0.0)
-        left = [pick(_KNOWN[name], outcome) for name in ("left_of_tries", "left_to_plan")]
+        left = [pick(known, outcome) for known in (_KNOWN["left_of_tries"], _KNOWN["left_to_plan"])]
         planned = (1 - np.where(tried, *left)) * run.planning
         launches = np.where(tried & (outcome != "worst"), _CHOSEN, run.ops.launches)
         one = launches / np.maximum(run.ops.launches, 1)
