@@ -88,7 +88,7 @@ def _of_scripts() -> list[tuple[object, ...]]:
 def _pooled(score: float, count: int) -> tuple[object, ...]:
     """Return the number of all rows of rounds, which score the same in both versions, and of `count` scripts; and the
     mean score of them all."""
-    of_rows = [scores_of_halves(rows, _today(evidence)) for evidence in _ROUNDS for rows in [list(of_rounds(evidence))]]
+    of_rows = [scores_of_halves(list(of_rounds(evidence)), _today(evidence)) for evidence in _ROUNDS]
     every = np.concatenate([*of_rows, np.full(count, score)])
     return len(every), "–", "–", f"{every.mean():.2f}"
 

@@ -171,7 +171,8 @@ def _narrower(base: Baseline, place: int, work: Product) -> float:
     return min(1.0, work.n / max(*widths, 1, 1))
 
 
-_DRAWS = re.compile(r"dropout|bernoulli|rand|normal_|uniform_")
+DRAWS = re.compile(r"dropout|bernoulli|rand|normal_|uniform_")
+"""Ops that make equal rows differ."""
 
 
 def _behind(base: Baseline, works: Products, place: int, rows: int) -> Iterator[int]:
@@ -185,7 +186,7 @@ def _behind(base: Baseline, works: Products, place: int, rows: int) -> Iterator[
         alone |= cost is not None and (
             cost.family == "copy" or (cost.family in ("pointwise", "norm") and len(sizes) == 1)
         )
-        if not alone or _DRAWS.search(base.ops.name[later]):
+        if not alone or DRAWS.search(base.ops.name[later]):
             return
         yield later
 

@@ -103,8 +103,8 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     more: what takes most time."""
     ops = base.ops
     decomposes = which(ops.name, _DECOMPOSES.match)
+    small = _of_small_matrices(base, decomposes)
     decomposes |= which(ops.call, _QUANTILES.__contains__) & (ops.name == "aten::sort")
-    small = decomposes & _of_small_matrices(base)
     ways = {"": decomposes & ~small, "small": small, "permuted-for-few": ops.call == "aten::randperm"}
     ways["without-cudnn"] = _without_cudnn(ops)
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
@@ -125,10 +125,10 @@ _SMALL = 32
 """Longest side of matrices that cuSOLVER decomposes many at a time, by rotations."""
 
 
-def _of_small_matrices(base: Baseline) -> Rows:
-    """Select the singular value decompositions of many matrices of short sides, by recorded shapes."""
-    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
-    for place in np.flatnonzero(which(ops.name, _DECOMPOSES.match)).tolist():
+def _of_small_matrices(base: Baseline, decomposes: Rows) -> Rows:
+    """Select those of these decompositions that are of many matrices of short sides, by recorded shapes."""
+    rows = np.zeros(len(base.ops), dtype=bool)
+    for place in np.flatnonzero(decomposes).tolist():
         shape = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
         rows[place] = len(shape) > 2 and max(shape[-2:]) <= _SMALL
     return rows

@@ -1,7 +1,6 @@
 """Detector of work on rows that a view repeats, as overlapping windows and expanded dimensions do."""
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import msgspec
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.gathered import of_gradients
+from tracekit.advise.waste.gathered import DRAWS, of_gradients
 from tracekit.advise.waste.repeats import codes_of, gathered_from, tensors_in
 from tracekit.analyzers.attribute import TO_HOST
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Product
@@ -17,8 +16,6 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase
 
 _LESS = 2
 """Times that each row is written on average from which it is repeated."""
-_FRESH = re.compile(r"dropout|bernoulli|rand|normal_|uniform_")
-"""Ops that make equal rows differ."""
 _ONE_BY_ONE = ("pointwise", "copy")
 """Families of ops that work on each number alone."""
 _OF_A_ROW = ("softmax", "reduction", "convolution")
@@ -188,7 +185,7 @@ def _dims_of(shape: Shape, rows: int) -> int:
 def _is_alone(base: Baseline, place: int, cost: Cost, of_rows: list[Shape], rest: list[Shape], rows: int) -> bool:
     """Return whether an op works on each row alone, whose tensors `of_rows` have the rows and the `rest` does not."""
     work, whole = cost.work, all(shape[0] % rows == 0 for shape in of_rows)
-    if _FRESH.search(base.ops.name[place]) or base.recorded.copies_like(base.ops, TO_HOST)[place]:
+    if DRAWS.search(base.ops.name[place]) or base.recorded.copies_like(base.ops, TO_HOST)[place]:
         return False
     if isinstance(work, Product):
         return (work.m if work.weight else work.groups) % rows == 0 and (whole or cost.family == "gemm")
