@@ -169,10 +169,10 @@ def _summed(cause: npt.NDArray[np.object_], ns: Floats, place: Floats) -> Outsid
 
 SHARE = _INTERVALS["share"]
 """Share of torch.profiler in the host time of eager code with all ops, shapes, and modules recorded."""
-_WITHOUT_MODULES, _WITHOUT_SHAPES = _INTERVALS["share_without_modules"], _INTERVALS["share_without_shapes"]
-"""The same without modules, whose ranges Python opens, and without shapes, too, which are copied for each op."""
+_WITHOUT_RANGES = _INTERVALS["share_without_ranges"]
+"""The same without ranges of modules, which Python opens."""
 _RANGES = 0.02
-"""Ranges and calls of modules for each op from which modules are recorded."""
+"""Ranges for each op from which modules are ranges."""
 RECORDED_OP_US = _NUMBERS["recorded_op_us"]
 """Time in us for recording an op on tensors in the host's memory."""
 EAGER_OP_US = _NUMBERS["eager_op_us"]
@@ -216,9 +216,7 @@ def calls_share(python_ns: float, recorded: Mapping[str, int]) -> tuple[float, f
 
 def _dispatching_share(recorded: Mapping[str, int]) -> Interval:
     """Return the share of recording in the host time of ops, by what it recorded of them."""
-    if recorded.get("range", 0) + recorded.get("module", 0) > _RANGES * recorded.get("op", 0):
-        return SHARE
-    return _WITHOUT_MODULES if recorded.get("shapes", 0) else _WITHOUT_SHAPES
+    return SHARE if recorded.get("range", 0) > _RANGES * recorded.get("op", 0) else _WITHOUT_RANGES
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
