@@ -1,5 +1,6 @@
 """Host work outside the model, which no optimization of the model's ops removes, and its place in a step."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 from msgspec.structs import replace
 
-from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
+from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity, matching
 from tracekit.analyzers.core import Bools, Floats, Interval, Ints, intervals, numbers
 from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.results import OUTSIDE_MODEL
@@ -41,6 +42,8 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
     place: Floats = msgspec.field(default_factory=_none)
     recorded: float = 0.0
     """Number of ops of PyTorch that were recorded in this work."""
+    loading: float = 0.0
+    """Nanoseconds of setup in which the host loads kernels, which a process does once for each."""
 
     def total(self, causes: Iterable[str] = OUTSIDE_MODEL) -> float:
         """Return the time of these causes."""
@@ -68,6 +71,11 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
         ops = min(RECORDED_OP_US * 1e3 * self.recorded / max(self.total(named), 1.0), _MOST_OF_OTHERS)
         code = self.scaled(1 - min(ops + calls_share, _MOST_OF_OTHERS), PYTHON)
         return code.scaled(1 - ops, [cause for cause in named if cause not in PYTHON])
+
+    def without_loading(self, idle_ns: float = 0.0) -> "Outside":
+        """Return the work without the loading of kernels, in `idle_ns` of which the device was idle."""
+        loading = max(self.loading, idle_ns) / max(self.total(("setup",)), 1.0)
+        return replace(self.scaled(1 - min(1.0, loading), ("setup",)), loading=0.0)
 
     @property
     def tail_ns(self) -> float:
@@ -131,7 +139,8 @@ def outside_work(
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
     outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
     work = np.bincount(op, ns, minlength=len(most))[long] / np.maximum(end - begin, 1)[long]
-    outside = replace(outside, recorded=float((work * _ops_in(host, by, begin[long], end[long])).sum()))
+    recorded = float((work * _ops_in(host, by, begin[long], end[long])).sum())
+    outside = replace(outside, recorded=recorded, loading=float(ns[_loads(host, pieces)].sum()))
     rest = np.maximum(host_ns - times, 0.0)
     planning = np.minimum(_time_before_ops(activity, "planning", long, len(launched)), rest)
     recording = np.minimum(_time_before_ops(activity, "recording", long, len(launched)), rest - planning)
@@ -145,6 +154,15 @@ def of_new_shapes(planning: Floats, ops: OpList, inputs: Objects) -> Floats:
     words = {"name": ops.name, "call": ops.call, "layer": ops.layer, "inputs": inputs}
     by_shape = np.array([given is not None and "ScalarList" not in given[1] for given in inputs], dtype=bool)
     return np.where(pd.DataFrame(words).duplicated().to_numpy() & by_shape, 0.0, planning)
+
+
+LOADS = re.compile(r"LaunchKernel|FuncGetAttributes|(?:Module|Library)Load|Lazy Function Loading|Module Loading")
+"""Calls that load a kernel if they take long enough to be setup."""
+
+
+def _loads(host: pd.DataFrame, pieces: pd.DataFrame) -> Bools:
+    """Return which of these pieces of the host's time load kernels."""
+    return matching(host["name"].iloc[pieces["row"].to_numpy()], LOADS) & (pieces["cause"] == "setup").to_numpy()
 
 
 def _ops_in(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> Ints:

@@ -167,6 +167,15 @@ def test_host_work_outside_the_model_is_shorter_without_the_recording_of_its_ops
     assert replace(work, recorded=100_000).unrecorded().ns[0] == pytest.approx(2e6)
 
 
+def test_kernels_are_loaded_once_even_if_the_device_hides_it() -> None:
+    """A kernel of 20 ms hides the loading of 3 ms, and 2 ms of another call that each step makes."""
+    made = Handmade().launched("long", 0, 10, 20_000).launched("short", 7_000, 20_020, 5_000)
+    made.host("runtime", "cudaFuncGetAttributes", 100, 3_000)
+    trace = made.host("runtime", "cudaGetDeviceProperties", 4_000, 2_000).trace()
+    base = baseline(trace, analyze(trace, None))
+    assert base is not None and base.outside.total(("setup",)) == pytest.approx(2e6, rel=0.01)
+
+
 def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> None:
     made, at = Handmade(), 0.0
     for step, pace in enumerate((100, 300, 110)):
