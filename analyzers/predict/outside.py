@@ -199,6 +199,8 @@ _SLOWEST = 2.5
 """Factor on the host time per op of a slow host. Host time beyond it is not due to dispatching ops."""
 PYTHON_CALL_US = _INTERVALS["python_call_us"]
 """Time in µs for recording a call of a Python function (with_stack=True)."""
+CALLING = _INTERVALS["calling"]
+"""Largest share of recording calls in the time of Python code, as calls and what they do take time themselves."""
 GRAPH_NODE_US = _INTERVALS["graph_node_us"]
 """Time in µs that recording a node of a graph adds to the graph's launch."""
 _MOST_OF_OTHERS = 0.9
@@ -228,7 +230,8 @@ def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str, py
 def calls_share(python_ns: float, recorded: Mapping[str, int]) -> tuple[float, float, float]:
     """Return the part of the time in which Python runs in which its calls were recorded: least, expected, most."""
     calls = recorded.get("python_calls", 0) * 1e3 / max(python_ns, 1.0)
-    low, expected, high = (us * calls for us in _ends(PYTHON_CALL_US))
+    ends = zip(_ends(PYTHON_CALL_US), _ends(CALLING), strict=True)
+    low, expected, high = (min(us * calls, most) for us, most in ends)
     return low, expected, high
 
 
