@@ -86,11 +86,15 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
         """Return the time of stalls, which no device work hides, on a host as in `before_each`."""
         return float(self.ns[self.place == STALL].sum() * host_factor**VARIES)
 
-    def scaled(self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL) -> "Outside":
-        """Return a copy in which the time of these causes is multiplied by `factor`."""
+    def scaled(
+        self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL, after: float = -np.inf, until: float = np.inf
+    ) -> "Outside":
+        """Return a copy in which the time of these causes, at places after one until another, is multiplied by
+        `factor`."""
         if factor == 1.0:
             return self
-        return replace(self, ns=np.where(self._of(causes), self.ns * factor, self.ns))
+        chosen = self._of(causes) & (self.place > after) & (self.place <= until)
+        return replace(self, ns=np.where(chosen, self.ns * factor, self.ns))
 
     def grown(self, work: float, exponent: float) -> "Outside":
         """Return a copy for a step with `work` times the work. Unexplained time grows with this power of the work."""

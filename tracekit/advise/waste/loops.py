@@ -33,7 +33,8 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
     device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own."""
     ops = base.ops
-    counts = [(stretch, _rounds(ops[stretch])) for stretch in _stretches(ops)]
+    stretches = _stretches(ops)
+    counts = [(stretch, _rounds(ops[stretch])) for stretch in stretches]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
     if not loops:
@@ -48,7 +49,7 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
         """Return the loops as one round. At worst, each round waits as before."""
         return (shorter if outcome == "worst" else one)(run, outcome)
 
-    return Finding(rows, change, rounds)
+    return Finding(rows, change, rounds, loops=tuple(stretch for stretch, _ in loops), looped=host)
 
 
 def _is_small(ops: OpList, stretch: Ints) -> bool:
