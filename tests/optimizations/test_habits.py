@@ -115,6 +115,18 @@ def test_python_between_the_rounds_of_a_loop_goes_with_them():
     assert left[0] < 0.1 * 5e6 and left[1:].tolist() == [5e6, 5e6]
 
 
+def test_the_forward_pass_of_a_loop_is_the_same_loop():
+    """The forward pass alone reads values; its backward pass sums a gradient in each round."""
+    reads = [op("aten::_local_scalar_dense", ns=1_500.0, phase="forward", category="memcpy")] * 64
+    sums = [op(name, ns=1_500.0, phase="backward") for name in ("aten::sum", "aten::add")] * 32
+    base = run(linear(), *reads, linear(), *sums)
+    layer = np.where(np.isin(base.ops.name, ["aten::addmm"]), "", "Regulator_0").astype(object)
+    base = replace(base, ops=base.ops.assign(layer=layer))
+    assert (find("loop-of-small-ops").transform(base, "expected").name == "aten::_local_scalar_dense").sum() == 2
+    alone = replace(base, ops=base.ops.assign(layer=np.where(base.ops.phase == "forward", "", layer).astype(object)))
+    assert (find("loop-of-small-ops").transform(alone, "expected").name == "aten::_local_scalar_dense").sum() == 64
+
+
 def test_gradients_that_are_copied_for_other_ranks_are_no_loop():
     copies = [op(name, ns=1_500.0) for name in ("aten::copy_", "aten::mul")] * 80
     alone = run(linear(), *copies)
