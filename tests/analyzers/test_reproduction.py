@@ -177,6 +177,15 @@ def test_kernels_are_loaded_once_even_if_the_device_hides_it() -> None:
     assert base is not None and base.outside.total(("setup",)) == pytest.approx(2e6, rel=0.01)
 
 
+def test_a_launch_that_takes_long_is_host_time_only() -> None:
+    """The second call takes 2 ms, after which its kernel begins at once."""
+    made = Handmade().launched("first", 0, 10, 100)
+    made.host("runtime", "cudaLaunchKernel", 200, 2_000, correlation=50)
+    trace = made.device("second", 2_210, 100, correlation=50).trace()
+    base = baseline(trace, analyze(trace, None))
+    assert base is not None and not base.recorded.queued_ns(base.ops).any()
+
+
 def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> None:
     made, at = Handmade(), 0.0
     for step, pace in enumerate((100, 300, 110)):
