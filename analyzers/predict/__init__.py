@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.predict.math_fallback import Cause
     from tracekit.analyzers.predict.memory import workspace_bytes
     from tracekit.analyzers.predict.op_columns import SWEEP, OpList, changed, joined, present
-    from tracekit.analyzers.predict.outside import Outside
+    from tracekit.analyzers.predict.outside import PYTHON, Outside
     from tracekit.analyzers.predict.projection import (
         KERNEL_ERROR,
         host_range,

@@ -4,7 +4,6 @@ A profiler slows the host, so the host times in a trace are scaled until the sim
 took without a profiler. What the op list lacks then is host work, or stays as it is.
 """
 
-import re
 from bisect import bisect_left
 
 import numpy as np
@@ -19,7 +18,7 @@ from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS, host_speed, model
 from tracekit.analyzers.predict.math_fallback import math_fallback
 from tracekit.analyzers.predict.memory import least_memory
 from tracekit.analyzers.predict.oplist import listed, typical_step
-from tracekit.analyzers.predict.outside import PYTHON, STALL, Outside, calls_share, profiler_share
+from tracekit.analyzers.predict.outside import LOADS, PYTHON, STALL, Outside, calls_share, profiler_share
 from tracekit.analyzers.predict.running import running
 from tracekit.analyzers.predict.simulation import Reproduction, side_by_side
 from tracekit.analyzers.predict.step_baseline import Baseline
@@ -184,18 +183,14 @@ def profiled(raw: Baseline, share: Interval, calls: float = 0.0) -> Baseline:
     most = _largest_host_factor(raw)
     low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
     open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
-    raw = replace(raw, outside=_without_loading(raw).unrecorded(calls))
+    raw = replace(raw, outside=raw.outside.without_loading(_idle_while_loading(raw)).unrecorded(calls))
     return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
 
 
-_LOADS = re.compile(r"LaunchKernel|FuncGetAttributes|(?:Module|Library)Load|Lazy Function Loading|Module Loading")
-
-
-def _without_loading(raw: Baseline) -> Outside:
-    """Return the host work outside the model without the loading of kernels, which a process does once for each."""
+def _idle_while_loading(raw: Baseline) -> float:
+    """Return the time in which the device was idle while the host loaded kernels."""
     setup = raw.host_causes[raw.host_causes["cause"] == "setup"]
-    loading = setup["idle_ns"][matching(setup["name"], _LOADS)].sum()
-    return raw.outside.scaled(1 - min(1.0, loading / max(raw.outside.total(("setup",)), 1.0)), ("setup",))
+    return float(setup["idle_ns"][matching(setup["name"], LOADS)].sum())
 
 
 def timed(raw: Baseline, share: Interval) -> Baseline:

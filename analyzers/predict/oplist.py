@@ -162,7 +162,7 @@ def _grouped(
         mask=masks(trace.host, calls_of),
         elementwise=_shares(work, first, is_elementwise(work.name)),
         exposed=exposed_shares(work, first),
-        queued=np.add.reduceat(queued_ns(work), first),
+        queued=np.add.reduceat(queued_ns(trace.host, work), first),
         to_free=waits & ~followed(calls[~frees_memory(calls.name)], launched[last]),
     )
     return Listed(with_decoding(ops), outside, recorded, work)

@@ -1,5 +1,6 @@
 """Host work outside the model, which no optimization of the model's ops removes, and its place in a step."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 from msgspec.structs import replace
 
-from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity
+from tracekit.analyzers.attribute import LONG_GAP_NS, Launching, host_activity, matching
 from tracekit.analyzers.core import Bools, Floats, Interval, Ints, intervals, numbers
 from tracekit.analyzers.predict.op_columns import Objects, OpList
 from tracekit.analyzers.results import OUTSIDE_MODEL
@@ -41,6 +42,8 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
     place: Floats = msgspec.field(default_factory=_none)
     recorded: float = 0.0
     """Number of ops of PyTorch that were recorded in this work."""
+    loading: float = 0.0
+    """Nanoseconds of setup in which the host loads kernels, which a process does once for each."""
 
     def total(self, causes: Iterable[str] = OUTSIDE_MODEL) -> float:
         """Return the time of these causes."""
@@ -69,6 +72,11 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
         code = self.scaled(1 - min(ops + calls_share, _MOST_OF_OTHERS), PYTHON)
         return code.scaled(1 - ops, [cause for cause in named if cause not in PYTHON])
 
+    def without_loading(self, idle_ns: float = 0.0) -> "Outside":
+        """Return the work without the loading of kernels, in `idle_ns` of which the device was idle."""
+        loading = max(self.loading, idle_ns) / max(self.total(("setup",)), 1.0)
+        return replace(self.scaled(1 - min(1.0, loading), ("setup",)), loading=0.0)
+
     @property
     def tail_ns(self) -> float:
         """Time after the last launch."""
@@ -78,11 +86,15 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
         """Return the time of stalls, which no device work hides, on a host as in `before_each`."""
         return float(self.ns[self.place == STALL].sum() * host_factor**VARIES)
 
-    def scaled(self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL) -> "Outside":
-        """Return a copy in which the time of these causes is multiplied by `factor`."""
+    def scaled(
+        self, factor: float, causes: Iterable[str] = OUTSIDE_MODEL, after: float = -np.inf, until: float = np.inf
+    ) -> "Outside":
+        """Return a copy in which the time of these causes, at places after one until another, is multiplied by
+        `factor`."""
         if factor == 1.0:
             return self
-        return replace(self, ns=np.where(self._of(causes), self.ns * factor, self.ns))
+        chosen = self._of(causes) & (self.place > after) & (self.place <= until)
+        return replace(self, ns=np.where(chosen, self.ns * factor, self.ns))
 
     def grown(self, work: float, exponent: float) -> "Outside":
         """Return a copy for a step with `work` times the work. Unexplained time grows with this power of the work."""
@@ -131,7 +143,8 @@ def outside_work(
     times = np.bincount(op, ns, minlength=len(most))[:-1].astype(np.float64)
     outside = _summed(pieces["cause"].astype(object).to_numpy(), ns, place)
     work = np.bincount(op, ns, minlength=len(most))[long] / np.maximum(end - begin, 1)[long]
-    outside = replace(outside, recorded=float((work * _ops_in(host, by, begin[long], end[long])).sum()))
+    recorded = float((work * _ops_in(host, by, begin[long], end[long])).sum())
+    outside = replace(outside, recorded=recorded, loading=float(ns[_loads(host, pieces)].sum()))
     rest = np.maximum(host_ns - times, 0.0)
     planning = np.minimum(_time_before_ops(activity, "planning", long, len(launched)), rest)
     recording = np.minimum(_time_before_ops(activity, "recording", long, len(launched)), rest - planning)
@@ -145,6 +158,15 @@ def of_new_shapes(planning: Floats, ops: OpList, inputs: Objects) -> Floats:
     words = {"name": ops.name, "call": ops.call, "layer": ops.layer, "inputs": inputs}
     by_shape = np.array([given is not None and "ScalarList" not in given[1] for given in inputs], dtype=bool)
     return np.where(pd.DataFrame(words).duplicated().to_numpy() & by_shape, 0.0, planning)
+
+
+LOADS = re.compile(r"LaunchKernel|FuncGetAttributes|(?:Module|Library)Load|Lazy Function Loading|Module Loading")
+"""Calls that load a kernel if they take long enough to be setup."""
+
+
+def _loads(host: pd.DataFrame, pieces: pd.DataFrame) -> Bools:
+    """Return which of these pieces of the host's time load kernels."""
+    return matching(host["name"].iloc[pieces["row"].to_numpy()], LOADS) & (pieces["cause"] == "setup").to_numpy()
 
 
 def _ops_in(host: pd.DataFrame, by: Launching, begin: Ints, end: Ints) -> Ints:
@@ -181,6 +203,8 @@ _SLOWEST = 2.5
 """Factor on the host time per op of a slow host. Host time beyond it is not due to dispatching ops."""
 PYTHON_CALL_US = _INTERVALS["python_call_us"]
 """Time in µs for recording a call of a Python function (with_stack=True)."""
+CALLING = _INTERVALS["calling"]
+"""Largest share of recording calls in the time of Python code, as calls and what they do take time themselves."""
 GRAPH_NODE_US = _INTERVALS["graph_node_us"]
 """Time in µs that recording a node of a graph adds to the graph's launch."""
 _MOST_OF_OTHERS = 0.9
@@ -210,7 +234,8 @@ def profiler_share(host_ns: float, recorded: Mapping[str, int], format_: str, py
 def calls_share(python_ns: float, recorded: Mapping[str, int]) -> tuple[float, float, float]:
     """Return the part of the time in which Python runs in which its calls were recorded: least, expected, most."""
     calls = recorded.get("python_calls", 0) * 1e3 / max(python_ns, 1.0)
-    low, expected, high = (us * calls for us in _ends(PYTHON_CALL_US))
+    ends = zip(_ends(PYTHON_CALL_US), _ends(CALLING), strict=True)
+    low, expected, high = (min(us * calls, most) for us, most in ends)
     return low, expected, high
 
 

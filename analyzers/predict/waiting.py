@@ -118,10 +118,12 @@ def idle_before(everything: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.
     return pd.Series(np.maximum(start - busy_until, 0), index=device.index).reindex(work.index).to_numpy()
 
 
-def queued_ns(work: pd.DataFrame) -> npt.NDArray[np.float64]:
+def queued_ns(host: pd.DataFrame, work: pd.DataFrame) -> npt.NDArray[np.float64]:
     """Return for how long the device was idle before each item although it was launched long before, and is no copy
-    that the host prepares. Nothing that the host does shortens this."""
-    late = work[["gap_ns", "delay_ns"]].min(axis=1).to_numpy(dtype=float)
+    that the host prepares. Nothing that the host does shortens this. The launching call (a row of `host`) is host time,
+    however long it takes."""
+    launched = work.delay_ns.to_numpy() - take(host.duration_ns.to_numpy(), work.launch.to_numpy())
+    late = np.minimum(work.gap_ns.to_numpy(), launched).astype(np.float64)
     return np.where((late >= LATE_NS) & ~is_host_copy(work.name), late, 0.0)
 
 

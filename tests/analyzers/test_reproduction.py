@@ -14,7 +14,7 @@ from tracekit.analyzers import analyze
 from tracekit.analyzers.cost import hardware
 from tracekit.analyzers.predict import Baseline, Reproduction, baseline
 from tracekit.analyzers.predict.fitted_baseline import explained
-from tracekit.analyzers.predict.outside import Outside, profiler_share
+from tracekit.analyzers.predict.outside import CALLING, Outside, profiler_share
 from tracekit.analyzers.results import PredictedBaseline
 from tracekit.analyzers.trace import load, single
 
@@ -140,7 +140,8 @@ def test_recording_python_and_nodes_of_graphs_takes_time() -> None:
     nodes = profiler_share(1e6, {"graph_nodes": 400}, "kineto")
     assert stacks.low > plain.low and stacks.expected == pytest.approx(plain.expected + 0.4)
     assert nodes.expected == pytest.approx(0.52)
-    assert profiler_share(10e6, {"op": 100, "python_calls": 10**6}, "kineto").high < 1.0
+    most = profiler_share(10e6, {"op": 100, "python_calls": 10**6}, "kineto")
+    assert most.expected == pytest.approx(plain.expected + CALLING.expected) and most.high < 0.9
 
 
 def test_calls_of_python_are_recorded_where_python_runs() -> None:
@@ -165,6 +166,24 @@ def test_host_work_outside_the_model_is_shorter_without_the_recording_of_its_ops
     work = Outside(causes, np.array([20e6, 5e6]), np.array([0.0, 0.0]), recorded=5_000)
     assert work.unrecorded().ns.tolist() == pytest.approx([10e6, 5e6])
     assert replace(work, recorded=100_000).unrecorded().ns[0] == pytest.approx(2e6)
+
+
+def test_kernels_are_loaded_once_even_if_the_device_hides_it() -> None:
+    """A kernel of 20 ms hides the loading of 3 ms, and 2 ms of another call that each step makes."""
+    made = Handmade().launched("long", 0, 10, 20_000).launched("short", 7_000, 20_020, 5_000)
+    made.host("runtime", "cudaFuncGetAttributes", 100, 3_000)
+    trace = made.host("runtime", "cudaGetDeviceProperties", 4_000, 2_000).trace()
+    base = baseline(trace, analyze(trace, None))
+    assert base is not None and base.outside.total(("setup",)) == pytest.approx(2e6, rel=0.01)
+
+
+def test_a_launch_that_takes_long_is_host_time_only() -> None:
+    """The second call takes 2 ms, after which its kernel begins at once."""
+    made = Handmade().launched("first", 0, 10, 100)
+    made.host("runtime", "cudaLaunchKernel", 200, 2_000, correlation=50)
+    trace = made.device("second", 2_210, 100, correlation=50).trace()
+    base = baseline(trace, analyze(trace, None))
+    assert base is not None and not base.recorded.queued_ns(base.ops).any()
 
 
 def test_launches_that_take_longer_in_other_steps_are_host_time_of_the_ops() -> None:

@@ -12,7 +12,7 @@ from test_work_again import found, given
 import tracekit
 from tracekit.advise import find
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict import start
+from tracekit.analyzers.predict import Outside, start
 
 
 def checked(call: str):
@@ -105,6 +105,26 @@ def test_rounds_that_a_value_decides_are_no_loop_over_tensors():
     branch = op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy")
     assert found("loop-of-small-ops", run(linear(), *call * 100))
     assert not found("loop-of-small-ops", run(linear(), *[*call, branch] * 100))
+
+
+def test_python_between_the_rounds_of_a_loop_goes_with_them():
+    base = run(linear(), *[op("aten::add", ns=1_500.0), op("aten::div", ns=1_500.0)] * 100)
+    causes = np.array(["data-loading", "data-loading", "allocation"], dtype=object)
+    work = Outside(causes, np.full(3, 5e6), np.array([0.5, 1.0, 0.5]))
+    left = find("loop-of-small-ops").outside(replace(base, outside=work), "expected").ns
+    assert left[0] < 0.1 * 5e6 and left[1:].tolist() == [5e6, 5e6]
+
+
+def test_the_forward_pass_of_a_loop_is_the_same_loop():
+    """The forward pass alone reads values; its backward pass sums a gradient in each round."""
+    reads = [op("aten::_local_scalar_dense", ns=1_500.0, phase="forward", category="memcpy")] * 64
+    sums = [op(name, ns=1_500.0, phase="backward") for name in ("aten::sum", "aten::add")] * 32
+    base = run(linear(), *reads, linear(), *sums)
+    layer = np.where(np.isin(base.ops.name, ["aten::addmm"]), "", "Regulator_0").astype(object)
+    base = replace(base, ops=base.ops.assign(layer=layer))
+    assert (find("loop-of-small-ops").transform(base, "expected").name == "aten::_local_scalar_dense").sum() == 2
+    alone = replace(base, ops=base.ops.assign(layer=np.where(base.ops.phase == "forward", "", layer).astype(object)))
+    assert (find("loop-of-small-ops").transform(alone, "expected").name == "aten::_local_scalar_dense").sum() == 64
 
 
 def test_gradients_that_are_copied_for_other_ranks_are_no_loop():

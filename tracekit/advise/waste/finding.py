@@ -7,7 +7,7 @@ import numpy as np
 
 from tracekit.analyzers.core import Floats, Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick, retimed
+from tracekit.analyzers.predict import PYTHON, Baseline, OpList, Outcome, Outside, Rows, pick, retimed
 
 Change = Callable[[Baseline, Outcome], OpList]
 
@@ -38,12 +38,19 @@ class Finding(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     host_ns: float = 0.0
     """Host time of the model's ops that is waste."""
+    loops: tuple[Ints, ...] = ()
+    """Places of the ops of loops of which one round is left."""
+    looped: Outcomes = STAYS
+    """Fraction that remains of Python's work between the ops of these loops."""
     way: str = ""
     """Which of the ways of its kind it is."""
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         """Return the host work outside the model that remains."""
         rest = base.outside.scaled(pick(_LEFT, outcome), self.sure)
+        for places in self.loops:
+            first, last = places[[0, -1]] / len(base.ops)
+            rest = rest.scaled(pick(self.looped, outcome), PYTHON, first, last)
         return rest if outcome == "worst" else rest.scaled(0.0, self.likely)
 
 

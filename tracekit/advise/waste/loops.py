@@ -33,9 +33,11 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
     device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own."""
     ops = base.ops
-    counts = [(stretch, _rounds(ops[stretch])) for stretch in _stretches(ops)]
+    stretches = _stretches(ops)
+    counts = [(stretch, _rounds(ops[stretch])) for stretch in stretches]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
+    loops += _forward_of(ops, loops, stretches)
     if not loops:
         return None
     rows, rounds = np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
@@ -48,7 +50,22 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
         """Return the loops as one round. At worst, each round waits as before."""
         return (shorter if outcome == "worst" else one)(run, outcome)
 
-    return Finding(rows, change, rounds)
+    return Finding(rows, change, rounds, loops=tuple(stretch for stretch, _ in loops), looped=host)
+
+
+def _forward_of(ops: OpList, loops: list[tuple[Ints, int]], stretches: list[Ints]) -> list[tuple[Ints, int]]:
+    """Return the forward passes of layers whose backward pass is a loop: they are the same one, even if all that they
+    launch is a read of a value in each round."""
+    rounds = {ops.layer[places[0]]: n for places, n in loops if ops.phase[places[0]] == "backward"}
+    known = {places[0] for places, _ in loops}
+    others = [each for each in stretches if each[0] not in known and ops.phase[each[0]] == "forward"]
+    others = [each for each in others if ops.layer[each[0]] and ops.layer[each[0]] in rounds]
+    chosen = [(each, rounds[ops.layer[each[0]]]) for each in others]
+    return [(each, n) for each, n in chosen if n <= _most_often(ops, each) and _is_small(ops, each)]
+
+
+def _most_often(ops: OpList, stretch: Ints) -> int:
+    return int(np.unique(ops.name[stretch].astype(str), return_counts=True)[1].max())
 
 
 def _is_small(ops: OpList, stretch: Ints) -> bool:
