@@ -30,6 +30,19 @@ def test_attention_without_a_mask_takes_the_modelled_time():
     assert find("explicit-mask").transform(slow, "worst").kernel_ns[0] == pytest.approx(3 * modelled)
 
 
+def test_a_mask_that_is_the_same_for_all_queries_leaves_all_pairs_and_none_is_made_ready():
+    ready = op("aten::where", call="aten::scaled_dot_product_attention", ns=90_000.0)
+    modelled = estimate_ns(ATTENTION, run(linear()).gpu)
+    rest = [
+        find("explicit-mask").transform(
+            run(linear(), ready, masked(1, 1, side, 1024) | {"ns": 3 * modelled}), "expected"
+        )
+        for side in (1, 1024)
+    ]
+    assert all(len(ops) == 2 and "aten::where" not in ops.name for ops in rest)
+    assert rest[1].kernel_ns[1] < rest[0].kernel_ns[1] == pytest.approx(modelled)
+
+
 def test_running_sums_in_64_bits_keep_their_time():
     wide = in_fp64(Cost(1 << 24, 1 << 26, 1 << 26, "pointwise", "fp32"))
     rest = left("double-precision", run(op("aten::cumsum", wide), op("aten::exp", wide)))
