@@ -18,6 +18,8 @@ def test_more_is_padding_below_a_maximum_that_is_set_and_attention_grows_with_th
     longest = replace(ATTENTION, work=replace(ATTENTION.work, queries=1001, keys=1001))
     usual = left("padding", run(linear(), masked(8, 1, 1001, 1001) | {"cost": longest}))
     below = left("padding", run(linear(), masked(8, 1, 1024, 1024)))
+    seconds = replace(ATTENTION, work=replace(ATTENTION.work, queries=1500, keys=1500))
+    assert left("padding", run(linear(), masked(8, 1, 1500, 1500) | {"cost": seconds}))[0] == below[0]
     assert below[0] < usual[0] < 1
     assert usual[1] == pytest.approx(usual[0] ** 2) and below[1] == pytest.approx(below[0] ** 2)
 

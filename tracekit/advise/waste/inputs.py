@@ -59,8 +59,8 @@ _LONG = 64
 """Fewest positions of a sequence that may be padded, or that a mask hides."""
 
 
-_SET = 128
-"""A length that is a multiple of this is a maximum that somebody set: the longest item of a batch seldom has one."""
+_SET = (128, 100)
+"""A length that is a multiple of one of these is a maximum that somebody set: the longest item seldom has one."""
 
 
 def padded_items(base: Baseline) -> Finding | None:
@@ -71,7 +71,7 @@ def padded_items(base: Baseline) -> Finding | None:
     if not masked.any():
         return None
     kernels = (ops.category == "kernel") & ~in_phase(ops, "optimizer")
-    set_ = all(cost.work.keys % _SET == 0 for cost in ops.cost[masked])
+    set_ = all(not all(cost.work.keys % each for each in _SET) for cost in ops.cost[masked])
     left = _KNOWN["below_a_maximum"] if set_ else _KNOWN["not_padding"]
     attends = kernels & where(ops, is_attention)
 
