@@ -57,10 +57,13 @@ _MASK = 3
 
 
 def masks(host: pd.DataFrame, calls: Ints) -> npt.NDArray[np.object_]:
-    """Return the dimensions of the mask of each call of attention, by its recorded shapes; None for other calls."""
+    """Return the dimensions of the mask of each call of attention, by its recorded shapes; None for other calls. A side
+    along which nothing moves in memory, by the recorded strides, was 1 before the mask was expanded."""
     given, names = np.full(len(calls), None, dtype=object), take(host.name.to_numpy(), np.maximum(calls, -1), "")
     for at in np.flatnonzero(names == _ATTENTION).tolist():
-        given[at] = recorded_dims(host.shapes.iloc[calls[at]], _MASK) or None
+        dims, steps = (recorded_dims(column.iloc[calls[at]], _MASK) for column in (host.shapes, host.strides))
+        expanded = len(steps) == len(dims)
+        given[at] = [1 if expanded and steps[i] == 0 else side for i, side in enumerate(dims)] or None
     return given
 
 

@@ -61,6 +61,15 @@ def test_rotations_of_small_matrices_take_many_times_what_a_solution_takes():
     assert left(16, 512, 512) == left(6, 7) == pytest.approx(0.45)
 
 
+@pytest.mark.parametrize(("shape", "left"), [((8_192, 6, 7), 0), ((16, 512, 512), 3)])
+def test_a_solution_of_small_matrices_does_not_read_back_whether_it_succeeded(shape, left):
+    names = ("copy_", "copy_", "any", "_local_scalar_dense")
+    reads = [op(f"aten::{name}", call="aten::linalg_svd", ns=2_000.0) for name in names]
+    base = run(linear(), given("aten::_linalg_svd", shape) | {"call": "aten::linalg_svd"}, *reads, op("aten::mul"))
+    base = replace(base, ops=base.ops.assign(sync=[False, False, False, True, False, True, False]))
+    assert [len(CHEAPER.transform(base, outcome)) for outcome in ("expected", "worst")] == [4 + left, 7]
+
+
 @pytest.mark.parametrize(("read", "few"), [(100, True), (1_000_000, False)])
 def test_a_sort_is_whole_if_few_of_its_rows_are_read(read, few):
     sorts = given("aten::sort", (64, 1_000_000), ns=4_000_000.0) | {"call": "aten::argsort"}

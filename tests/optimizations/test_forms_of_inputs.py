@@ -18,6 +18,8 @@ def test_more_is_padding_below_a_maximum_that_is_set_and_attention_grows_with_th
     longest = replace(ATTENTION, work=replace(ATTENTION.work, queries=1001, keys=1001))
     usual = left("padding", run(linear(), masked(8, 1, 1001, 1001) | {"cost": longest}))
     below = left("padding", run(linear(), masked(8, 1, 1024, 1024)))
+    seconds = replace(ATTENTION, work=replace(ATTENTION.work, queries=1500, keys=1500))
+    assert left("padding", run(linear(), masked(8, 1, 1500, 1500) | {"cost": seconds}))[0] == below[0]
     assert below[0] < usual[0] < 1
     assert usual[1] == pytest.approx(usual[0] ** 2) and below[1] == pytest.approx(below[0] ** 2)
 
@@ -28,6 +30,19 @@ def test_attention_without_a_mask_takes_the_modelled_time():
     times = [find("explicit-mask").transform(base, "expected").kernel_ns[0] for base in (usual, slow)]
     assert times[0] == pytest.approx(times[1]) and times[0] < modelled
     assert find("explicit-mask").transform(slow, "worst").kernel_ns[0] == pytest.approx(3 * modelled)
+
+
+def test_a_mask_that_is_the_same_for_all_queries_leaves_all_pairs_and_none_is_made_ready():
+    ready = op("aten::where", call="aten::scaled_dot_product_attention", ns=90_000.0)
+    modelled = estimate_ns(ATTENTION, run(linear()).gpu)
+    rest = [
+        find("explicit-mask").transform(
+            run(linear(), ready, masked(1, 1, side, 1024) | {"ns": 3 * modelled}), "expected"
+        )
+        for side in (1, 1024)
+    ]
+    assert all(len(ops) == 2 and "aten::where" not in ops.name for ops in rest)
+    assert rest[1].kernel_ns[1] < rest[0].kernel_ns[1] == pytest.approx(modelled)
 
 
 def test_running_sums_in_64_bits_keep_their_time():

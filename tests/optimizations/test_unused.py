@@ -97,6 +97,9 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     critic = [*bare[0], *tower, optimizer]
     behind = [*critic, FORWARD, *critic, FORWARD, *bare[0], *bare[1] * 8, optimizer]
     assert "generator(noise)" in find("unused-gradients").how_to(run(FORWARD, *behind))
+    used, step = [*gradient(HEAD), *gradient(WIDE) * 4, optimizer], [FORWARD, *gradient(HEAD), *frozen, optimizer] * 2
+    left = find("unused-gradients").transform(run(*step, FORWARD, *used), "expected")
+    assert left.index[-len(used) :].tolist() == list(range(len(step) + 1, len(step) + 1 + len(used))), "a third pass"
     assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"
     assert not unused(*gradient(HEAD), *gradient(WIDE), *gradient(WIDE), older(WIDE), optimizer), "one of two losses"
     assert not unused(*gradient(HEAD), *frozen, optimizer, op("aten::zero_", ns=2_000.0, phase="optimizer"))

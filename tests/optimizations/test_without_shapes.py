@@ -97,7 +97,14 @@ def test_one_hot_rows_that_are_added_up_count(after, counts):
 def test_a_large_square_matrix_that_nothing_writes_is_that_of_a_graph():
     edges, thin = multiplied(8192, 8192, 64), op("aten::relu", op_lists.elementwise(8192 * 64, "fp32"))
     made = op("aten::exp", op_lists.elementwise(8192 * 8192, "fp32")) | given(("float", 8192, 8192))
-    assert "to_sparse_csr" in find("one-hot-product").how_to(run(edges, thin, edges))
+    base = run(edges, thin, edges)
+    assert "to_sparse_csr" in find("one-hot-product").how_to(base)
+    ns = [find("one-hot-product").transform(base, outcome).kernel_ns for outcome in ("worst", "expected")]
+    assert ns[0].tolist() == base.ops.kernel_ns.tolist()
+    work = base.ops.cost[0].work
+    assert ns[1].tolist() == [0.155 * work.m * work.n, ns[0][1], 0.155 * work.m * work.n], (
+        "as many numbers as the result"
+    )
     for rows in ([made, edges, edges], [edges], [multiplied(8192, 8192, 4096)] * 2, [multiplied(64, 8192, 8192)] * 2):
         assert not found("one-hot-product", run(*rows))
 

@@ -57,6 +57,33 @@ def test_the_code_is_that_of_what_was_found():
     assert "lu_solve" in find("computed-again").how_to(run(*FACTORIZED * 4))
 
 
+def test_gradients_of_several_passes_are_not_added_up_for_one_weight():
+    solve = BACKWARD | {"call": ENGINE + "LinalgSolveExBackward0"}
+    rounds = [*SOLVED, *STEP, solve, BACKWARD, ADDED, op("aten::_fused_adam_", ns=9_000.0, phase="optimizer")]
+    assert not again(run(*rounds * 7, *SOLVED))
+
+
+def test_factorizations_that_no_weight_of_a_round_reaches_are_computed_once_in_all_rounds():
+    choleskys = op("aten::linalg_cholesky_ex", call="aten::linalg_cholesky_ex", ns=900_000.0, phase="forward") | given(
+        WEIGHT
+    )
+    makes = op("aten::exp", call="aten::exp", ns=30_000.0, phase="forward") | given(WEIGHT)
+    solve = op("aten::linalg_solve_triangular", call="aten::linalg_solve_triangular", ns=800_000.0, phase="forward")
+    back = solve | {"call": ENGINE + "LinalgSolveTriangularBackward0", "phase": "backward"}
+    rest = [solve | given(WEIGHT, ACTIVATION), *STEP, back | given(WEIGHT, ACTIVATION)]
+    update = op("aten::_fused_adam_", ns=9_000.0, phase="optimizer")
+    base = run(*[makes, choleskys, *rest, update] * 4)
+    assert again(base)
+    left = find("computed-again").transform(base, "expected")
+    assert [int(np.sum(left.name == f"aten::{name}")) for name in ("exp", "linalg_cholesky_ex")] == [1, 1]
+    assert np.sum(left.name == "aten::linalg_solve_triangular") == 8
+    through = choleskys | {"call": ENGINE + "LinalgCholeskyExBackward0", "phase": "backward"}
+    assert not again(run(*[makes, choleskys, *rest, through, update] * 4)), "of a weight that changes"
+    drawn = op("aten::multinomial", call="aten::multinomial", ns=9_000.0, phase="forward")
+    assert not again(run(*[drawn, makes, choleskys, *rest, update] * 4)), "of other rows in each round"
+    assert not again(run(*rest, *[choleskys] * 4, update)), "of several layers"
+
+
 MATRIX, SIDE = ("double", 512, 512), ("double", 512, 8)
 FACTORIZED = [
     op("aten::copy_", Cost(0, 8 << 18, 8 << 18, "copy", "fp64"), call="aten::linalg_solve") | given(MATRIX, MATRIX),

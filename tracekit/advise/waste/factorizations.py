@@ -1,12 +1,25 @@
 """Detectors of matrices that are factorized again although they stay, or by an algorithm for harder ones."""
 
+import math
 import re
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened
-from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
+from tracekit.advise.waste.repeats import (
+    chooses,
+    extended,
+    has_gradient,
+    inside,
+    nodes_of_gradients,
+    of_sizes,
+    repeated,
+    size_of,
+    spans_of,
+    tensors_in,
+)
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
 
@@ -17,12 +30,17 @@ _OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Back
 """Gradients of factorizations: the matrix then depends on what changes."""
 _CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
 _OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
+_OF_MATRICES = re.compile(
+    r"^aten::(?:_?linalg_(?:lu|ldl|cholesky|inv|pinv|eig|svd|qr|solve(?!_tri)|lstsq)|cholesky|inverse|(?:linalg_)?matrix_exp)"
+)
 
 
 def factorized_again(base: Baseline) -> Rows:
     """Select factorizations, and copies for them, of matrices that no other op of a step without training writes, as in
-    gradients for a sampler, which update no weights."""
+    gradients for a sampler, which update no weights; else those of each round of a step that nothing new reaches."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
+    if in_phase(ops, "optimizer").any():
+        return _factorized_each_round(base)
     factors = which(ops.name, _FACTORIZES.match)
     others = np.flatnonzero(~which(ops.call, _OF_LIBRARY.match))
     for place in np.flatnonzero(factors & (not base.trains)).tolist():
@@ -32,9 +50,24 @@ def factorized_again(base: Baseline) -> Rows:
             copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
             again[place - copies : place + 1] = True
             again[_read_after(ops, place)] = True
-    if again.any() or in_phase(ops, "optimizer").any() or which(ops.call, _OF_FACTORS.search).any():
+    if again.any() or which(ops.call, _OF_FACTORS.search).any():
         return again
     return _factors_of_what_stays(base, factors)
+
+
+def _factorized_each_round(base: Baseline) -> Rows:
+    """Select the functions of a matrix in all rounds of a step but the first, with what makes it, if each round updates
+    weights through a backward pass that does not go through them: they follow from no weight."""
+    ops, again, backward = base.ops, np.zeros(len(base.ops), dtype=bool), in_phase(base.ops, "backward")
+    nodes = nodes_of_gradients(ops)
+    for spans in repeated(base, _OF_MATRICES):
+        rounds = all(backward[one:other].any() for (_, one), (other, _) in pairwise(spans))
+        called = {*ops.call[slice(*spans[0])], *ops.name[slice(*spans[0])]}
+        if not rounds or any(has_gradient(nodes, name) for name in called) or chooses(base, spans):
+            continue
+        if sizes := {math.prod(shape) for _, shape in tensors_in(base, *spans[0])}:
+            again |= inside(ops, extended(base, spans, partial(of_sizes, sizes), after=False)[1:])
+    return again
 
 
 def _read_after(ops: OpList, place: int) -> slice:

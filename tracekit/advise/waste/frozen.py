@@ -231,7 +231,7 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
         return end
     if not ops.costed[begin:end].any():
         return _after_reset(base, begin, end)
-    older = Counter(_sides(shape) for _, shape in _accumulated(base))
+    older = Counter(_sides(shape) for place, shape in _accumulated(base) if begin <= place < end)
     made = {place: _sides(shape) for place in range(begin, end) if (shape := _weight(base, place))}
     computed = Counter(made.values())
     fresh = [place for place, shape in made.items() if older[shape] < computed[shape]]

@@ -109,16 +109,33 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["without-cudnn"] = _without_cudnn(ops)
     ways["unique-rows"] = which(ops.call, lambda call: call.startswith("aten::unique_dim"))
     ways["whole-inverse"] = which(ops.call, _INVERTS.search)
-    found = [_cheaper(rows, way) for way, rows in ways.items() if rows.any()]
+    found = [_cheaper(ops, rows, way) for way, rows in ways.items() if rows.any()]
     orders = (sorted_for_few, sorted_for_places, reduced_in_windows, products_out_of_order, pooled_late)
     matrices = (tall_factorizations, unsymmetric_eigenvalues, tall_jacobian)
     others = [find(base) for find in (long_filters, fourier_bases, scans_of_few_rows, *orders, *matrices)]
     return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 
 
-def _cheaper(rows: Rows, way: str) -> Finding:
+def _cheaper(ops: OpList, rows: Rows, way: str) -> Finding:
+    """Return the finding that a cheaper algorithm takes the place of these ops. `solve_ex`, in place of decompositions
+    of small matrices, does not read back whether it succeeded."""
     kept = _KNOWN["cheaper_small"] if way == "small" else _KNOWN["cheaper"]
-    return Finding(rows, lessened(rows, kept, host=kept), int(rows.sum()), way=way)
+    reads, shorter = _reads_of_success(ops, rows & (way == "small")), lessened(rows, kept, host=kept)
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        return shorter(run, outcome)[~reads | (outcome == "worst")]
+
+    return Finding(rows | reads, change, int(rows.sum()), way=way)
+
+
+def _reads_of_success(ops: OpList, decomposes: Rows) -> Rows:
+    """Select what each of these calls does from the first to the last copy for which the host waits."""
+    rows = np.zeros(len(ops), dtype=bool)
+    for place in np.flatnonzero(decomposes).tolist():
+        end = place + int(np.argmin(np.append(ops.call[place:] == ops.call[place], False)))
+        if len(waits := place + np.flatnonzero(ops.sync[place:end] & ~decomposes[place:end])):
+            rows[waits[0] : waits[-1] + 1] = True
+    return rows & ~decomposes
 
 
 _SMALL = 32

@@ -59,8 +59,8 @@ _LONG = 64
 """Fewest positions of a sequence that may be padded, or that a mask hides."""
 
 
-_SET = 128
-"""A length that is a multiple of this is a maximum that somebody set: the longest item of a batch seldom has one."""
+_SET = (128, 100)
+"""A length that is a multiple of one of these is a maximum that somebody set: the longest item seldom has one."""
 
 
 def padded_items(base: Baseline) -> Finding | None:
@@ -71,7 +71,7 @@ def padded_items(base: Baseline) -> Finding | None:
     if not masked.any():
         return None
     kernels = (ops.category == "kernel") & ~in_phase(ops, "optimizer")
-    set_ = all(cost.work.keys % _SET == 0 for cost in ops.cost[masked])
+    set_ = all(not all(cost.work.keys % each for each in _SET) for cost in ops.cost[masked])
     left = _KNOWN["below_a_maximum"] if set_ else _KNOWN["not_padding"]
     attends = kernels & where(ops, is_attention)
 
@@ -84,25 +84,27 @@ def padded_items(base: Baseline) -> Finding | None:
 
 
 def masked_attention(base: Baseline) -> Finding | None:
-    """Find attention of a sequence to itself with one mask for all sequences and heads, which may be causal."""
-    masked = _masked(base, lambda dims, _: math.prod(dims[:-2]) == 1)
-    if not masked.any():
+    """Find attention of a sequence to itself with one mask for all sequences and heads, and what makes it ready. It may
+    be causal, unless it is the same for all queries."""
+    if not (masked := _masked(base, lambda dims, _: math.prod(dims[:-2]) == 1)).any():
         return None
     sizes = {_size(cost) for cost in base.ops.cost[masked]}
     rows = where(base.ops, lambda cost: cost is not None and _size(cost) in sizes)
-    changes = {"expected": lessened(rows, STAYS, cost=_causal), "best": lessened(rows, STAYS, cost=_narrow)}
+    of_keys = all(dims[-2] == 1 for dims in base.recorded.masks(base.ops)[masked])
+    costs = {"expected": _unmasked, "best": _unmasked} if of_keys else {"expected": _causal, "best": _narrow}
+    readied = (base.ops.call == "aten::scaled_dot_product_attention") & (base.ops.name == "aten::where")
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
         """Return the step without masks, to which kernels may owe that they are slower than modelled."""
-        if outcome not in changes:
+        if outcome not in costs:
             return run.ops
-        ops, kernel = changes[outcome](run, outcome), run.ops.kernel_ns.copy()
+        ops, kernel = lessened(rows, STAYS, cost=costs[outcome])(run, outcome), run.ops.kernel_ns.copy()
         modelled = np.array([estimate_ns(cost, run.gpu) for cost in ops.cost[rows]])
         excess = np.maximum(ops.kernel_ns[rows] / modelled, 1.0)
         kernel[rows] = ops.kernel_ns[rows] / excess ** pick(_KNOWN["owed_to_the_mask"], outcome)
-        return ops.assign(kernel_ns=kernel)
+        return ops.assign(kernel_ns=kernel)[~readied]
 
-    return Finding(rows, change, int(masked.sum()))
+    return Finding(rows | readied, change, int(masked.sum()))
 
 
 def _masked(base: Baseline, fits: Callable[[list[int], Attention], bool]) -> Rows:
@@ -121,10 +123,14 @@ def _size(cost: Cost) -> tuple[int, int, int] | None:
     return (work.batch, work.queries, work.keys) if isinstance(work, Attention) and not work.causal else None
 
 
-def _causal(cost: Cost) -> Cost:
-    """Return the cost with a causal flag, on the backend that PyTorch prefers without a mask."""
+def _unmasked(cost: Cost, *, causal: bool = False) -> Cost:
+    """Return the cost without a mask, or with a causal flag, on the backend that PyTorch then prefers."""
     assert isinstance(cost.work, Attention)
-    return replace(cost, flops=cost.flops // 2, work=replace(cost.work, causal=True, backend=""))
+    return replace(cost, flops=cost.flops // (1 + causal), work=replace(cost.work, causal=causal, backend=""))
+
+
+def _causal(cost: Cost) -> Cost:
+    return _unmasked(cost, causal=True)
 
 
 def _narrow(cost: Cost) -> Cost:

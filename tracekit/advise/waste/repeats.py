@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.cost import tensors
 from tracekit.analyzers.predict import Baseline, OpList, Rows, alike, in_phase, remembered, which
 from tracekit.analyzers.trace import recorded_shapes
@@ -68,6 +69,32 @@ def inside(ops: OpList, spans: list[Span]) -> Rows:
     for start, end in spans:
         rows[start:end] = True
     return rows
+
+
+_CHOOSES = re.compile(r"^aten::(?:topk|argm\w+|multinomial|nonzero|rand\w*|random_|bernoulli_?)$")
+
+
+def chooses(base: Baseline, spans: list[Span]) -> bool:
+    """Return whether an op from the first to the last of these spans chooses or draws other inputs, or brings them from
+    the host."""
+    ops, between = base.ops, slice(spans[0][0], spans[-1][1])
+    return bool(
+        which(ops.name[between], _CHOOSES.match).any() or base.recorded.copies_like(ops, TO_DEVICE)[between].any()
+    )
+
+
+def nodes_of_gradients(ops: OpList) -> set[str]:
+    """Return the names of autograd's nodes in the backward pass, in small letters, without their numbers."""
+    return {call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[in_phase(ops, "backward")]}
+
+
+def has_gradient(nodes: set[str], name: str) -> bool:
+    """Return whether a node of autograd is of this op, or of one whose name begins so: LinalgSolveExBackward0."""
+    return any(node.startswith(name.replace("aten::", "").replace("_", "")) for node in nodes)
+
+
+def of_sizes(sizes: set[int], tensors: Tensors) -> bool:
+    return all(math.prod(shape) in sizes for _, shape in tensors)
 
 
 @remembered

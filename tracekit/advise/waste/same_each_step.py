@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.advise.waste.repeats import inside, size_of, spans_of, tensors_in
+from tracekit.advise.waste.repeats import has_gradient, inside, nodes_of_gradients, size_of, spans_of, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
@@ -30,13 +30,13 @@ def same_in_each_step(base: Baseline) -> Rows:
     ops, backward = base.ops, in_phase(base.ops, "backward")
     if not base.trains or not backward.any() or _chooses_unknown(base):
         return np.zeros(len(ops), dtype=bool)
-    nodes = {call.rpartition(" ")[2].rstrip("0123456789").lower() for call in ops.call[backward]}
+    nodes = nodes_of_gradients(ops)
     given = [{size_of(*each) for each in tensors_in(base, place, place + 1)} for place in range(len(ops))]
     written = [
         {int(cost.write_bytes)} if cost is not None else set().union(*given[place : place + _SOON])
         for place, cost in enumerate(ops.cost)
     ]
-    free = ~which(ops.call, partial(_has_gradient, nodes))
+    free = ~which(ops.call, partial(has_gradient, nodes))
     free &= which(ops.call, lambda call: call.startswith("aten::") and not _VARIES.search(call))
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
     starts = [start for start, _ in _calls(ops)]
@@ -72,11 +72,6 @@ def encoded_each_epoch(base: Baseline) -> Rows:
 
 
 _RANDOM = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|multinomial")
-
-
-def _has_gradient(nodes: set[str], name: str) -> bool:
-    """Return whether a node of autograd is of this op, or of one whose name begins so: LinalgSolveExBackward0."""
-    return any(node.startswith(name.replace("aten::", "").replace("_", "")) for node in nodes)
 
 
 _CHOOSES = re.compile(r"^aten::(?:topk|sort|argsort|nonzero|unique\w*|multinomial)$")

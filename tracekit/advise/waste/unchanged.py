@@ -18,10 +18,12 @@ from tracekit.advise.waste.gathered import networks_on_gathered_rows, rows_repea
 from tracekit.advise.waste.repeats import (
     Span,
     Tensors,
+    chooses,
     codes_of,
     extended,
     inside,
     lengthened,
+    of_sizes,
     repeated,
     size_of,
     tensors_in,
@@ -65,9 +67,6 @@ def _without(again: Rows, all_of_it: Rows, way: str) -> Finding | None:
 
 _ORDERS = re.compile(r"^aten::(?:coalesce|unique\w*|_unique2|_to_sparse\w*|to_sparse\w*)$")
 _SORTS = re.compile(r"^aten::(?:argsort|sort)$")
-_CHOOSES = re.compile(r"^aten::(?:topk|argm\w+|multinomial|nonzero|rand\w*|random_|bernoulli_?)$")
-
-
 _LAUNCHES_OF_A_SORT = 16
 
 
@@ -78,9 +77,7 @@ def _sorted_edges(base: Baseline) -> tuple[Rows, Rows]:
     again, all_of_it = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
     of_numbers = [spans for spans in repeated(base, _SORTS) if _are_indices(tensors_in(base, *spans[0])[:1])]
     for spans in (*repeated(base, _ORDERS), *of_numbers):
-        between = slice(spans[0][0], spans[-1][1])
-        chosen = which(ops.name[between], _CHOOSES.match)
-        if not (chosen | base.recorded.copies_like(ops, TO_DEVICE)[between]).any():
+        if not chooses(base, spans):
             stretches = extended(base, spans, _of_edges, after=False)
             again |= inside(ops, stretches[1:])
             all_of_it |= inside(ops, stretches)
@@ -103,23 +100,19 @@ _OF_MATRICES = re.compile(r"^aten::(?:linalg_\w+|matrix_exp|inverse|cholesky\w*)
 
 
 def _functions_of_weights(base: Baseline) -> Rows:
-    """Select functions of matrices that are computed again in training from one weight, as autograd shows, which adds
-    one gradient less than there are uses; in inference, weights that are normalized in each pass."""
+    """Select functions of matrices that are computed again in a pass of training from one weight, as autograd shows,
+    which adds one gradient less than there are uses; in inference, weights that are normalized in each pass."""
     ops = base.ops
     if not base.trains:
         return which(ops.call, lambda call: call.startswith("aten::_weight_norm"))
     again = np.zeros(len(ops), dtype=bool)
     for spans in repeated(base, _OF_MATRICES):
         sizes = {math.prod(shape) for _, shape in tensors_in(base, *spans[0])}
-        stretches = extended(base, spans, partial(_of_sizes, sizes), after=True)
-        names = set(ops.name[slice(*stretches[0])])
-        if _added_gradients(ops, names, len(spans)):
+        stretches = extended(base, spans, partial(of_sizes, sizes), after=True)
+        names, passes = set(ops.name[slice(*stretches[0])]), in_phase(ops, "backward")[spans[0][0] : spans[-1][1]]
+        if not passes.any() and _added_gradients(ops, names, len(spans)):
             again |= inside(ops, stretches[1:]) | _backward_of(base, sizes, len(spans))
     return again
-
-
-def _of_sizes(sizes: set[int], tensors: Tensors) -> bool:
-    return all(math.prod(shape) in sizes for _, shape in tensors)
 
 
 def _added_gradients(ops: OpList, names: set[str], uses: int) -> bool:
@@ -137,7 +130,7 @@ def _backward_of(base: Baseline, sizes: set[int], uses: int) -> Rows:
     for code in np.unique(codes[in_phase(ops, "backward")]).tolist():
         places = np.flatnonzero((codes == code) & in_phase(ops, "backward"))
         tensors = tensors_in(base, int(places[0]), int(places[0]) + 1)
-        if len(places) >= uses - 1 and tensors and _of_sizes(sizes, tensors):
+        if len(places) >= uses - 1 and tensors and of_sizes(sizes, tensors):
             again[places[math.ceil(len(places) / uses) :]] = True
     return again
 
@@ -178,7 +171,7 @@ def _grown(base: Baseline, spans: list[Span]) -> list[Span]:
         """Return whether an op reads only what was made, or makes more; it is then made, too."""
         cost, tensors = ops.cost[place], tensors_in(base, place, place + 1)
         more = _is_spread(cost)
-        same = not products(ops[place : place + 1])[0] and bool(tensors) and _of_sizes(made, tensors)
+        same = not products(ops[place : place + 1])[0] and bool(tensors) and of_sizes(made, tensors)
         if cost is None or not (more or same):
             return False
         made.add(_largest(base, place))

@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.factorizations import may_write
-from tracekit.advise.waste.finding import Finding, lessened
+from tracekit.advise.waste.finding import Change, Finding, lessened
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Cost, Product
-from tracekit.analyzers.predict import Baseline, Rows, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
 _SOON = 8
@@ -39,8 +39,20 @@ def _one_hot_products(base: Baseline) -> Finding | None:
 
 def _of_way(base: Baseline, way: str) -> Finding | None:
     rows = _WAYS[way](base)
-    left = _KNOWN["of_zeros"] if way == "square-product" else _KNOWN["picked"]
-    return Finding(rows, lessened(rows, left), int(rows.sum()), way=way) if rows.any() else None
+    change = _by_edges(base, rows) if way == "square-product" else lessened(rows, _KNOWN["picked"])
+    return Finding(rows, change, int(rows.sum()), way=way) if rows.any() else None
+
+
+def _by_edges(base: Baseline, rows: Rows) -> Change:
+    """Return the change after which these products take a time for each number of their results, as sparse ones do, of
+    a row's edges, not of its zeros."""
+    numbers = np.array([cost.work.m * cost.work.n if row else 0 for cost, row in zip(base.ops.cost, rows, strict=True)])
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        took = np.minimum(run.ops.kernel_ns, numbers * pick(_KNOWN["of_edges"], outcome))
+        return run.ops.assign(kernel_ns=np.where(rows & (outcome != "worst"), took, run.ops.kernel_ns))
+
+    return change
 
 
 _COUNTS = {"aten::mul", "aten::bitwise_and", "aten::logical_and", "aten::sum", "aten::add_", "aten::copy_"}
