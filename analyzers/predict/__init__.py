@@ -131,6 +131,7 @@ if TYPE_CHECKING:
         MOST_QUOTED,
         Evidence,
         Sources,
+        Untold,
         Widths,
         interval,
         widths,

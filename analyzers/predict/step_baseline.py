@@ -138,6 +138,11 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, dict=True):
         return min(self.overlap * self.busy_ns, self.unprofiled_ns)
 
     @property
+    def waiting_ns(self) -> float:
+        """Time of the simulated step in which the device waits."""
+        return max(0.0, self.latency_ns - self.overlap * self.busy_ns)
+
+    @property
     def unprofiled_ns(self) -> float:
         """Latency without a profiler: the stated one, or the simulated one if the stated one includes a profiler's.
 

@@ -38,6 +38,24 @@ class Sources(msgspec.Struct, frozen=True):
     """Largest speed-up that the work which remains in some outcome allows."""
     limit: float = math.inf
     """Speed-up that physics allows at most: the factor on the work of a step, or `most` if kernels keep their times."""
+    waiting: float = 0.0
+    """Part of the saved time in which the device waits for the host, 0 to 1. A trace tells how long kernels take, but
+    not how long the host's work takes at another time and without a profiler."""
+
+
+class Untold(msgspec.Struct, frozen=True):
+    """Errors of the logarithm of a script's gain due to causes that no trace shows, such as how it is changed."""
+
+    gain: float
+    """Error of any gain."""
+    waiting: float
+    """Error of a gain that saves only waiting, in addition."""
+    beyond: float
+    """Part of the way to the largest gain that the trace allows, in addition at the upper end."""
+
+    def errors(self, expected: float, sources: Sources) -> Ends:
+        error = self.gain + self.waiting * sources.waiting
+        return error, error + self.beyond * max(0.0, math.log(sources.most / expected))
 
 
 class Widths(msgspec.Struct, frozen=True):
@@ -46,26 +64,21 @@ class Widths(msgspec.Struct, frozen=True):
     repeat: float
     outcome: float
     host: float
-    untold: float | None = None
-    """Error of a script's gain due to causes that no trace shows, such as how the script is changed, as a fraction of
-    its logarithm; None: not a script's."""
+    untold: Untold | None = None
+    """Errors of a script's gain; None: not a script's."""
 
 
 def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
-    """Return the interval of a speed-up. Independent sources add as squares; physics bounds their sum.
-
-    The fix of a script may save more than the trace shows: its upper end lies as far beyond the largest gain that the
-    trace allows as its lower end lies below the expected one.
-    """
-    hosts, error = host_ends(sources.host, widths.host), (widths.untold or 0.0) * abs(math.log(expected))
-    beyond = 0.0 if widths.untold is None else max(0.0, math.log(sources.most / expected))
+    """Return the interval of a speed-up. Independent sources add as squares; physics bounds their sum."""
+    hosts = host_ends(sources.host, widths.host)
+    errors = widths.untold.errors(expected, sources) if widths.untold else (0.0, 0.0)
     down, up = (
-        math.hypot(widths.repeat, widths.outcome * end, host, error + more)
-        for end, host, more in zip(sources.outcome, hosts, (0.0, beyond), strict=True)
+        math.hypot(widths.repeat, widths.outcome * end, host, error)
+        for end, host, error in zip(sources.outcome, hosts, errors, strict=True)
     )
     low, high = expected * math.exp(-down), expected * math.exp(up)
     least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
-    most = min(sources.most * math.exp(widths.repeat + error), sources.limit)
+    most = min(sources.most * math.exp(widths.repeat + errors[0]), sources.limit)
     return Interval(max(low, least), expected, min(high, max(expected, most)))
 
 
@@ -86,7 +99,8 @@ def widths(evidence: Evidence) -> Widths:
     a step: errors of such gains are those of scripts that were not timed."""
     evidence = "script" if evidence == "timed-script" else evidence
     table = toml_table(Path(__file__).with_name("intervals.toml"))[evidence]
-    return Widths(table["repeat"], table["outcome"], table["host"], table.get("gain"))
+    untold = Untold(table["gain"], table["waiting"], table["beyond"]) if "gain" in table else None
+    return Widths(table["repeat"], table["outcome"], table["host"], untold)
 
 
 _MEASURED: Mapping[Evidence, Evidence] = {"script": "profiled", "timed-script": "timed"}

@@ -81,7 +81,7 @@ def _of_scripts() -> list[tuple[object, ...]]:
         *([("the last four sets", "as predicted then", *_summary(map(_as_said, since)))] if since else []),
         ("predicted again, gains known", "of today", *_summary((row.interval(known), row.measured) for row in later)),
         ("rounds, and scripts with kept traces", f"of {EARLIER}", *_pooled(_mean(map(_as_earlier, kept)), len(kept))),
-        ("rounds, and scripts with kept traces", "of today", *_pooled(_known()["left_out_score"], len(kept))),
+        ("rounds, and scripts with kept traces", "of today", *_pooled(_known()["every_score"], len(kept))),
     ]
 
 
@@ -98,12 +98,12 @@ def gain_on_earlier() -> float:
     version, on the same rows."""
     kept = {(row.set, row.script) for row in scripts.blind_rows()}
     rows = [_as_earlier(row) for row in compared(before_gains()) if (row["set"], row["script"]) in kept]
-    return float(_known()["left_out_score"]) / _mean(rows)
+    return float(_known()["every_score"]) / _mean(rows)
 
 
 def _of_sets_left_out() -> tuple[object, ...]:
     known = _known()
-    return percent(known["left_out_set"]), f"{known['left_out_span']:.2f}", f"{known['left_out_score']:.2f}"
+    return percent(known["every_inside"]), f"{known['every_span']:.2f}", f"{known['every_score']:.2f}"
 
 
 def _known() -> dict[str, float]:

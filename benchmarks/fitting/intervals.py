@@ -57,9 +57,8 @@ def main() -> int:
 _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction starts from: factors on its sources of
 # uncertainty (uncertainty.py). Written by `python -m benchmarks fitting.intervals`; do not edit. rows: predicted and
 # measured; inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were
-# measured without each machine, family of models and optimization, mean of the groups. script: gain is the error
-# of a gain, as a fraction of its logarithm, measured on gains as they were predicted blind (on sets that were left out:
-# left_out_set, _span, _score).
+# measured without each machine, family of models and optimization, mean of the groups. script: errors of gains (Untold)
+# that were predicted blind: of the sets since the twentieth; left_out: of these, each set left out; every: of all sets.
 """
 
 
@@ -93,20 +92,17 @@ def _of_rows(name: str, rows: list[Judged]) -> str:
 
 def _of_scripts() -> str:
     """Return the section of scripts, with the errors of gains that no trace shows."""
-    rows = scripts.blind_rows()
-    found, others = scripts.fit(rows), scripts.summary(scripts.left_out(rows, rows))
-    count, hits, span, score = scripts.summary([(row, row.interval(found)) for row in rows])
+    every = scripts.blind_rows()
+    rows = [row for row in every if row.set in scripts.recent()]
+    found, others, all_sets = scripts.fit(rows), scripts.left_out(rows, rows), scripts.left_out(rows, every)
+    assert found.untold is not None
     lines = ["[script]", *(f"{key} = {getattr(found, key):.3f}" for key in NAMES)]
-    lines += [
-        f"gain = {found.untold:.2f}",
-        f"rows = {count}",
-        f"inside = {hits:.3f}",
-        f"span = {span:.2f}",
-        f"score = {score:.2f}",
-    ]
-    of = len({row.set for row in rows})
-    lines += [f"left_out_set = {others[1]:.3f}  # {of}", f"left_out_span = {others[2]:.2f}"]
-    lines += [f"left_out_score = {others[3]:.2f}"]
+    lines += [f"{key} = {getattr(found.untold, key):.2f}" for key in ("gain", "waiting", "beyond")]
+    named = {"": [(row, row.interval(found)) for row in rows], "left_out_": others, "every_": all_sets}
+    for prefix, pairs in named.items():
+        count, hits, span, score = scripts.summary(pairs)
+        lines += [f"{prefix}rows = {count}", f"{prefix}inside = {hits:.3f}"]
+        lines += [f"{prefix}span = {span:.2f}", f"{prefix}score = {score:.2f}"]
     return "\n".join([*lines, ""])
 
 

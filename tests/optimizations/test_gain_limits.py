@@ -44,7 +44,7 @@ def test_no_upper_end_exceeds_what_the_remaining_work_allows(path: Path) -> None
         after = scenarios(each, base)
         told = speedup(before, after)
         known = widths(after.evidence)
-        error = known.repeat + (known.untold or 0.0) * abs(math.log(told.expected))
+        error = known.repeat + (known.untold.gain + known.untold.waiting if known.untold else 0.0)
         assert told.high <= math.exp(error) * _ROUNDED * max(_allowed(base, before, after)), each.id
         assert told.high <= _ROUNDED * max(told.expected, after.work if after.work > 1 else math.inf), each.id
         gain = before.latency_ns["expected", EXPECTED] / after.latency_ns["expected", EXPECTED]

@@ -116,7 +116,7 @@ def simulated(
     """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence allows."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     known = evidence(base, by_hand)
-    width = widths(known).host
+    width = widths_to_decide(known).host
     logs = tuple(host_logs) or tuple(part * width for part in _PARTS)
     expected, hosts = after["expected"], dict(zip(logs, base.hosts(tuple(map(math.exp, logs))), strict=True))
     latencies |= {("expected", host): expected.simulate(expected.ops, *host) for host in hosts.values()}
@@ -176,7 +176,14 @@ def sources(before: Scenarios, after: Scenarios, *, bounded: bool = True) -> Sou
     limit = most if after.keeps_kernels else math.inf
     limit = work if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else limit
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
-    return Sources(ends, hosts, expected + min(changes) > -_NOTHING, most, limit)
+    waiting = _waiting(before.expected, after.expected, work)
+    return Sources(ends, hosts, expected + min(changes) > -_NOTHING, most, limit, waiting)
+
+
+def _waiting(before: Baseline, after: Baseline, work: float) -> float:
+    """Return the part of the time saved in which the device waits, for `work` times as much work in the step after."""
+    saved = before.latency_ns - after.latency_ns / work
+    return float(np.clip((before.waiting_ns - after.waiting_ns / work) / saved, 0.0, 1.0)) if saved > 0 else 0.0
 
 
 def _log_ratio(before: Scenarios, after: Scenarios, scenario: Scenario) -> float:
