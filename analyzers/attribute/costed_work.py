@@ -1,6 +1,5 @@
 """Builds the table WORK: every item attributed, costed, and placed under the roofs of its GPU."""
 
-from collections import Counter
 from math import prod
 
 import msgspec
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 from tracekit.analyzers.attribute.attributed import Attributed
 from tracekit.analyzers.attribute.bound import Roofs, intensity, item_bound, own_bound, roofs
 from tracekit.analyzers.attribute.costing import Costed, cost_items
-from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.host import Host, counted_calls
 from tracekit.analyzers.attribute.items import WorkItems, gaps_in_steps
 from tracekit.analyzers.attribute.nesting import Rows
 from tracekit.analyzers.core import Ints
@@ -152,8 +151,7 @@ def gradient_bytes(host: pd.DataFrame) -> int:
 
 def _gradients(host: pd.DataFrame) -> list[tuple[int, int]]:
     """Return the elements of the gradients of each shape and type, and the bytes of an element."""
-    rows = host.loc[(host["name"] == ACCUMULATED).to_numpy(), ["shapes", "dtypes"]].astype(str)
-    calls = Counter(zip(rows["shapes"], rows["dtypes"], strict=True))
+    calls = counted_calls(host, (host["name"] == ACCUMULATED).to_numpy(), "shapes", "dtypes")
     counted = [(_elements(shapes), _size(names), n) for (shapes, names), n in calls.items()]
     passes = min((n for elements, _, n in counted if elements), default=0)
     return [(elements * n // passes, size) for elements, size, n in counted if passes]

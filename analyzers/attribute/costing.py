@@ -5,6 +5,8 @@ that compute them, not to helper kernels that transpose or copy. A copy has its 
 that it moves over a link.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +62,7 @@ def cost_items(host: Host, items: WorkItems, op: Rows, replay: Rows, tf32: bool,
     estimated = np.append(known.estimated, False)[number]
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
     family = _names(number, [cost.family for cost in known.costs])
-    able = ~(items.said.helps & np.isin(family.astype(str), _WITH_HELPERS))
+    able = ~(items.said.helps & is_any_name(family, _WITH_HELPERS))
     done = _share(np.where(copies, -1, cost_op), replay, items.duration, able)
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * done)
     family = np.where(family == "", _generated_families(items.name), family)
@@ -125,8 +127,13 @@ def _share(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = Non
 def _precision(
     items: WorkItems, family: npt.NDArray[np.object_], precision: npt.NDArray[np.object_], tf32: bool
 ) -> npt.NDArray[np.object_]:
-    matrix = np.isin(family.astype(str), _TF32_FAMILIES)
+    matrix = is_any_name(family, _TF32_FAMILIES)
     return np.where((precision == "fp32") & (items.said.uses_tf32 | (matrix & tf32)), "tf32", precision)
+
+
+def is_any_name(names: npt.NDArray[np.object_], wanted: Iterable[str]) -> Bools:
+    """Return which names are any of the wanted ones."""
+    return np.logical_or.reduce([names == name for name in wanted])
 
 
 def _numbers(number: Rows, values: list[int]) -> Floats:

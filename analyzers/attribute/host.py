@@ -161,6 +161,19 @@ class Host:
         return Nest(self.table, self.table["category"].isin(["range", "module"]).to_numpy())
 
 
+def counted_calls(host: pd.DataFrame, rows: Bools, *columns: str) -> dict[tuple[str, ...], int]:
+    """Return how many of the rows of HOST have each combination of texts in these columns, in order of appearance."""
+    chosen = host.loc[rows, list(columns)]
+    number = np.zeros(len(chosen), dtype=np.int64)
+    for column in columns:
+        code, known = pd.factorize(chosen[column])
+        number = number * len(known) + code
+    _, first, count = np.unique(number, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    texts = chosen.iloc[first[order]].astype(str)
+    return dict(zip(zip(*(texts[column] for column in columns), strict=True), count[order].tolist(), strict=True))
+
+
 def capture_spans(host: pd.DataFrame) -> list[tuple[int, int]]:
     """Return start and end of each capture: a call that begins one, and the next call on its thread that ends one."""
     runtime = (host["category"] == "runtime").to_numpy()

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.nesting import Rows, nearest
-from tracekit.analyzers.core import Ints
+from tracekit.analyzers.attribute.nesting import Rows, nearest, row_numbers
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.cost import (
     Arguments,
     Cost,
@@ -86,14 +86,16 @@ def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
     routed = [i for i, cost in enumerate(known.costs) if isinstance(cost.work, Product) and cost.work.routed]
     op = nearest(parent, known.of_row >= 0)[ops]
     over_experts = nearest(parent, np.isin(known.of_row, routed)) if routed else None
-    op = np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
+    charged = np.zeros(len(parent), dtype=bool)
+    charged[op] = True
+    op = np.where(_composites(known, parent, row_numbers(charged[:-1]))[op], -1, op)
     if over_experts is None:
         return op
     multiplies = np.array([*(cost.family in _MATRIX_FAMILIES for cost in known.costs), False])[known.of_row[op]]
     return np.where(multiplies & (over_experts[op] >= 0), over_experts[op], op)
 
 
-def _composites(known: OpCosts, parent: Rows, charged: Rows) -> npt.NDArray[np.intp]:
+def _composites(known: OpCosts, parent: Rows, charged: Rows) -> Bools:
     families = [cost.family for cost in known.costs]
     code, names = pd.factorize(pd.Series(families, dtype=object))
     family = np.full(len(parent), -1, dtype=np.int16)
@@ -106,7 +108,7 @@ def _composites(known: OpCosts, parent: Rows, charged: Rows) -> npt.NDArray[np.i
         composite[outer[(family[outer] >= 0) & ((family[outer] == family[inner]) | matrix[inner])]] = True
         inner, outer = inner[outer >= 0], outer[outer >= 0]
         outer = parent[outer]
-    return np.flatnonzero(composite)
+    return composite
 
 
 def _optimizes(name: str) -> bool:

@@ -150,7 +150,9 @@ def _counted(inside: npt.NDArray[np.bool_], codes: Rows, launches: npt.NDArray[n
 def _distinct(names: pd.Series, rows: Rows) -> tuple[Rows, list[str]]:
     """Return the number of each row's name, and the names in order of appearance."""
     codes = names.cat.codes.to_numpy()[rows]
-    used = pd.unique(codes)
+    first = np.full(len(names.cat.categories), len(codes), dtype=np.int32)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.int32)
+    used = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(codes))]
     number = np.zeros(len(names.cat.categories), dtype=np.int32)
     number[used] = np.arange(len(used))
     return number[codes], [str(name) for name in names.cat.categories[used]]

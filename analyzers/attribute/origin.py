@@ -86,7 +86,7 @@ def _next_delay(items: WorkItems, delay: Ints) -> Ints:
 
 def _rows_by_id(host: pd.DataFrame, mask: Bools, column: str, wanted: npt.NDArray) -> Rows:
     """Return, for each wanted id, the first row of `mask` whose `column` equals it; ids of -1 match nothing."""
-    rows = row_numbers(mask & host[column].isin(np.unique(wanted[wanted >= 0])).to_numpy())
+    rows = row_numbers(mask & host[column].isin(wanted[wanted >= 0]).to_numpy())
     ids, first = np.unique(host[column].to_numpy()[rows], return_index=True)
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int32)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import UserRanges, requests, serving_phase
+from tracekit.analyzers.attribute import UserRanges, counted_calls, requests, serving_phase
 from tracekit.analyzers.core import facts
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict.op_columns import OpList
@@ -57,9 +57,8 @@ def _engine_batch(host: pd.DataFrame) -> int:
 
 def _votes(host: pd.DataFrame, ranks: Mapping[str, range]) -> Counter[int]:
     """Count the calls of these ops by the first dimension of their first input, if it has one of the op's ranks."""
-    calls = host[host["name"].isin(list(ranks)).to_numpy()]
     votes: Counter[int] = Counter()
-    counted = Counter(zip(calls["name"].astype(str), calls["shapes"].astype(str), strict=True))
+    counted = counted_calls(host, host["name"].isin(list(ranks)).to_numpy(), "name", "shapes")
     for (name, shapes), count in counted.items():
         dims = recorded_dims(shapes, 0)
         if len(dims) in ranks[name] and dims[0] > 0:
