@@ -116,7 +116,9 @@ def _too_few(items: WorkItems, gpu: GPU) -> npt.NDArray[np.bool_]:
 def item_bound(own: Names, duration: Ints, gap: npt.NDArray[np.floating], delay: Ints) -> Names:
     """Return the bound of each item, including launch. `gap` and `delay` are in ns."""
     late = (delay < 0) | (delay <= gap + LAUNCH_LATENCY_NS)
-    return np.where((gap > duration) & late, "launch", own)
+    bound = own.copy()
+    bound[(gap > duration) & late] = "launch"
+    return bound
 
 
 def bound_codes(names: Names) -> npt.NDArray[np.int8]:

@@ -13,7 +13,7 @@ from tracekit.analyzers.attribute.bound import Roofs, intensity, item_bound, own
 from tracekit.analyzers.attribute.costing import Costed, cost_items
 from tracekit.analyzers.attribute.host import Host, counted_calls
 from tracekit.analyzers.attribute.items import WorkItems, gaps_in_steps
-from tracekit.analyzers.attribute.nesting import Rows
+from tracekit.analyzers.attribute.nesting import Rows, take
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import GPU, hardware, tensors
 from tracekit.analyzers.results import WORK
@@ -88,7 +88,7 @@ def work_table(attributed: Attributed, names: pd.Series, judged: Judged, idle_sc
 
 
 def _op_names(names: pd.Series, op: Rows) -> pd.Categorical:
-    code, known = pd.factorize(np.append(names.cat.codes.to_numpy(), -1)[op])
+    code, known = pd.factorize(take(names.cat.codes.to_numpy(), op))
     texts = ["" if number < 0 else str(names.cat.categories[number]) for number in known]
     number, distinct = pd.factorize(pd.Series(texts, dtype=object))  # An op may be named "", too.
     return pd.Categorical.from_codes(number[code], pd.Index(distinct, dtype=object))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.host_kinds import is_collective, is_compiling, is_module, synchronises
 from tracekit.analyzers.attribute.kernel_names import is_launch, matching
-from tracekit.analyzers.attribute.nesting import Nest, Rows, take
+from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Nest, Rows, take
 from tracekit.analyzers.attribute.recorded_ranges import UserRanges
 from tracekit.analyzers.core import Bools, Ints
 
@@ -45,6 +45,13 @@ class Host:
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         vars(moved).update({name: array for name, array in arrays.items() if array.dtype.kind == "b"})
         return moved
+
+    def names(self) -> list[str]:
+        """Return the distinct names. pandas would take more memory for them than the table has."""
+        codes, used = self.name.cat.codes.to_numpy(), np.zeros(len(self.name.cat.categories), dtype=bool)
+        for first in range(0, len(codes), BLOCK_ROWS):
+            used[codes[first : first + BLOCK_ROWS]] = True
+        return [str(name) for name in self.name.cat.categories[used]]
 
     def start_of(self, rows: Ints | Rows) -> Ints:
         """Return the start of each of the rows; -1 for row -1 (none)."""

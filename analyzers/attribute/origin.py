@@ -117,7 +117,7 @@ def by_autograd(host: Host, origin: Origin) -> tuple[Bools, Bools]:
 def runtime_of(host: Host, *, training: bool) -> Runtime:
     """Return what runs the model: a serving engine if its ranges or ops are recorded, else training or an inference
     script. SGLang's forks name some batches as vLLM does, too."""
-    names = [str(name) for name in host.name.unique()]
+    names = host.names()
     if engines := {engine_of(name) for name in names} - {""}:
         return "sglang" if "sglang" in engines else "vllm"
     return "training" if training else engine_of_ops(names)

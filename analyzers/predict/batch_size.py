@@ -38,7 +38,7 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
     """
     if named := _engine_batch(host):
         return named
-    if not any(host["shapes"].unique()):
+    if not (host["shapes"] != "").any():
         return 0
     votes = _votes(host, {name: range(rank, rank + 1) for name, rank in _BATCH_FIRST.items()})
     if votes:
