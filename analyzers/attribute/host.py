@@ -46,13 +46,6 @@ class Host:
         vars(moved).update({name: array for name, array in arrays.items() if array.dtype.kind == "b"})
         return moved
 
-    def names(self) -> list[str]:
-        """Return the distinct names. pandas would take more memory for them than the table has."""
-        codes, used = self.name.cat.codes.to_numpy(), np.zeros(len(self.name.cat.categories), dtype=bool)
-        for first in range(0, len(codes), BLOCK_ROWS):
-            used[codes[first : first + BLOCK_ROWS]] = True
-        return [str(name) for name in self.name.cat.categories[used]]
-
     def start_of(self, rows: Ints | Rows) -> Ints:
         """Return the start of each of the rows; -1 for row -1 (none)."""
         return take(self.start, rows)
@@ -166,6 +159,14 @@ class Host:
     def nested_ranges_and_modules(self) -> Nest:
         """The ranges and calls of modules on each thread."""
         return Nest(self.table, self.table["category"].isin(["range", "module"]).to_numpy())
+
+
+def distinct_names(names: pd.Series) -> list[str]:
+    """Return the distinct ones of a column's names. pandas would take more memory for them than the table has."""
+    codes, used = names.cat.codes.to_numpy(), np.zeros(len(names.cat.categories), dtype=bool)
+    for first in range(0, len(codes), BLOCK_ROWS):
+        used[codes[first : first + BLOCK_ROWS]] = True
+    return [str(name) for name in names.cat.categories[used]]
 
 
 def counted_calls(host: pd.DataFrame, rows: Bools, *columns: str) -> dict[tuple[str, ...], int]:

@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.cuda_graphs import find_graphs
-from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.host import Host, distinct_names
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.nesting import Rows, row_numbers
 from tracekit.analyzers.attribute.recorded_ranges import engine_of, engine_of_ops
@@ -117,7 +117,7 @@ def by_autograd(host: Host, origin: Origin) -> tuple[Bools, Bools]:
 def runtime_of(host: Host, *, training: bool) -> Runtime:
     """Return what runs the model: a serving engine if its ranges or ops are recorded, else training or an inference
     script. SGLang's forks name some batches as vLLM does, too."""
-    names = host.names()
+    names = distinct_names(host.name)
     if engines := {engine_of(name) for name in names} - {""}:
         return "sglang" if "sglang" in engines else "vllm"
     return "training" if training else engine_of_ops(names)
