@@ -1,5 +1,6 @@
 """Work on copies of one row, and Jacobians row by row, and what only looks like them."""
 
+import op_lists
 import pandas as pd
 import pytest
 from op_lists import elementwise
@@ -7,7 +8,7 @@ from test_waste import ENGINE, linear, op, run
 from test_work_again import again, found, given
 
 from tracekit.advise import find
-from tracekit.advise.waste.gradients import tall_jacobian
+from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobian
 from tracekit.analyzers.predict.called import EXPANDED, viewed
 
 DRAWN = [op("aten::copy_", call="aten::multinomial", ns=900_000.0), op("aten::multinomial", ns=5_000_000.0)]
@@ -55,6 +56,34 @@ def test_a_jacobian_of_many_rows_and_few_columns_is_for_forward_mode():
     base = reverse(4096, 7)
     assert found("costly-algorithm", base) and "jacfwd" in find("costly-algorithm").how_to(base)
     assert tall_jacobian(base).change(base, "expected").kernel_ns.sum() < base.busy_ns / 2
+
+
+def across(points, product_rows, mixes=()):
+    """Return a run whose backward pass goes through 64 points, or others, for each of 512 rows of a Jacobian."""
+    size, call = 512, ENGINE + "TanhBackward0"
+    identity = [op("aten::fill_", call="aten::new_zeros", ns=9e4) | given(("float", size, size))]
+    identity.append(op("aten::fill_", ns=2_000.0) | given(("float", size)))
+    product = op("aten::mm", op_lists.product(product_rows, 64, 64, "fp32"), ns=9e5, phase="backward")
+    each = op("aten::tanh_backward", elementwise(64 * points, "fp32"), call=call, ns=2_000.0, phase="backward")
+    joined = op("aten::cat", call=call, ns=9e5, phase="backward")
+    return run(op("aten::exp", phase="forward"), *identity, product, *[each] * size, joined, product, *mixes)
+
+
+def test_a_jacobian_across_a_batch_of_points_that_do_not_mix_is_one_for_each_point():
+    base = across(64, 512 * 64)
+    found_ = jacobian_across_a_batch(base)
+    assert found_.times == 64 and "vmap" in find("costly-algorithm").how_to(base)
+    after = found_.change(base, "expected")
+    assert after.name[3:].tolist() == ["aten::mm", "aten::tanh_backward", "aten::cat", "aten::mm"]
+    assert after.kernel_ns[1:].sum() == pytest.approx(base.ops.kernel_ns[1:].sum() / 64)
+
+
+MIXED = op("aten::_softmax_backward_data", elementwise(512 * 64, "fp32", "softmax"), phase="backward")
+
+
+@pytest.mark.parametrize("base", [across(1, 512), across(64, 512 * 64, [MIXED]), reverse(4096, 4096)])
+def test_other_jacobians_are_no_blocks(base):
+    assert jacobian_across_a_batch(base) is None
 
 
 @pytest.mark.parametrize("base", [reverse(4096, 4096), reverse(64, 7), reverse(4096, 7, made="aten::empty")])
