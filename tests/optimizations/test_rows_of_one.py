@@ -1,5 +1,7 @@
 """Work on copies of one row, and Jacobians row by row, and what only looks like them."""
 
+import json
+
 import op_lists
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from test_waste import ENGINE, linear, op, run
 from test_work_again import again, found, given
 
 from tracekit.advise import find
+from tracekit.advise.waste.equal_rows import equal_rows
 from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobian
 from tracekit.analyzers.predict.called import EXPANDED, viewed
 
@@ -33,6 +36,20 @@ def test_draws_from_copies_of_one_row_are_one_draw():
 )
 def test_other_views_and_copies_are_no_equal_rows(rows):
     assert not again(run(linear(), *rows, linear()))
+
+
+@pytest.mark.parametrize(("read", "one"), [([0, 16, 1], True), ([256, 16, 1], False), (None, False)])
+def test_a_solver_of_one_matrix_that_is_expanded_is_a_product(read, one):
+    strides = {"strides": (None, json.dumps([[256, 1, 16], read, []]))} if read else {}
+    copied = op("aten::copy_", call="aten::linalg_solve", ns=8e4) | {"expanded": True} | strides
+    names = ("linalg_lu_factor_ex", "linalg_lu_solve", "_local_scalar_dense")
+    call = [copied, *[op(f"aten::{name}", call="aten::linalg_solve", ns=3e5) for name in names]]
+    base = run(linear(), *call, op("aten::add", ns=4_000.0), *call, linear())
+    assert bool(equal_rows(base)) == one
+    if one:
+        left = find("computed-again").transform(base, "expected")
+        assert left.name.tolist().count("aten::copy_") == 2 and len(left) == 5
+        assert left.kernel_ns[1] == pytest.approx(0.02 * 9.8e5) and "inv(a)" in find("computed-again").how_to(base)
 
 
 def test_an_expanded_view_is_that_of_the_next_call():
