@@ -112,6 +112,9 @@ def test_embeddings_that_take_gradients_before_frozen_layers_cost_the_backward_p
     assert unused(*gradient(HEAD), *inputs, older(table), LONG)
     assert not unused(*gradient(HEAD), *inputs, older(table), update(HEAD, BIAS, table)), "trained in several passes"
     assert not unused(*gradient(HEAD), *inputs, update(HEAD, BIAS)), "the gradient of an input, which may be read"
+    zeros = op("aten::fill_", call=ENGINE + "EmbeddingBackward0", phase="backward") | given(("float", *table))
+    assert unused(*gradient(HEAD), *inputs, zeros, update(HEAD, BIAS)), "reset, as by model.zero_grad()"
+    assert not unused(*gradient(HEAD), *inputs, zeros, update(HEAD, BIAS, table))
 
 
 def test_an_input_that_alone_is_trained_needs_no_gradients_of_weights_though_no_shapes_are_known():

@@ -53,12 +53,23 @@ def _weights(base: Baseline) -> dict[int, Shape]:
 
 
 def _kept(base: Baseline, trained: "Counter[Shape]") -> Rows:
-    """Select the gradients that are added to older ones, and that no product computes and the optimizer does not have,
-    as of embeddings before frozen layers. Where it is not known what it has, each pass precedes an update."""
+    """Select the gradients of embeddings, and those that are added to older ones, that no product computes and the
+    optimizer does not have. Where it is not known what it has, each pass precedes an update, and they are added."""
     rows, known = np.zeros(len(base.ops), dtype=bool), {_sides(shape) for shape in (*trained, *_weights(base).values())}
     if trained or one_update_a_pass(base.ops):
-        rows[[place for place, shape in _accumulated(base) if _sides(shape) not in known]] = True
+        last = {shape: place for place, shape in (*(_tables(base) if trained else ()), *_accumulated(base))}
+        rows[[place for shape, place in last.items() if _sides(shape) not in known]] = True
     return rows
+
+
+_OF_EMBEDDINGS = re.compile(r"Embedding\w*Backward")
+
+
+def _tables(base: Baseline) -> list[tuple[int, Shape]]:
+    """Return the place and the shape of each gradient of a table of embeddings, which is filled with zeros first."""
+    fills = np.flatnonzero((base.ops.name == "aten::fill_") & which(base.ops.call, _OF_EMBEDDINGS.search)).tolist()
+    given = ((place, shape) for place in fills for _, shape in tensors_in(base, place, place + 1)[:1])
+    return [(place, shape) for place, shape in given if len(shape) == 2]
 
 
 def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
