@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         TO_DEVICE,
         TO_HOST,
         WITHIN_DEVICE,
+        attends_in_32_bits,
         changes_layout,
         in_doubles,
         is_bluestein,

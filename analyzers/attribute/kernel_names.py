@@ -57,6 +57,7 @@ _MULTIPLIES = re.compile(r"gem[mv]|Cijk_|nvjet|xmma|cutlass|winograd|fmha|implic
 _FP32 = re.compile(r"sgemm|scudnn|f32f32_f32f32|simt_s|(?:gemv|engine|winograd)\w*<float|Cijk_\w+?_SB_", re.IGNORECASE)
 _16_BITS = re.compile(r"bf16|bfloat16|half|[hf]16|h884|h1688|hmma", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688", re.IGNORECASE)
+_WIDE_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32_")
 _SPARSE = re.compile(r"csrm[mv]|coom[mv]|spm[mv]_|cusparse", re.IGNORECASE)
 _BLUESTEIN = re.compile(r"bluestein", re.IGNORECASE)
 _DOUBLES = re.compile(
@@ -105,6 +106,11 @@ def may_multiply(names: pd.Series) -> npt.NDArray[np.bool_]:
 def in_doubles(names: pd.Series) -> npt.NDArray[np.bool_]:
     """Return which kernels compute with 64-bit numbers, by their names."""
     return matching(names, _DOUBLES)
+
+
+def attends_in_32_bits(names: pd.Series) -> npt.NDArray[np.bool_]:
+    """Return which kernels are fused attention on 32-bit numbers, by their names."""
+    return matching(names, _WIDE_ATTENTION)
 
 
 def is_bluestein(names: pd.Series) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tracekit.analyzers.attribute import (
     Covered,
     Host,
+    attends_in_32_bits,
     blocked_launches,
     changes_layout,
     forward_again,
@@ -151,6 +152,7 @@ def _grouped(
         layout_share=_shares(work, first, changes_layout(work.name)),
         norm_share=_shares(work, first, normalizes_channels_first(work.name)),
         doubles=_shares(work, first, in_doubles(work.name)),
+        wide_attention=_shares(work, first, attends_in_32_bits(work.name)),
         bluestein=_shares(work, first, is_bluestein(work.name)),
         inputs=given,
         strides=inputs(trace.host, owner[first], beside="strides"),

@@ -83,6 +83,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Whether the host waits after the op only to free memory of the device."""
     launched_ns: Ints = msgspec.field(default_factory=_none(int))
     """Time in the trace at which the host had launched the op."""
+    wide_attention: Floats = msgspec.field(default_factory=_none(float))
+    """Fraction of the op's kernel time in fused attention on 32-bit numbers, by their names."""
 
     def copies_like(self, ops: OpList, *patterns: re.Pattern[str]) -> npt.NDArray[np.bool_]:
         """Select the copies whose names contain a match of each pattern, such as TO_DEVICE."""
@@ -112,6 +114,10 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
 
     def double_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.doubles, 0.0)
+
+    def attends_in_32_bits(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        """Select the ops that are mostly fused attention on 32-bit numbers, by the names of their kernels."""
+        return _facts(ops, self.wide_attention, 0.0) > 1 / 2
 
     def bluestein_shares(self, ops: OpList) -> npt.NDArray[np.float64]:
         return _facts(ops, self.bluestein, 0.0)

@@ -5,7 +5,7 @@ import pytest
 from handmade import Handmade, addmm
 
 from tracekit.advise import find
-from tracekit.analyzers.attribute import forward_again, growing_prefix, in_doubles
+from tracekit.analyzers.attribute import attends_in_32_bits, forward_again, growing_prefix, in_doubles
 from tracekit.analyzers.predict import start
 
 ENGINE = "autograd::engine::evaluate_function: "
@@ -99,6 +99,13 @@ def test_doubles_are_known_by_the_kernels_and_not_by_their_arguments() -> None:
     ):
         trace.device(name, 0, 1)
     assert in_doubles(trace.trace().device["name"]).tolist() == [True, True, False, False, False]
+
+
+def test_attention_in_32_bits_is_known_by_its_kernels() -> None:
+    trace = Handmade()
+    for name in ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(...)", "fmha_cutlassB_bf16_aligned_64x64_k64_sm80(...)"):
+        trace.device(name, 0, 1)
+    assert attends_in_32_bits(trace.trace().device["name"]).tolist() == [True, False]
 
 
 def stepped(call: str, often: int = 4) -> Handmade:

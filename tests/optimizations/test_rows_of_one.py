@@ -1,5 +1,8 @@
 """Work on copies of one row, and Jacobians row by row, and what only looks like them."""
 
+import json
+
+import op_lists
 import pandas as pd
 import pytest
 from op_lists import elementwise
@@ -7,7 +10,8 @@ from test_waste import ENGINE, linear, op, run
 from test_work_again import again, found, given
 
 from tracekit.advise import find
-from tracekit.advise.waste.gradients import tall_jacobian
+from tracekit.advise.waste.equal_rows import equal_rows
+from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobian
 from tracekit.analyzers.predict.called import EXPANDED, viewed
 
 DRAWN = [op("aten::copy_", call="aten::multinomial", ns=900_000.0), op("aten::multinomial", ns=5_000_000.0)]
@@ -34,6 +38,20 @@ def test_other_views_and_copies_are_no_equal_rows(rows):
     assert not again(run(linear(), *rows, linear()))
 
 
+@pytest.mark.parametrize(("read", "one"), [([0, 16, 1], True), ([256, 16, 1], False), (None, False)])
+def test_a_solver_of_one_matrix_that_is_expanded_is_a_product(read, one):
+    strides = {"strides": (None, json.dumps([[256, 1, 16], read, []]))} if read else {}
+    copied = op("aten::copy_", call="aten::linalg_solve", ns=8e4) | {"expanded": True} | strides
+    names = ("linalg_lu_factor_ex", "linalg_lu_solve", "_local_scalar_dense")
+    call = [copied, *[op(f"aten::{name}", call="aten::linalg_solve", ns=3e5) for name in names]]
+    base = run(linear(), *call, op("aten::add", ns=4_000.0), *call, linear())
+    assert bool(equal_rows(base)) == one
+    if one:
+        left = find("computed-again").transform(base, "expected")
+        assert left.name.tolist().count("aten::copy_") == 2 and len(left) == 5
+        assert left.kernel_ns[1] == pytest.approx(0.02 * 9.8e5) and "inv(a)" in find("computed-again").how_to(base)
+
+
 def test_an_expanded_view_is_that_of_the_next_call():
     host = pd.DataFrame({"name": ["aten::expand", "aten::multinomial", "aten::mm"], "start_ns": [5, 10, 30]})
     assert viewed(EXPANDED, host, pd.array([1, 2]).to_numpy(), pd.array([20, 40]).to_numpy(), 0).tolist() == [
@@ -55,6 +73,34 @@ def test_a_jacobian_of_many_rows_and_few_columns_is_for_forward_mode():
     base = reverse(4096, 7)
     assert found("costly-algorithm", base) and "jacfwd" in find("costly-algorithm").how_to(base)
     assert tall_jacobian(base).change(base, "expected").kernel_ns.sum() < base.busy_ns / 2
+
+
+def across(points, product_rows, mixes=()):
+    """Return a run whose backward pass goes through 64 points, or others, for each of 512 rows of a Jacobian."""
+    size, call = 512, ENGINE + "TanhBackward0"
+    identity = [op("aten::fill_", call="aten::new_zeros", ns=9e4) | given(("float", size, size))]
+    identity.append(op("aten::fill_", ns=2_000.0) | given(("float", size)))
+    product = op("aten::mm", op_lists.product(product_rows, 64, 64, "fp32"), ns=9e5, phase="backward")
+    each = op("aten::tanh_backward", elementwise(64 * points, "fp32"), call=call, ns=2_000.0, phase="backward")
+    joined = op("aten::cat", call=call, ns=9e5, phase="backward")
+    return run(op("aten::exp", phase="forward"), *identity, product, *[each] * size, joined, product, *mixes)
+
+
+def test_a_jacobian_across_a_batch_of_points_that_do_not_mix_is_one_for_each_point():
+    base = across(64, 512 * 64)
+    found_ = jacobian_across_a_batch(base)
+    assert found_.times == 64 and "vmap" in find("costly-algorithm").how_to(base)
+    after = found_.change(base, "expected")
+    assert after.name[3:].tolist() == ["aten::mm", "aten::tanh_backward", "aten::cat", "aten::mm"]
+    assert after.kernel_ns[1:].sum() == pytest.approx(base.ops.kernel_ns[1:].sum() / 64)
+
+
+MIXED = op("aten::_softmax_backward_data", elementwise(512 * 64, "fp32", "softmax"), phase="backward")
+
+
+@pytest.mark.parametrize("base", [across(1, 512), across(64, 512 * 64, [MIXED]), reverse(4096, 4096)])
+def test_other_jacobians_are_no_blocks(base):
+    assert jacobian_across_a_batch(base) is None
 
 
 @pytest.mark.parametrize("base", [reverse(4096, 4096), reverse(64, 7), reverse(4096, 7, made="aten::empty")])

@@ -89,10 +89,11 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     without_shapes = [each | {"inputs": None} for each in frozen]
     assert not unused(*gradient(HEAD), *without_shapes, optimizer)
     bare = [[row | {"inputs": None, "cost": None} for row in rows] for rows in (gradient(HEAD), gradient(WIDE))]
-    tower = [each for _ in range(8) for each in (*bare[1], older(WIDE) | {"inputs": None})]
+    tower = [each for _ in range(8) for each in (*bare[1], *[older(WIDE) | {"inputs": None}] * 2)]
     assert unused(*bare[0], *tower, optimizer)
     assert not unused(*bare[0], *tower, optimizer, op("aten::fill_", call="aten::zero_", ns=2_000.0, phase="optimizer"))
-    assert not unused(*tower, *bare[0] * 8, optimizer), "a network before what is trained"
+    kept = find("unused-gradients").transform(run(*tower, *bare[0] * 8, optimizer), "expected")
+    assert (kept.name == "aten::mm").sum() == 8 + 16, "a network before what is trained"
     assert not unused(*bare[0], *tower, FORWARD, *bare[0], *tower, optimizer), "parts of a batch"
     critic = [*bare[0], *tower, optimizer]
     behind = [*critic, FORWARD, *critic, FORWARD, *bare[0], *bare[1] * 8, optimizer]
@@ -103,6 +104,29 @@ def test_gradients_that_are_added_to_older_ones_while_others_are_new_are_of_froz
     assert not unused(*gradient(HEAD), older(HEAD), *frozen, optimizer), "the second of two backward passes"
     assert not unused(*gradient(HEAD), *gradient(WIDE), *gradient(WIDE), older(WIDE), optimizer), "one of two losses"
     assert not unused(*gradient(HEAD), *frozen, optimizer, op("aten::zero_", ns=2_000.0, phase="optimizer"))
+
+
+def test_embeddings_that_take_gradients_before_frozen_layers_cost_the_backward_pass_through_them():
+    table, inputs = (30_000, 512), [gradient(WIDE)[0]] * 8
+    assert unused(*gradient(HEAD), *inputs, older(table), update(HEAD, BIAS))
+    assert unused(*gradient(HEAD), *inputs, older(table), LONG)
+    assert not unused(*gradient(HEAD), *inputs, older(table), update(HEAD, BIAS, table)), "trained in several passes"
+    assert not unused(*gradient(HEAD), *inputs, update(HEAD, BIAS)), "the gradient of an input, which may be read"
+    zeros = op("aten::fill_", call=ENGINE + "EmbeddingBackward0", phase="backward") | given(("float", *table))
+    assert unused(*gradient(HEAD), *inputs, zeros, update(HEAD, BIAS)), "reset, as by model.zero_grad()"
+    assert not unused(*gradient(HEAD), *inputs, zeros, update(HEAD, BIAS, table))
+
+
+def test_an_input_that_alone_is_trained_needs_no_gradients_of_weights_though_no_shapes_are_known():
+    adam, call = op("aten::_fused_adam_", ns=9_000.0, phase="optimizer"), ENGINE + "ConvolutionBackward0"
+    layer = [op(f"aten::{name}", call=call, ns=1e4, phase="backward") for name in ("convolution_backward", "sum")]
+    accumulated = [row | {"inputs": None} for row in [older(WIDE)] * 2]
+    known = op("aten::scalar_tensor", op_lists.elementwise(1, "fp32"), phase="backward")
+    step = run(FORWARD, known, *[*layer, *accumulated] * 4, adam)
+    left = find("unused-gradients").transform(step, "expected")
+    assert Counter(left.name)["aten::convolution_backward"] == 4 and not (left.name == "aten::add_").any()
+    assert left.kernel_ns[left.name == "aten::convolution_backward"].tolist() == [0.5e4] * 4
+    assert not found("unused-gradients", run(FORWARD, *[*layer, *accumulated] * 4, FORWARD, *layer, adam))
 
 
 def moved(sizes, name):

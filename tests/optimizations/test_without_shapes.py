@@ -1,14 +1,16 @@
 """Waste that times, repetition and the order of ops show without shapes, work on zeros, and what only looks like it."""
 
+import numpy as np
 import op_lists
 import pytest
+from msgspec.structs import replace
 from test_order import multiplied
 from test_waste import ENGINE, copy, linear, op, run
 from test_work_again import found, given
 
 from tracekit.advise import find
 from tracekit.advise.waste.frozen import backward_of_frozen
-from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.cost import Attention, Cost
 
 
 def timed(*ops):
@@ -138,6 +140,31 @@ def test_the_target_of_a_loss_by_a_frozen_network_needs_no_backward_pass(last_us
     assert found_ and (found_.change(base, "expected").name == "aten::convolution_backward").sum() == left + 1
 
 
+@pytest.mark.parametrize(
+    ("call", "share", "sized", "wide"),
+    [
+        ("aten::type_as", 1.0, False, True),
+        ("aten::to", 0.0, True, True),
+        ("aten::to", 0.0, False, False),
+        ("aten::contiguous", 1.0, False, False),
+    ],
+)
+def test_attention_in_32_bits_between_casts_runs_in_16_bits(call, share, sized, wide):
+    cost = Cost(1 << 36, 1 << 27, 1 << 25, "attention", "fp32", work=Attention(2, 16, 16, 4096, 4096, 64, causal=True))
+    halves = Cost(1 << 23, 1 << 25, 1 << 24, "copy", "bf16")
+    cast = op("aten::copy_", halves if sized else None, call=call, ns=30_000.0)
+    attends = [op(f"aten::_efficient_attention_{way}", cost if sized else None, ns=3e6, phase=way) for way in WAYS]
+    base = run(linear(), cast, attends[0], cast, linear(), attends[1], op("aten::add_", ns=40_000.0))
+    shares = np.array([share * ("attention" in name) for name in base.ops.name])
+    base = replace(base, recorded=replace(base.recorded, wide_attention=shares))
+    assert found("casts-back", base) == wide
+    if wide:
+        left = find("casts-back").transform(base, "expected")
+        assert not (left.name == "aten::copy_").any() and "rotate" in find("casts-back").how_to(base)
+        assert (left.kernel_ns[[1, 3]] < 0.2 * 3e6).all()
+
+
+WAYS = ("forward", "backward")
 SCORES = ("float", 64, 100_000)
 
 

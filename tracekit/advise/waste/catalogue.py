@@ -19,6 +19,7 @@ from tracekit.advise.waste.again import (
     passes_without_cache,
     remade_constants,
 )
+from tracekit.advise.waste.casts import casts_back
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
 from tracekit.advise.waste.folded import layers_that_are_one
@@ -41,7 +42,6 @@ from tracekit.advise.waste.inputs import (
 from tracekit.advise.waste.loops import loops_of_small_ops
 from tracekit.advise.waste.siblings import calls_in_a_row
 from tracekit.advise.waste.unasked import (
-    casts_there_and_back,
     dropout_in_inference,
     graphs_without_backward,
     numbers_in_64_bits,
@@ -219,7 +219,7 @@ DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "computed-again": done_again,
     "remade-constants": remade_constants,
     "copied-again": copied_each_pass,
-    "casts-back": casts_there_and_back,
+    "casts-back": casts_back,
     "weights-cast": weights_made_ready,
     "gathered-weights": weights_for_each_item,
     "repeated-heads": heads_for_each_query,

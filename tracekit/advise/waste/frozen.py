@@ -10,24 +10,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Change, Finding, lessened, longest, removed
+from tracekit.advise.waste.finding import Finding, lessened, longest, removed
 from tracekit.advise.waste.gradients import ACCUMULATES, added_to_older, backward_again
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.analyzers.core import outcomes
+from tracekit.advise.waste.unreset import OF_WEIGHTS, fills_zeros, one_update_a_pass, unreset_gradients, without
 from tracekit.analyzers.cost import Product
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
+from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
 
 Shape = tuple[int, ...]
 
 _ADDS = ("aten::add", "aten::add_")
-_ZEROS = ("aten::zero_", "aten::_foreach_zero_")
 MULTIPLIES = re.compile(r"mm$|convolution")
-_UNRESET = 8
-"""Fewest gradients that nothing resets, without shapes, and most ops after the last of them."""
 _OTHERS = 4
 """Fewest gradients of weights that no optimizer updates."""
-OF_WEIGHTS = outcomes(__file__)["of_weights"]
-"""Time of a convolution's backward pass without the gradient of its weights."""
 _OF_A_NORM = 2
 """Gradients that the backward op of a normalization computes: of its weight and its bias."""
 
@@ -35,17 +30,46 @@ _OF_A_NORM = 2
 def backward_of_frozen(base: Baseline) -> Finding | None:
     """Find the ops of each backward pass behind all gradients that the optimizer uses, unless a later pass goes through
     the same graph; or gradients of weights that it does not have, if they take more."""
-    ops, rows, again = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base)
-    trained, unknown, unused = _trained(base), added_to_older(ops) & ~ops.costed[in_phase(ops, "backward")].any(), 0
+    if not _weights(base):
+        return unreset_gradients(base)
+    ops, rows, again, unused = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base), 0
+    trained = _trained(base)
+    kept = _kept(base, trained)
     passes = spans_of(in_phase(ops, "backward"))
     for begin, end in passes:
         last = _after_trained(base, begin, end, trained) if trained else _after_fresh(base, begin, end)
         behind = np.arange(last, end)[~again.rows[last:end] if again else slice(None)]
-        if weights := sum(bool(_weight(base, place)) for place in behind.tolist()) or int(unknown[behind].sum()):
+        if weights := sum(bool(_weight(base, place)) for place in behind.tolist()) or int(kept[behind].sum()):
             rows[behind], unused = True, unused + weights
     way = "passes" if any(not rows[begin:end].any() for begin, end in passes) else ""
     found = [Finding(rows, removed(rows), unused, way=way) if unused else None, _of_others(base, trained)]
     return longest(found, ops.kernel_ns)
+
+
+def _weights(base: Baseline) -> dict[int, Shape]:
+    """Return the place and the shape of each gradient of a weight that the backward pass computes."""
+    places = np.flatnonzero(in_phase(base.ops, "backward")).tolist()
+    return {place: shape for place in places if (shape := _weight(base, place))}
+
+
+def _kept(base: Baseline, trained: "Counter[Shape]") -> Rows:
+    """Select the gradients of embeddings, and those that are added to older ones, that no product computes and the
+    optimizer does not have. Where it is not known what it has, each pass precedes an update, and they are added."""
+    rows, known = np.zeros(len(base.ops), dtype=bool), {_sides(shape) for shape in (*trained, *_weights(base).values())}
+    if trained or one_update_a_pass(base.ops):
+        last = {shape: place for place, shape in (*(_tables(base) if trained else ()), *_accumulated(base))}
+        rows[[place for shape, place in last.items() if _sides(shape) not in known]] = True
+    return rows
+
+
+_OF_EMBEDDINGS = re.compile(r"Embedding\w*Backward")
+
+
+def _tables(base: Baseline) -> list[tuple[int, Shape]]:
+    """Return the place and the shape of each gradient of a table of embeddings, which is filled with zeros first."""
+    fills = np.flatnonzero((base.ops.name == "aten::fill_") & which(base.ops.call, _OF_EMBEDDINGS.search)).tolist()
+    given = ((place, shape) for place in fills for _, shape in tensors_in(base, place, place + 1)[:1])
+    return [(place, shape) for place, shape in given if len(shape) == 2]
 
 
 def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
@@ -56,7 +80,7 @@ def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     ops, added = base.ops, {_sides(shape): place for place, shape in _accumulated(base)}  # in order: the last one stays
     if not added:
         return None
-    of = {place: _sides(_weight(base, place)) for place in np.flatnonzero(in_phase(ops, "backward")).tolist()}
+    of = {place: _sides(shape) for place, shape in _weights(base).items()}
     known = Counter(_sides(shape) for shape in trained.elements()) if trained else _reset(base, of, added)
     older = added.keys() - known.keys()
     later = Counter(shape for place, shape in of.items() if place > added.get(shape, place))
@@ -72,7 +96,7 @@ def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     for begin, end in _nowhere(base, made):
         alone[begin:end], mixed[begin:end] = True, False
     some = lessened(mixed, OF_WEIGHTS)
-    change = partial(_without, alone, some)
+    change = partial(without, alone, some)
     return Finding(alone | mixed, change, len(made)) if len(made) >= _OTHERS else None
 
 
@@ -85,13 +109,9 @@ def _reset(base: Baseline, of: dict[int, Shape], added: dict[Shape, int]) -> "Co
     passes, updates = (len(spans_of(in_phase(base.ops, phase))) for phase in ("backward", "optimizer"))
     adds = np.flatnonzero(in_phase(base.ops, "backward") & np.isin(base.ops.name, _ADDS)).tolist()
     sums = Counter(_sides(shape) for at in adds for _, shape in tensors_in(base, at, at + 1)[:1])
-    if _fills_zeros(base.ops) or passes != updates or not later:
+    if fills_zeros(base.ops) or passes != updates or not later:
         sums.clear()
     return +Counter({s: later[s] if computed[s] - later[s] == sums[s] else computed[s] + 1 for s in added})
-
-
-def _fills_zeros(ops: OpList) -> bool:
-    return bool((np.isin(ops.name, _ZEROS) | np.isin(ops.call, _ZEROS)).any())
 
 
 _SHORTER = 0.75
@@ -119,10 +139,6 @@ def _parted(weights: list[Shape]) -> list[range]:
     longest_part = [weights[at] for at in max(parts, key=len, default=range(0))]
     are_ends = all([weights[at] for at in part] == longest_part[-len(part) :] for part in parts)
     return parts if are_ends else [range(count)]
-
-
-def _without(rows: Rows, change: Change, run: Baseline, outcome: Outcome) -> OpList:
-    return change(run, outcome)[~rows]
 
 
 _MOVES = (*_ADDS, "aten::copy_")
@@ -226,25 +242,10 @@ def _vectors(base: Baseline, place: int) -> int:
 def _after_fresh(base: Baseline, begin: int, end: int) -> int:
     """Return the place after the last gradient that is not added to an older one, if no gradient is filled with zeros:
     the others are of weights whose gradients nothing resets, as an optimizer does. The end if none is like that."""
-    ops = base.ops
-    if _fills_zeros(ops) or not in_phase(ops, "optimizer").any():
+    if fills_zeros(base.ops) or not in_phase(base.ops, "optimizer").any():
         return end
-    if not ops.costed[begin:end].any():
-        return _after_reset(base, begin, end)
     older = Counter(_sides(shape) for place, shape in _accumulated(base) if begin <= place < end)
     made = {place: _sides(shape) for place in range(begin, end) if (shape := _weight(base, place))}
     computed = Counter(made.values())
     fresh = [place for place, shape in made.items() if older[shape] < computed[shape]]
     return max(fresh) + 1 if fresh and older else end
-
-
-def _after_reset(base: Baseline, begin: int, end: int) -> int:
-    """Return the place after the last gradient that is reset, without shapes: from there to the end of the backward
-    pass, gradients are added to older ones in most layers, although an update of weights follows each pass. The end if
-    they are not, or if several passes add to what one update uses."""
-    adds = begin + np.flatnonzero(added_to_older(base.ops)[begin:end])
-    passes, updates = (sum(1 for _ in spans_of(in_phase(base.ops, phase))) for phase in ("backward", "optimizer"))
-    if passes != updates or len(adds) < _UNRESET or end - adds[-1] > _UNRESET:
-        return end
-    multiplies = which(base.ops.name[adds[0] : end], MULTIPLIES.search)
-    return int(adds[0]) if 2 * len(adds) >= multiplies.sum() else end

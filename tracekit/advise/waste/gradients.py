@@ -11,7 +11,8 @@ from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
 from tracekit.advise.waste.repeats import Span, spans_of, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, which
+from tracekit.analyzers.cost import Cost, Product
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, remembered, which
 
 _ITEMS = 8
 """Fewest examples of a step."""
@@ -95,6 +96,56 @@ def tall_jacobian(base: Baseline) -> Finding | None:
         return None
     change = lessened(rows, Outcomes(few, few, few), _KNOWN["tangents"])
     return Finding(rows, change, int(rows.sum()), sure=("allocation",), way="tall-jacobian")  # of what is that large
+
+
+_BY_NUMBER = ("pointwise", "copy")
+_PARTS = ("aten::cat", "aten::stack")
+
+
+def jacobian_across_a_batch(base: Baseline) -> Finding | None:
+    """Find the backward pass for all rows of a Jacobian of a whole batch, each through all points of it, although no op
+    of the pass mixes points: a point depends on itself only, and all other blocks are zero. The rows of one point, for
+    all at once, are fewer by the number of points. What vmap runs row after row is then one op, which takes
+    no rows apart on the host."""
+    ops, most = base.ops, 0
+    rows, kept = np.zeros(len(ops), dtype=bool), np.ones(len(ops), dtype=bool)
+    for begin, end in spans_of(in_phase(ops, "backward")):
+        if (points := _points(base, begin, end, _identity_before(base, begin))) >= _ITEMS:
+            rows[begin - 2 : end], most = True, max(most, points)
+            names = ops.name[begin:end] + ops.call[begin:end]
+            kept[begin + 1 : end] = names[1:] != names[:-1]
+    if not most:
+        return None
+    shorter = lessened(rows, Outcomes(1 / most, 1 / most, 1 / most), _KNOWN["tangents"])
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        after = shorter(run, outcome)
+        host = np.where(rows, np.minimum(after.host_ns, np.median(after.host_ns[rows])), after.host_ns)
+        sums = np.add.reduceat(after.kernel_ns, np.flatnonzero(kept))
+        return after.assign(host_ns=host)[kept].assign(kernel_ns=sums)
+
+    return Finding(rows, change, most, sure=("allocation",), way="jacobian-across-a-batch")
+
+
+def _points(base: Baseline, begin: int, end: int, size: int) -> int:
+    """Return the points of a batch that a pass for so many rows of a Jacobian goes through, if it multiplies each point
+    by weights, and does the rest number by number; 0 if it may mix points."""
+    if not size:
+        return 0
+    costs, names = base.ops.cost[begin:end], base.ops.name[begin:end]
+    works = [cost.work for cost in costs if cost is not None and isinstance(cost.work, Product)]
+    rows = {(work.groups, work.m) for work in works}
+    known = [_by_number(cost, name) for cost, name in zip(costs, names, strict=True)]
+    if {group for group, _ in rows} != {1} or len(rows) != 1 or not all(known):
+        return 0
+    points, rest = divmod(rows.pop()[1], size)
+    return points if not rest and size % max(points, 1) == 0 else 0
+
+
+def _by_number(cost: Cost | None, name: str) -> bool:
+    if cost is None:
+        return name in _PARTS
+    return cost.family in _BY_NUMBER or isinstance(cost.work, Product)
 
 
 def _identity_before(base: Baseline, begin: int) -> int:

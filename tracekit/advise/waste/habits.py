@@ -18,7 +18,7 @@ from tracekit.advise.waste.cheaper import (
 )
 from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
-from tracekit.advise.waste.gradients import tall_jacobian
+from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobian
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
 from tracekit.advise.waste.repeats import tensors_in
@@ -111,7 +111,7 @@ def costly_algorithms(base: Baseline) -> Finding | None:
     ways["whole-inverse"] = which(ops.call, _INVERTS.search)
     found = [_cheaper(ops, rows, way) for way, rows in ways.items() if rows.any()]
     orders = (sorted_for_few, sorted_for_places, reduced_in_windows, products_out_of_order, pooled_late)
-    matrices = (tall_factorizations, unsymmetric_eigenvalues, tall_jacobian)
+    matrices = (tall_factorizations, unsymmetric_eigenvalues, tall_jacobian, jacobian_across_a_batch)
     others = [find(base) for find in (long_filters, fourier_bases, scans_of_few_rows, *orders, *matrices)]
     return longest([*found, *others], ops.kernel_ns + ops.host_ns)
 

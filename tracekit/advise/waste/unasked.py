@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
+from tracekit.advise.waste.casts import is_cast
 from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
 from tracekit.advise.waste.gradients import added_to_older
 from tracekit.analyzers.core import Outcomes, outcomes
@@ -71,34 +72,6 @@ def _in_32_bits(gpu: GPU, allowed: bool, cost: Cost) -> Cost:
     narrow: Precision = "tf32" if on_tensor_cores and gpu.supports("tf32") else "fp32"
     sizes = ("read_bytes", "write_bytes", "weight_bytes", "shared_read", "shared_write")
     return replace(cost, precision=narrow, **{name: getattr(cost, name) // 2 for name in sizes})
-
-
-_NEAR = 8
-"""Number of ops after a cast within which the way back is searched."""
-_SENSITIVE = ("norm", "softmax", "reduction", "loss")
-_SENSITIVE_OPS = re.compile(r"^aten::(?:pow|rsqrt|mean|sum|var|exp|log|softmax|_softmax|_log_softmax)")
-
-
-def casts_there_and_back(base: Baseline) -> Finding | None:
-    """Find pairs of casts, of which the second undoes the first, without an op between that needs the wider type."""
-    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
-    casts = np.flatnonzero(where(ops, is_cast))
-    sensitive = where(ops, lambda cost: cost is not None and cost.family in _SENSITIVE)
-    sensitive |= which(ops.name, _SENSITIVE_OPS.match)
-    for one, other in zip(casts[:-1].tolist(), casts[1:].tolist(), strict=True):
-        there, back = ops.cost[one], ops.cost[other]
-        undone = (there.read_bytes, there.write_bytes) == (back.write_bytes, back.read_bytes)
-        near = 1 < other - one <= _NEAR and ops.phase[one] == ops.phase[other]
-        if undone and near and not rows[one] and not sensitive[one:other].any():
-            rows[[one, other]] = True
-    return Finding(rows, removed(rows), int(rows.sum()) // 2) if rows.any() else None
-
-
-def is_cast(cost: Cost | None) -> bool:
-    """Return whether the op writes what it reads in a type of another size."""
-    if cost is None or cost.family != "copy":
-        return False
-    return bool(cost.write_bytes) and cost.read_bytes in (2 * cost.write_bytes, cost.write_bytes // 2)
 
 
 _SWEPT = 20

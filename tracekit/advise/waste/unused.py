@@ -8,9 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
-from tracekit.advise.waste.frozen import MULTIPLIES, OF_WEIGHTS, backward_of_frozen
+from tracekit.advise.waste.frozen import MULTIPLIES, backward_of_frozen
 from tracekit.advise.waste.repeats import tensors_in
 from tracekit.advise.waste.unread import is_head, unread_parts
+from tracekit.advise.waste.unreset import OF_WEIGHTS
 from tracekit.analyzers.attribute import TO_DEVICE, WITHIN_DEVICE
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import Attention, Cost, Product, batched

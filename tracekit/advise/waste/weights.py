@@ -8,10 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracekit.advise.waste.again import copied_again
+from tracekit.advise.waste.casts import is_cast
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest, removed
 from tracekit.advise.waste.repeats import gathered_from, tensors_in
 from tracekit.advise.waste.rounds import products
-from tracekit.advise.waste.unasked import is_cast
 from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.cost import Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, where, which
