@@ -88,13 +88,15 @@ _ALLOCATES = re.compile(
 )
 _SYNCHRONISES = re.compile(r"synchroni[sz]e|^(?:cuda|hip)Memcpy(?:WithStream)?$", re.IGNORECASE)
 _COPIES = re.compile(r"memcpy", re.IGNORECASE)
-_COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|c10d)[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
+COMMUNICATING = "nccl|rccl|gloo|mpi|ucc|xccl|c10d"
+"""Libraries of collectives, and torch's interface to them: the prefixes of their ranges and ops."""
+_COLLECTIVE = re.compile(rf"^(?:{COMMUNICATING})[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 _LOADS_KERNELS = re.compile(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
 _MODULE_RANGE = re.compile(r"^module: ")
 FRAMEWORK_RANGE = re.compile(
     r"^(?:Optimizer\.|ProfilerStep|step: |phase: |module: |## Call|Torch-Compiled|TorchDynamo|Pregraph|AOTDispatcher"
-    r"|DistributedDataParallel|FullySharded|FSDP|(?:nccl|gloo|c10d|cublas|cudnn):)|compile_id="
+    rf"|DistributedDataParallel|FullySharded|FSDP|(?:{COMMUNICATING}|cublas|cudnn):)|compile_id="
 )
 _COMPUTES = re.compile(
     r"^(?!autograd|c10d|profiler|torch::autograd)\w+::(?!t$|item$|_local_scalar|to$|empty|view|as_strided|detach|reshape"

@@ -49,7 +49,7 @@ def summarize(trace: Trace) -> RankSummary:
         idle = idle_by_cause(find_gaps(host, mine.work, mine.steps))
     else:
         times = host_times(host, mine)
-        clocks, calls = host_clocks(times.occupied), calls_of_cpu(trace.host, mine.steps)
+        clocks, calls = host_clocks(times.occupied), calls_of_cpu(host, mine.steps)
         work, idle = times.work, times.idle
     work = work[~is_communication(work["name"])]
     return RankSummary(
