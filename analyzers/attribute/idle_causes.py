@@ -27,6 +27,7 @@ from tracekit.analyzers.core import Bools
 from tracekit.analyzers.results import CAUSE_MEANINGS, HOST_CAUSES, IDLE_CAUSES
 
 UNKNOWN_CAUSE = "unknown"
+"""The cause in sums of idle time if the launch of the work is not recorded."""
 
 
 def idle_causes_table(idle: Idle) -> pd.DataFrame:

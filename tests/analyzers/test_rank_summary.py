@@ -96,6 +96,11 @@ def test_what_a_call_says_of_itself(tmp_path):
     assert summary.host and "machine" not in json.dumps(summary.host)
 
 
+def test_idle_time_before_work_without_a_launch_has_the_words_of_the_analysis(tmp_path):
+    trace = load_events(tmp_path, kernel("gemm", 10.0, 30.0), kernel("gemm", 70.0, 10.0))
+    assert summarize(trace).idle["cause"].tolist() == analyze(trace).idle_causes["cause"].tolist() == ["unknown"]
+
+
 def test_groups_of_a_trace(tmp_path):
     distributed = {"rank": 1, "world_size": 4, "pg_config": [{"pg_name": "7", "ranks": [1, 0]}]}
     assert summarize(rank(tmp_path, distributedInfo=distributed)).groups == (ProcessGroup("7", (0, 1)),)
