@@ -57,6 +57,13 @@ def test_report(tmp_path: Path, a: Path, b: Path) -> None:
     assert_refused(a, "analyze", a, "-o", a, "--force")
 
 
+def test_a_report_that_was_printed_is_of_its_trace(tmp_path: Path, a: Path, b: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(CliRunner().invoke(main, ["analyze", str(a), "--format", "html"]).stdout)
+    assert_refused(page, "analyze", b, "-o", page)
+    assert call("analyze", a, "-o", page)[0] == 0
+
+
 def test_the_report_beside_a_trace(tmp_path: Path, a: Path) -> None:
     page = tmp_path / "a.html"
     assert_replaced(page, "analyze", a, "-o", page)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         is_compiling,
     )
     from tracekit.analyzers.attribute.host_spans import median_step, shown_steps
-    from tracekit.analyzers.attribute.idle_causes import UNKNOWN, blocked_launches
+    from tracekit.analyzers.attribute.idle_causes import UNKNOWN_CAUSE, blocked_launches
     from tracekit.analyzers.attribute.intervals import Covered, covered_until
     from tracekit.analyzers.attribute.items import innermost_segments
     from tracekit.analyzers.attribute.kernel_names import (

@@ -11,6 +11,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.kernel_names import is_launch, matching
 from tracekit.analyzers.attribute.nesting import Nest, any_above
+from tracekit.analyzers.attribute.recorded_ranges import UserRanges, is_mark
 from tracekit.analyzers.core import Bools, Floats, Ints
 from tracekit.analyzers.results import CAUSES
 
@@ -88,20 +89,21 @@ _ALLOCATES = re.compile(
 )
 _SYNCHRONISES = re.compile(r"synchroni[sz]e|^(?:cuda|hip)Memcpy(?:WithStream)?$", re.IGNORECASE)
 _COPIES = re.compile(r"memcpy", re.IGNORECASE)
-_COLLECTIVE = re.compile(r"^(?:nccl|rccl|gloo|c10d)[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
+COMMUNICATING = "nccl|rccl|gloo|mpi|ucc|xccl|c10d"
+"""Libraries of collectives, and torch's interface to them: the prefixes of their ranges and ops."""
+_COLLECTIVE = re.compile(rf"^(?:{COMMUNICATING})[:_]|record_param_comms|_c10d_functional", re.IGNORECASE)
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch", re.IGNORECASE)
 _LOADS_KERNELS = re.compile(r"Lazy Function Loading|Module Loading", re.IGNORECASE)
 _MODULE_RANGE = re.compile(r"^module: ")
-FRAMEWORK_RANGE = re.compile(
-    r"^(?:Optimizer\.|ProfilerStep|step: |phase: |module: |## Call|Torch-Compiled|TorchDynamo|Pregraph|AOTDispatcher"
-    r"|DistributedDataParallel|FullySharded|FSDP|(?:nccl|gloo|c10d|cublas|cudnn):)|compile_id="
+_FRAMEWORK_RANGE = re.compile(
+    r"^(?:Optimizer\.|module: |## Call|Torch-Compiled|TorchDynamo|Pregraph|AOTDispatcher"
+    rf"|DistributedDataParallel|FullySharded|FSDP|(?:{COMMUNICATING}|cublas|cudnn):)|compile_id="
 )
 _COMPUTES = re.compile(
     r"^(?!autograd|c10d|profiler|torch::autograd)\w+::(?!t$|item$|_local_scalar|to$|empty|view|as_strided|detach|reshape"
     r"|expand|permute|transpose|slice|select|unsqueeze|squeeze|resize_$)\w+"
 )
 _LIBRARY_OP = re.compile(r"^(?!autograd|torch::autograd|c10d|profiler)\w+::\w+")
-STEP_RANGE = re.compile(r"^(?:ProfilerStep|step: |phase: )")
 _BACKWARD = re.compile(r"^autograd::engine")
 
 
@@ -129,8 +131,12 @@ def is_library_op(host: pd.DataFrame) -> Bools:
 def is_in_model(host: pd.DataFrame) -> Bools:
     """Return which rows are calls of modules, or ranges of optimizers, compiled code or distributed training."""
     ranges = (host["category"] == "range").to_numpy()
-    framework = matching(host["name"], FRAMEWORK_RANGE) & ~matching(host["name"], STEP_RANGE)
-    return is_module(host) | (ranges & framework)
+    return is_module(host) | (ranges & matching(host["name"], _FRAMEWORK_RANGE))
+
+
+def is_own_range(host: pd.DataFrame) -> Bools:
+    """Return which rows are ranges of the program itself, except those that mark steps and phases."""
+    return UserRanges(host).are(lambda name: not (_FRAMEWORK_RANGE.search(name) or is_mark(name)))
 
 
 def is_compiling(host: pd.DataFrame) -> Bools:
@@ -164,8 +170,7 @@ def kinds(host: pd.DataFrame, nest: Nest, to_host: Bools, launches: Ints, module
         named & matching(names, _RECORDS_GRAPHS),
         named & matching(names, _PROCESSOR) & bare,
     )
-    framework = is_range & matching(names, FRAMEWORK_RANGE)
-    written = (is_range & ~framework & ~is_collective(host)) | (frame & ~_framework(names))
+    written = (is_own_range(host) & ~is_collective(host)) | (frame & ~_framework(names))
     (preparing,) = any_above(parents, written & bare & ~in_model)
     tests = {
         "compilation": compiling,

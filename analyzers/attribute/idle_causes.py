@@ -8,9 +8,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.gaps import Idle
 from tracekit.analyzers.attribute.host_kinds import (
-    FRAMEWORK_RANGE,
     LOADING,
-    STEP_RANGE,
     UNKNOWN,
     WORDS,
     Codes,
@@ -19,14 +17,17 @@ from tracekit.analyzers.attribute.host_kinds import (
     function_of,
     is_any,
     is_library_op,
+    is_own_range,
     sums_by,
 )
 from tracekit.analyzers.attribute.kernel_names import matching
 from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
+from tracekit.analyzers.attribute.recorded_ranges import is_mark
 from tracekit.analyzers.core import Bools
 from tracekit.analyzers.results import CAUSE_MEANINGS, HOST_CAUSES, IDLE_CAUSES
 
 UNKNOWN_CAUSE = "unknown"
+"""The cause in sums of idle time if the launch of the work is not recorded."""
 
 
 def idle_causes_table(idle: Idle) -> pd.DataFrame:
@@ -174,7 +175,7 @@ class _Around:
             self._caller(code, foreign),
             self._outermost(at, is_library_op(self._part)),
             nearest(self._parent, (ranges | frames) & matching(names, LOADING))[at],
-            nearest(self._parent, ranges & ~matching(names, FRAMEWORK_RANGE))[at],
+            nearest(self._parent, is_own_range(self._part))[at],
         ]
         return [take(self._code, row) for row in around]
 
@@ -227,7 +228,7 @@ def _enclosing(host: pd.DataFrame, rows: Integers) -> Integers:
 def _name_of(cause: str, own: str, code: str, caller: str, op: str, loader: str, around: str) -> Names:
     """Return what took the time: the op of PyTorch that ran on the host, else the function. It is no mark of a step."""
     function = function_of(code) if code else Function("", "", "", False)
-    own = "" if STEP_RANGE.match(own) else own
+    own = "" if is_mark(own) else own
     if cause not in _CODE:
         return (op or own) if cause in _OPS else function_of(own).name, function.location, function.name
     if op and cause != "data-loading":

@@ -10,10 +10,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.host_kinds import COMMUNICATING
 from tracekit.analyzers.attribute.layer_tree import Label, Tree, tree_by_nesting, tree_by_path, with_program_ranges
 from tracekit.analyzers.attribute.nesting import Nest, Rows, nearest, take
 from tracekit.analyzers.attribute.origin import Origin
-from tracekit.analyzers.attribute.steps import Steps, is_step_name
+from tracekit.analyzers.attribute.recorded_ranges import is_step_name
+from tracekit.analyzers.attribute.steps import Steps
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.trace import ranges
 
@@ -23,8 +25,8 @@ _MODULE_EVENT = re.compile(r"nn\.Module: (?P<name>(?P<type>.+?)(?:_\d+)?)")
 _COMPILED_GRAPH = re.compile(r"## Call CompiledFxGraph (?P<hash>\w+) ##")
 _COMPILED_REGION = re.compile(r"Torch-Compiled Region: (?P<id>\S+)")
 _NOT_A_LAYER = re.compile(
-    r"(?i:nccl|gloo|mpi|ucc|c10d|nvshmem|cublas|cudnn|cusolver|cusparse|cufft|cccl|thrust):|Optimizer\."
-    r"|enumerate\(DataLoader\)|(?:step|phase|module): |.*compile_id=\d+/\d+\Z"
+    rf"(?i:{COMMUNICATING}|nvshmem|cublas|cudnn|cusolver|cusparse|cufft|cccl|thrust):|Optimizer\."
+    r"|enumerate\(DataLoader\)|(?:phase|module): |.*compile_id=\d+/\d+\Z"
 )
 _OF_A_LIBRARY = re.compile(
     r"## Call CompiledFxGraph|Torch-Compiled Region|TorchDynamo |AOTDispatcher |Pregraph bytecode|CachingAutotuner"

@@ -10,14 +10,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from msgspec.structs import replace
 from pandas.api.types import union_categoricals
 
 from tracekit.analyzers.attribute.captures import MERGED
 from tracekit.analyzers.attribute.host import capture_spans
-from tracekit.analyzers.attribute.steps import is_step_name
+from tracekit.analyzers.attribute.recorded_ranges import UserRanges, is_step_name
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.trace import HOST, Trace, problem, problems
 
@@ -70,7 +69,7 @@ def _part(name: str, trace: Trace) -> _Part | None:
     kept = np.zeros(len(host), dtype=bool)
     for begin, end in spans:
         kept |= ((start >= begin) & (start <= end)) | ((start < begin) & (start + duration > begin))
-    kept &= ~_marks_steps(host)
+    kept &= ~UserRanges(host).are(is_step_name)
     begins = np.maximum(start[kept], first)
     ends = np.minimum(start[kept] + duration[kept], last)
     rows = {column.name: host[column.name][kept].array for column in HOST.columns}
@@ -78,13 +77,6 @@ def _part(name: str, trace: Trace) -> _Part | None:
     rows["external_id"] = np.full(len(begins), -1)
     recorded_ns = trace.metadata.base_ns + first
     return _Part(name, rows, trace.metadata.threads, last - first, len(spans), recorded_ns)
-
-
-def _marks_steps(host: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Return which rows are ranges that would count as steps."""
-    code, names = pd.factorize(host["name"])
-    steps = np.array([*(is_step_name(str(name)) or str(name).startswith("step: ") for name in names), False])
-    return (host["category"] == "range").to_numpy() & steps[code]
 
 
 def _joined(trace: Trace, parts: Sequence[_Part]) -> pd.DataFrame:

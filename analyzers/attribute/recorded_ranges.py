@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.core import Ints
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.trace import ranges
 
+USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<prefill>\d+)\([^()]*\)_generation_(?P<decode>\d+)\([^()]*\)")
 _TOKENS = re.compile(r"(?:context|generation)_\d+\((?:sq)?(\d+)")
 _BATCH = re.compile(r"\bbs=(\d+)")
@@ -46,6 +47,17 @@ _OPS: dict[Literal["vllm", "sglang"], tuple[str, ...]] = {
     "vllm": ("vllm::", "_C_cache_ops::", "_vllm_fa2_C::", "_vllm_fa3_C::"),
 }
 """Engine -> prefixes of its ops. SGLang, which comes first, calls some ops of vLLM."""
+
+
+def is_step_name(name: str) -> bool:
+    """Return whether a range of this name marks a step rather than a part of the model."""
+    ours = name.startswith("step: ")
+    return bool(ours or ranges.PROFILER_STEP.fullmatch(name) or USER_STEP.fullmatch(name) or serving_phase(name))
+
+
+def is_mark(name: str) -> bool:
+    """Return whether a range of this name only marks a step or a phase."""
+    return name.startswith("phase: ") or is_step_name(name)
 
 
 def serving_phase(name: str) -> str | None:
@@ -142,13 +154,19 @@ class UserRanges:
     """Host rows of category range. Each distinct name is tested once."""
 
     def __init__(self, host: pd.DataFrame) -> None:
-        self._rows = np.flatnonzero((host["category"] == "range").to_numpy())
+        self._rows, self._of = np.flatnonzero((host["category"] == "range").to_numpy()), len(host)
         self._number, names = pd.factorize(host["name"].iloc[self._rows])
         self.names = [str(name) for name in names]
 
     def rows_of(self, wanted: Callable[[str], object]) -> Ints:
         """Return the rows whose name is `wanted`, in the order of the host table."""
         return self._rows[self._mask(wanted)]
+
+    def are(self, wanted: Callable[[str], object]) -> Bools:
+        """Return which rows of the host table are ranges whose name is `wanted`."""
+        mask = np.zeros(self._of, dtype=bool)
+        mask[self.rows_of(wanted)] = True
+        return mask
 
     def names_of(self, wanted: Callable[[str], object]) -> list[str]:
         """Return the names of the rows of `rows_of`."""

@@ -29,7 +29,7 @@ from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching
 from tracekit.analyzers.attribute.nesting import in_blocks, take
-from tracekit.analyzers.attribute.steps import STEP_NAMES
+from tracekit.analyzers.attribute.recorded_ranges import is_step_name
 from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.results import EARLIER_WORK, NOT_RECORDED, PAUSE, SET_APART, START_UP, Analysis
 from tracekit.analyzers.trace import Trace
@@ -65,7 +65,7 @@ def set_apart(host: Host, issued: Issued, steps: pd.DataFrame) -> pd.DataFrame:
         return SET_APART.empty()
     work = _launched(issued)
     threads, copies = launching(host, work).threads[host.thread], is_host_copy(work["name"])
-    marks_a_step, waits = host.is_range & matching(host.name, STEP_NAMES), _waits(host, work, copies)
+    marks_a_step, waits = host.ranges.are(is_step_name), _waits(host, work, copies)
     begin, end = _bounds(host, work)
     idle = Covered(*_times(work)).outside(begin, end)
     unrecorded = _unrecorded(host, work, copies, idle)

@@ -1,7 +1,5 @@
 """Finds the steps of a run, by ranges that mark them, or else by repetition."""
 
-import re
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +10,11 @@ from tracekit.analyzers.attribute.intervals import covered_until
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Nest, Rows
 from tracekit.analyzers.attribute.origin import Origin
-from tracekit.analyzers.attribute.recorded_ranges import serving_phase
+from tracekit.analyzers.attribute.recorded_ranges import USER_STEP, serving_phase
 from tracekit.analyzers.attribute.repetition import Window, repeated
 from tracekit.analyzers.core import Ints
+from tracekit.analyzers.trace import ranges
 
-_PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
-_USER_STEP = re.compile(r"(?:[A-Za-z]+[ _-])?(?:step|iteration|iter)[ _:#-]*\d+", re.IGNORECASE)
-STEP_NAMES = re.compile(rf"\A(?:step: .*|{_PROFILER_STEP.pattern}|{_USER_STEP.pattern})$", re.IGNORECASE)
-"""Names of ranges that only mark steps."""
 _UNLIKE = 0.1
 """Largest relative difference in work between repetitions of a step."""
 _MOST_KINDS = 8
@@ -87,19 +82,14 @@ def find_steps(host: Host, items: WorkItems, origin: Origin) -> Steps:
     return _whole(start, end, of_item) if marks.may_be_cut else Steps(start, end, of_item)
 
 
-def is_step_name(name: str) -> bool:
-    """Return whether a range of this name marks a step rather than a part of the model."""
-    return bool(_PROFILER_STEP.fullmatch(name) or _USER_STEP.fullmatch(name) or serving_phase(name))
-
-
 def _marked(host: Host) -> _Marks:
     if (rows := host.ranges.rows_of(host.ranges.is_ours("step"))).size:
         return _Marks(_sorted_by_start(host, rows), may_hold_several=False)
-    if (rows := host.ranges.rows_of(_PROFILER_STEP.fullmatch)).size:
+    if (rows := host.ranges.rows_of(ranges.PROFILER_STEP.fullmatch)).size:
         return _Marks(_sorted_by_start(host, rows))
     if (rows := host.ranges.rows_of(serving_phase)).size:
         return _Marks(_sorted_by_start(host, _outermost(host, rows)), may_hold_several=False, may_be_cut=False)
-    rows = host.ranges.rows_of(_USER_STEP.fullmatch)
+    rows = host.ranges.rows_of(USER_STEP.fullmatch)
     return _Marks(_sorted_by_start(host, _outermost(host, rows)))
 
 

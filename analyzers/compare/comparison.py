@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import NO_OP, OF_GRAPH, in_steps, is_communication
+from tracekit.analyzers.attribute import NO_OP, OF_GRAPH, UNKNOWN_CAUSE, in_steps, is_communication
 from tracekit.analyzers.core import Displayed, tables
 from tracekit.analyzers.cost import generated
 from tracekit.analyzers.results import Analysis, Source
@@ -83,7 +83,6 @@ COMPARED_KERNELS = _TABLES["compared_kernels"]
 
 EDGES = "edges"
 """Idle time before a step's first work and after its last."""
-UNKNOWN = "unknown"
 _SUMS = ("ns", "busy_ns", "kernels", "flops", "bytes")
 
 
@@ -138,7 +137,7 @@ def condensed(work: pd.DataFrame) -> pd.DataFrame:
 def _idle(analysis: Analysis) -> dict[str, float]:
     gaps = analysis.gaps
     inside = gaps[gaps["step"] >= 0] if len(gaps) else gaps
-    by_cause = inside["duration_ns"].groupby(inside["cause"].astype(object).replace("", UNKNOWN)).sum()
+    by_cause = inside["duration_ns"].groupby(inside["cause"].astype(object).replace("", UNKNOWN_CAUSE)).sum()
     times = {str(name): float(time) for name, time in by_cause.items()}
     steps = analysis.timeline.steps
     wall = float(steps["wall_ns"].sum()) * devices_of(analysis) if steps_of(analysis) else 0.0

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         answer_messages,
         cores,
         counted,
-        program_of,
         progressed,
         receive,
         send,

@@ -18,13 +18,9 @@ from typing import IO, Any, TypeVar
 _LENGTH_BYTES = 8
 
 
-def program_of(module: str) -> str:
-    """Return the program of a process that calls `main` of a module, with the modules of this process."""
-    return f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
-
-
-def started_process(code: str, **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a process that runs a program. `options` are those of Popen."""
+def started_process(module: str, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a process that calls `main` of a module, with the modules of this process. `options` are those of Popen."""
+    code = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {module} import main; main()"
     command = [sys.executable, "-c", code, json.dumps(sys.path)]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **options

@@ -1,6 +1,5 @@
 """The graph of one step from an execution trace: the ops that compute, and the tensors between them."""
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,9 +11,8 @@ from tracekit.analyzers.core import InputError
 from tracekit.analyzers.cost import cost_of_signature
 from tracekit.analyzers.fuse.graph import Call, Graph, Node
 from tracekit.analyzers.fuse.tensor_versions import TensorVersions, with_modules
-from tracekit.analyzers.trace import ExecutedCall, TensorValue, tensors_in
+from tracekit.analyzers.trace import ExecutedCall, TensorValue, ranges, tensors_in
 
-_STEP = re.compile(r"ProfilerStep#\d+")
 _THREADS = tuple(f"[pytorch|profiler|execution_trace|{kind}]" for kind in ("thread", "process"))
 _BACKWARD = "autograd::engine::evaluate_function"
 _CALLING = """linear matmul layer_norm rms_norm group_norm batch_norm instance_norm softmax log_softmax dropout einsum
@@ -134,7 +132,7 @@ def _roots(calls: Sequence[ExecutedCall]) -> list[ExecutedCall]:
     threads = {call.id for call in calls if call.name in _THREADS}
     known = {call.id for call in calls}
     outermost = [c for c in calls if c.id not in threads and (c.parent in threads or c.parent not in known)]
-    steps = [call.id for call in calls if _STEP.fullmatch(call.name)]
+    steps = [call.id for call in calls if ranges.PROFILER_STEP.fullmatch(call.name)]
     return [call for call in outermost if call.id >= steps[-1]] if steps else outermost
 
 

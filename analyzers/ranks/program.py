@@ -198,7 +198,7 @@ class Program:
 
 
 def program(calls: pd.DataFrame, at: StepWindows) -> Program:
-    """Build the program from `calls`, as `skew.arrivals` returns them, in the steps `at`."""
+    """Build the program from `calls`, as `clocks.arrivals` returns them, in the steps `at`."""
     calls = calls.sort_values(["rank", "start_ns"], kind="stable")
     order = calls.groupby("call")["arrival"].max().sort_values(kind="stable")
     transfer = np.zeros(int(calls["call"].max()) + 1 if len(calls) else 0)

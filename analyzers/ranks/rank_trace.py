@@ -18,13 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import Covered, Host, Nest, is_communication, is_copy_to_host, matching, take
+from tracekit.analyzers.attribute import Covered, Host, Nest, is_communication, is_copy_to_host, take
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import kind_of, tensors
 from tracekit.analyzers.ranks.own_time import Occupied
 from tracekit.analyzers.trace import RECORDED_AS, recorded_dims
 
-_RANGE = re.compile(r"^(?:nccl|rccl|gloo|mpi|ucc|xccl):\w")
 _KINDS = (
     ("all-reduce", re.compile(r"all_?reduce|cross_device_reduce|(?:one|two)_?shot|multimem", re.IGNORECASE)),
     ("reduce-scatter", re.compile(r"reduce_?scatter", re.IGNORECASE)),
@@ -108,7 +107,7 @@ def _cells(host: pd.DataFrame, column: str, rows: Ints) -> list[str]:
 
 def _range_around(host: Host, launch: Ints) -> Ints:
     """Return the row of the communication library's range that is open on the thread at each launch."""
-    ranges = Nest(host.table, host.is_range & matching(host.name, _RANGE))
+    ranges = Nest(host.table, host.is_range & host.communicates)
     return np.where(launch >= 0, ranges.around(host.thread_of(launch), host.start_of(launch)), -1)
 
 
@@ -136,14 +135,14 @@ def _first_tensor(shapes: str, types: str) -> tuple[int, str]:
     return (prod(shape) * dtype.bytes if shape else 0, element) if dtype else (0, "")
 
 
-def calls_of_cpu(host: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+def calls_of_cpu(host: Host, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of RANK_CALLS, without own times, for the ranges of a library that communicates
     between CPUs."""
-    rows = np.flatnonzero((host["category"] == "range").to_numpy() & matching(host["name"], _RANGE))
-    start = host["start_ns"].to_numpy(np.int64)[rows]
+    table, rows = host.table, np.flatnonzero(host.is_range & host.communicates)
+    start = host.start[rows].astype(np.int64)
     order = np.argsort(start, kind="stable")
     rows, start = rows[order], start[order]
-    said = _columns(_calls_of_rows(host, rows))
+    said = _columns(_calls_of_rows(table, rows))
     begin = steps["start_ns"].to_numpy()
     at = np.searchsorted(begin, start, "right") - 1
     inside = (at >= 0) & (start < np.append(begin + steps["wall_ns"].to_numpy(), 0)[at])
@@ -151,11 +150,11 @@ def calls_of_cpu(host: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         {
             "step": np.where(inside, np.append(steps["step"].to_numpy(), -1)[at], -1),
             **said,
-            "name": host["name"].to_numpy()[rows],
+            "name": table["name"].to_numpy()[rows],
             "phase": np.full(len(rows), "", dtype=object),
-            "stream": host["thread"].to_numpy()[rows],
+            "stream": host.thread[rows],
             "start_ns": start,
-            "end_ns": start + host["duration_ns"].to_numpy()[rows],
+            "end_ns": start + host.duration[rows],
             "host_start_ns": start,
         }
     )

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import UNKNOWN, Host, Idle, find_gaps, is_communication, take
+from tracekit.analyzers.attribute import UNKNOWN_CAUSE, Host, Idle, find_gaps, is_communication, take
 from tracekit.analyzers.ranks.own_time import device_times, host_times, rank_work
 from tracekit.analyzers.ranks.rank_trace import Alone, calls_of_cpu, calls_of_device, device_clocks, host_clocks
 from tracekit.analyzers.ranks.tables import RANK_CALLS, RANK_IDLE, RANK_STEPS, RANK_WORK
@@ -49,7 +49,7 @@ def summarize(trace: Trace) -> RankSummary:
         idle = idle_by_cause(find_gaps(host, mine.work, mine.steps))
     else:
         times = host_times(host, mine)
-        clocks, calls = host_clocks(times.occupied), calls_of_cpu(trace.host, mine.steps)
+        clocks, calls = host_clocks(times.occupied), calls_of_cpu(host, mine.steps)
         work, idle = times.work, times.idle
     work = work[~is_communication(work["name"])]
     return RankSummary(
@@ -72,7 +72,7 @@ def summarize(trace: Trace) -> RankSummary:
 def idle_by_cause(idle: Idle) -> pd.DataFrame:
     """Return columns step, cause and idle_ns."""
     step = idle.gaps["step"].to_numpy()[idle.parts["gap"].to_numpy(dtype=np.int64)]
-    cause = idle.parts["cause"].astype(object).replace("", UNKNOWN)
+    cause = idle.parts["cause"].astype(object).replace("", UNKNOWN_CAUSE)
     return pd.DataFrame({"step": step, "cause": cause.to_numpy(), "idle_ns": idle.parts["duration_ns"].to_numpy()})
 
 

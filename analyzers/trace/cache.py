@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 
 def load(path: str | Path, *, max_bytes: int = MAX_BYTES) -> Trace:
-    """Read a trace as `readers.load` does, or load it from the cache."""
+    """Read a trace as `reading.load` does, or load it from the cache."""
     from tracekit.analyzers.trace import reading  # every reader; an answer in the cache needs none
 
     return recall(path, Trace, lambda: reading.load(path, max_bytes=max_bytes), worth=_is_large)

@@ -16,6 +16,8 @@ from tracekit.analyzers.core import MOST_ELEMENTS
 ROOT = "(model)"
 """The path given to the outermost module; no attribute can have this name."""
 
+PROFILER_STEP = re.compile(r"ProfilerStep#\d+")
+"""The name of torch.profiler's own range around a step."""
 _RANGE = re.compile(r"(?P<kind>step|phase|module): (?P<path>\S+)(?: \((?P<type>.+)\))?\Z")
 
 

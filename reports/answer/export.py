@@ -80,7 +80,7 @@ def to_json(analysis: Analysis) -> str:
 
 
 def to_csv(analysis: Analysis, table: str = "kernels") -> str:
-    """Return one of `table_names.TABLES` as CSV with a header row.
+    """Return one of `names.TABLES` as CSV with a header row.
 
     Times are in microseconds; unknown values are empty.
     """

@@ -111,7 +111,7 @@ _SCRIPTS = (
 def render(analysis: Analysis, mark: str = "") -> str:
     """Return the HTML page, of at most `MOST_BYTES`. Names from the trace are escaped.
 
-    `mark` identifies the trace in the page (see `replacing.mark_of`).
+    `mark` identifies the trace in the page (see `files.mark_of`).
     """
     analysis = mean_step(analysis)
     drawn = charts(analysis)

@@ -125,7 +125,7 @@ _EMPTY_IS_UNKNOWN = ("bound", "own_bound", "op", "layer", "family", "layer_type"
 
 
 def public_frame(analysis: Analysis, table: str) -> pd.DataFrame:
-    """Return one of `table_names.TABLES`, converted by `public`."""
+    """Return one of `names.TABLES`, converted by `public`."""
     frame = analysis.timeline.steps if table == "steps" else getattr(analysis, table)
     return public(frame).rename(columns=_RENAMED.get(table, {}))
 
@@ -139,7 +139,7 @@ def public(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def records(analysis: Analysis, table: str) -> list[dict[str, Any]]:
-    """Return the rows of one of `table_names.TABLES` for JSON."""
+    """Return the rows of one of `names.TABLES` for JSON."""
     return plain_rows(public_frame(analysis, table))
 
 

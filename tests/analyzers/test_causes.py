@@ -140,7 +140,10 @@ def test_an_op_on_the_host_is_named_and_the_frame_around_it_calls_it():
     assert row["location"] == "/tmp/ipykernel_1/162.py:18"
 
 
-@pytest.mark.parametrize(("around", "name"), [("ProfilerStep#2", ""), ("copy a batch", "copy a batch")])
+MARKS = ["ProfilerStep#2", "step: 2", "phase: decode", "step_2", "execute_new_1_cached_2", "step[DECODE bs=4]"]
+
+
+@pytest.mark.parametrize(("around", "name"), [*((mark, "") for mark in MARKS), ("copy a batch", "copy a batch")])
 def test_the_mark_of_a_step_names_nothing(around: str, name: str):
     assert causes(between(("range", around, 0, 10_020))).loc["unexplained", "name"] == name
 

@@ -96,9 +96,25 @@ def test_what_a_call_says_of_itself(tmp_path):
     assert summary.host and "machine" not in json.dumps(summary.host)
 
 
+def test_idle_time_before_work_without_a_launch_has_the_words_of_the_analysis(tmp_path):
+    trace = load_events(tmp_path, kernel("gemm", 10.0, 30.0), kernel("gemm", 70.0, 10.0))
+    assert summarize(trace).idle["cause"].tolist() == analyze(trace).idle_causes["cause"].tolist() == ["unknown"]
+
+
 def test_groups_of_a_trace(tmp_path):
     distributed = {"rank": 1, "world_size": 4, "pg_config": [{"pg_name": "7", "ranks": [1, 0]}]}
     assert summarize(rank(tmp_path, distributedInfo=distributed)).groups == (ProcessGroup("7", (0, 1)),)
+
+
+@pytest.mark.parametrize("library", ["nccl", "rccl", "gloo", "mpi", "ucc", "xccl"])
+def test_the_collectives_of_a_cpu_are_its_time_in_communication(tmp_path, library):
+    ranges = [op(f"{library}:all_reduce", at, 20.0, cat="user_annotation") for at in (10.0, 60.0)]
+    step = op("ProfilerStep#1", 0.0, 100.0, cat="user_annotation")
+    trace = load_events(tmp_path, step, op("aten::mm", 1.0, 5.0), *ranges)
+    summary = summarize(trace)
+    assert len(summary.calls) == 2 and summary.steps["communication_ns"].tolist() == [40_000]
+    analysis = analyze(trace)
+    assert not any(library in path for path in analysis.layers["path"]), "no layer of the model"
 
 
 @pytest.mark.parametrize(

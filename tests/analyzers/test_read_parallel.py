@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kineto_files import TRACES, assert_same, load_events, load_text, op, shared_text, shared_trace
 
-from tracekit.analyzers.core import InputError
+from tracekit.analyzers.core import InputError, started_process
 from tracekit.analyzers.trace import load
 from tracekit.analyzers.trace.kineto import parallel
 
@@ -99,7 +99,9 @@ def test_metadata_behind_the_events_that_was_read_ahead(tmp_path, monkeypatch, k
 
 
 def test_workers_that_die_are_done_without(tmp_path, monkeypatch, pools):
-    monkeypatch.setattr(parallel, "_RUN", "import os, sys; sys.stdin.buffer.read(1000); os._exit(1)")
+    (tmp_path / "dies.py").write_text("import os, sys; sys.stdin.buffer.read(1000); os._exit(1)")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(parallel, "started_process", lambda _, **options: started_process("dies", **options))
     cut_into(monkeypatch, 9_000)
     trace = load_events(tmp_path, *(op(f"op {i}", ts=float(i)) for i in range(2000)))
     assert trace.host["name"].tolist() == [f"op {i}" for i in range(2000)] and len(pools) == 1

@@ -14,6 +14,7 @@ from tracekit.analyzers.attribute import analyze
 from tracekit.analyzers.core import InputError
 from tracekit.analyzers.predict import baseline
 from tracekit.analyzers.trace import load
+from tracekit.capture.capture_session import session
 from tracekit.cli import main
 from tracekit.profiling.profiled_run import profile_own
 
@@ -93,6 +94,18 @@ def test_the_wait_for_a_value_is_no_work_of_the_host(tmp_path):
     step = baseline(trace, analyze(trace))
     assert step.ops.kernel_ns.sum() > 0.9 * step.latency_ns
     assert step.ops.host_ns.sum() < 0.1 * step.latency_ns
+
+
+def test_it_says_how_many_ops_are_modelled(tmp_path):
+    said = []
+    with session(tmp_path, gpu="t4", device="model", say=said.append), torch.no_grad():
+        nn.ReLU()(torch.ones(8))
+    (line,) = (line for line in said if "modelling" in line)
+    assert f"modelling its {len(ops_of(load(tmp_path)))} ops" in line
+
+
+def ops_of(trace):
+    return trace.host[(trace.host["category"] == "op") & trace.host["name"].astype(str).str.startswith("aten::")]
 
 
 class Net(nn.Module):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tracekit.analyzers.core import started_process
 from tracekit.jobs import summaries
 
 FOLDER = Path(__file__).parents[2] / "examples" / "ranks" / "sleep-2"
@@ -47,16 +48,23 @@ def test_processes_with_pyarrow_answer_a_command_that_does_not_load_it(tmp_path)
     assert answer("of a cluster", "--workers", "1") == cold
 
 
+def run_instead(monkeypatch, folder, code):
+    """Start processes that call `main` of a module of this code."""
+    (folder / "run_instead.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(summaries, "started_process", lambda _, **options: started_process("run_instead", **options))
+
+
 def test_what_a_lost_process_was_reading_is_read_again(monkeypatch, tmp_path):
     """The first process that is started ends at once."""
     mark = repr(str(tmp_path / "started"))
-    once = f"import os; os.path.exists({mark}) or os.mkdir({mark}) or os._exit(1); "
-    monkeypatch.setattr(summaries, "_RUN", once + summaries._RUN)
+    once = f"import os; os.path.exists({mark}) or os.mkdir({mark}) or os._exit(1)"
+    run_instead(monkeypatch, tmp_path, f"{once}\nfrom tracekit.jobs.summaries import main")
     assert [answer.summary.rank for answer in summaries.summaries(FILES, workers=2)] == [0, 1]
 
 
-def test_a_trace_that_ends_every_process_is_said_so(monkeypatch):
-    monkeypatch.setattr(summaries, "_RUN", "raise SystemExit")
+def test_a_trace_that_ends_every_process_is_said_so(monkeypatch, tmp_path):
+    run_instead(monkeypatch, tmp_path, "raise SystemExit")
     answers = list(summaries.summaries(FILES, workers=2))
     assert [answer.summary for answer in answers] == [None, None]
     assert all("ended" in answer.why for answer in answers)

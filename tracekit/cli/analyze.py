@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from tracekit.cli._options import FORCE, Reading, analysis_of, most_bytes, reading
-from tracekit.cli._outputs import Answer, Output, as_json, form_of, output, stdout_format
+from tracekit.cli._outputs import Answer, Output, answer_to, as_json, form_of, output, stdout_format
 from tracekit.reports.words import TABLES
 
 if TYPE_CHECKING:
@@ -67,26 +67,24 @@ def command(
         as_json("--brief" if brief else "--row", output, form)
     if keep_metadata and not (output and output.form == "trace"):
         raise click.UsageError("--keep-metadata is for a trace: name one with -o, such as annotated.json.gz.")
-    asked = Asked("brief" if brief else "row" if row else form_of(output, form), table, row or "")
-    if output is None:
-        click.echo(_rendered(analysis_of(trace, **options), asked, trace, colour=None), nl=False)
-        return
-    if asked.form == "trace":
+    if output and output.form == "trace":
+        form_of(output, form)
         _annotate(trace, output.path, options, keep_metadata=keep_metadata, force=force)
-        click.echo(f"Wrote {output.path}", err=True)
-    else:
-        _write(trace, output.path, asked, force, options)
+        return
+    short = "brief" if brief else "row" if row else ""
+    answer = _answer(trace, output, form, short or "analysis", force)
+    asked = Asked(short or answer.form, table, row or "")
+    answer.check(trace, page="report")
+    answer.give(lambda colour: _rendered(analysis_of(trace, **options), asked, trace, colour, answer.mark))
 
 
-def _write(trace: str, path: Path, asked: Asked, force: bool, options: dict[str, Any]) -> None:
-    from tracekit.reports.words import mark_of
+def _answer(trace: str, output: Output | None, form: str | None, kind: str, force: bool) -> Answer:
+    """Return where to answer. The report beside a trace needs no mark, and may be moved with it."""
     from tracekit.run import is_page_of
 
-    mark = "" if asked.form == "html" and is_page_of(path, trace) else mark_of(trace)
-    kind = asked.form if asked.form in ("brief", "row") else "analysis"
-    answer = Answer(path, asked.form, kind, mark, force)
-    answer.check(trace, page="report")
-    answer.give(lambda colour: _rendered(analysis_of(trace, **options), asked, trace, colour, mark))
+    answer = answer_to(output, form, kind, force, trace)
+    beside = answer.form == "html" and output and is_page_of(output.path, trace)
+    return answer._replace(mark="") if beside else answer
 
 
 def _annotate(trace: str, path: Path, options: dict[str, Any], *, keep_metadata: bool, force: bool) -> None:
@@ -114,9 +112,10 @@ def _annotate(trace: str, path: Path, options: dict[str, Any], *, keep_metadata:
         analyze_into(trace, path, write, options["gpu"], options["gpu_file"], max_bytes=most)
     if left_out := str(removed[0]):
         click.echo(f"Left out: {left_out}. --keep-metadata keeps them.", err=True)
+    click.echo(f"Wrote {path}", err=True)
 
 
-def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | None, mark: str = "") -> str:
+def _rendered(analysis: "Analysis", asked: Asked, trace: str, colour: bool | None, mark: str) -> str:
     if asked.form in ("brief", "row"):
         return _short(analysis, asked, trace)
     if asked.form in ("text", "markdown"):

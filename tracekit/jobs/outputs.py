@@ -211,5 +211,5 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def marked(where: Where) -> str:
-    """Return the mark of a job's traces (see `replacing.mark_of`)."""
+    """Return the mark of a job's traces (see `files.mark_of`)."""
     return mark_of(where) if isinstance(where, str | os.PathLike) else mark_of(*where)

@@ -18,7 +18,6 @@ from tracekit.analyzers.core import (
     answer_messages,
     cores,
     installing,
-    program_of,
     receive,
     send,
     started_process,
@@ -28,7 +27,6 @@ from tracekit.analyzers.trace import ALONE, cache, is_url, reading, release_free
 
 ALONE_BYTES = 8 << 20
 """A trace of fewer bytes is read in this process, because starting another takes longer."""
-_RUN = program_of(__name__)
 _TRIES = 2
 _LOST = "The process that read it ended (killed, or out of memory)."
 
@@ -115,7 +113,7 @@ class _Worker:
     def ask(self, path: str) -> Answer | None:
         """Return the answer for a path; None if the process ended before."""
         process = self._process = self._process or started_process(
-            _RUN, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+            __name__, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         )
         assert process.stdin and process.stdout
         with suppress(OSError):

@@ -118,7 +118,7 @@ class GPU(msgspec.Struct, frozen=True):
         return features(self.vendor, self.architecture, self.compute_capability, self.sms)
 
     def supports(self, feature: str) -> bool:
-        """Return whether the GPU has a feature of `gpu_features.FEATURES`. Raises UnknownNameError for another name."""
+        """Return whether the GPU has a feature of `FEATURES`. Raises UnknownNameError for another name."""
         if feature not in FEATURES:
             raise UnknownNameError(f"GPU feature '{feature}' is not known.", hint=nearest(feature, FEATURES))
         return feature in self.features

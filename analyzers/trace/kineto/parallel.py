@@ -14,7 +14,7 @@ from types import TracebackType
 
 import msgspec
 
-from tracekit.analyzers.core import answer_messages, cores, program_of, receive, send, started_process
+from tracekit.analyzers.core import answer_messages, cores, receive, send, started_process
 from tracekit.analyzers.trace.kineto.chunks import HEAD_BYTES, Chunk, Chunks, Decoded, decode_sound
 from tracekit.analyzers.trace.kineto.event_columns import EventColumns, event_columns
 from tracekit.analyzers.trace.kineto.salvage import Effort, decode_chunk
@@ -24,7 +24,6 @@ DEPTH = 2
 """Number of chunks that a worker has at a time: one waits while it decodes another."""
 
 _PIPE_BYTES = 1 << 20
-_RUN = program_of(__name__)
 
 
 class DecodedChunk(msgspec.Struct):
@@ -76,7 +75,7 @@ class _Worker:
     """A process, and the two threads that send it chunks and receive its answers in order."""
 
     def __init__(self) -> None:
-        self._process = started_process(_RUN, pipesize=_PIPE_BYTES)
+        self._process = started_process(__name__, pipesize=_PIPE_BYTES)
         self._texts: SimpleQueue[bytes | None] = SimpleQueue()
         self._pending: SimpleQueue[Answer | None] = SimpleQueue()
         self._given = self._answered = 0  # Each is incremented by one thread only.

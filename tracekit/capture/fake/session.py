@@ -63,7 +63,8 @@ class ModelledCapture:
         if not error and not self._builder.recording.calls:
             why = "No op of torch ran on the device."
             raise InputError("There is nothing to model.", why, "Run code that computes with tensors of torch.")
-        self._say(f"ran on the CPU; modelling its {len(self._builder.recording.call):,} ops for {self._gpu.name}")
+        ops = sum(call >= 0 for call in self._builder.recording.call)
+        self._say(f"ran on the CPU; modelling its {ops:,} ops for {self._gpu.name}")
         self._write()
 
     def _write(self) -> None:
