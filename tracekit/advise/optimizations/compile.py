@@ -87,20 +87,20 @@ _LOOKUP = Cost(0, 0, 0, "gather", "fp32", estimated=True)
 class Compile(Optimization):
     """`torch.compile`: memory-bound ops are fused into Triton kernels, and Python leaves the step.
 
-    Chains of memory-bound kernels become one kernel, across modules; appends to a growing cache remain separate
-    kernels. A norm over channels in training is two kernels of statistics (three of its gradients) before one that uses
-    them, and one that counts. The host time does not depend on that of the eager code: each remaining launch takes the
-    time of 2.65 (2.1 to 3.3) plain launches on this host. Each call takes 10 (5 to 20) to enter the compiled code and
-    0.55 (0.35 to 0.8) for the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25
-    to 1) for each tensor put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks
-    the graph, at 90 (45 to 200) plain launches. The optimizer's step and other code
-    outside of the model are not compiled. Unwrapping each weight of torchao
-    takes the host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without
-    a wait. GEMMs take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
-    GEMMs with a bias on Hopper take 0.83 (0.75 to 1.0). GEMMs in 16 bits with rows that are not a multiple of 16
-    bytes (GPT-2's head) are padded. Without shapes, elementwise kernels are known by their names, and move the bytes
-    that the GPU can move in their time. More than 30 elementwise ops in a chain outside of the backward pass write one
-    value for 30 ops (at worst, all), and read 8 (at best 4) tensors for each: Inductor's limits.
+    Chains of memory-bound kernels become one kernel, across modules, but appends to a growing cache; what a kernel
+    takes beyond 1.5 times its modelled time (lookups, resizes) stays. A norm over channels in training is two kernels
+    of statistics (three of its gradients) before one that uses them, and one that counts. The host time does not depend
+    on that of the eager code: each remaining launch takes the time of 2.65 (2.1 to 3.3) plain launches on this host.
+    Each call takes 10 (5 to 20) to enter the compiled code and 0.55 (0.35 to 0.8) for the guards of each layer with
+    weights, and, while decoding with a cache that grows, 0.5 (0.25 to 1) for each tensor put back into it. A branch on
+    a tensor in the host's memory (a layer dropped at random) breaks the graph, at 90 (45 to 200) plain launches. The
+    optimizer's step and other code outside of the model are not compiled. Unwrapping each weight of torchao takes the
+    host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without a wait.
+    GEMMs take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32 GEMMs with a
+    bias on Hopper take 0.83 (0.75 to 1.0). GEMMs in 16 bits with rows that are not a multiple of 16 bytes (GPT-2's
+    head) are padded. Without shapes, elementwise kernels are known by their names, and move the bytes that the GPU can
+    move in their time. More than 30 elementwise ops in a chain outside of the backward pass write one value for 30 ops
+    (at worst, all), and read 8 (at best 4) tensors for each: Inductor's limits.
 
     *Hurts* where a mask is built while tracing.
 
