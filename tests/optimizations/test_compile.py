@@ -1,5 +1,6 @@
 """Effects of compiling other than fusion."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 from op_lists import base, elementwise, product
+from test_waste import op, run
 
 from tracekit.advise import find, parse
 from tracekit.advise.optimizations.compile import BREAK
@@ -102,6 +104,15 @@ def test_generated_code_calls_a_library_to_sort():
     ops = base(layers=1).ops[:3].assign(cost=pd.Series([near, sort, near], dtype=object), kernel_ns=[9e3, 9e5, 9e3])
     after = find("compile").transform(replace(base(), ops=ops), "expected")
     assert after.launches.tolist() == [1, 1, 1] and after.kernel_ns.max() == 9e5
+
+
+@pytest.mark.parametrize(("call", "launches"), [("multinomial", 3), ("abs", 1)])
+def test_generated_code_leaves_some_calls_and_complex_numbers_to_libraries(call, launches):
+    near = op("aten::mul", elementwise(4096, "fp32"))
+    inside = op("aten::copy_", elementwise(4096, "fp32", "copy"), call=f"aten::{call}")
+    assert len(find("compile").transform(run(near, inside, near), "expected")) == launches
+    complex_ = {"inputs": (json.dumps([[64, 64]]), json.dumps(["c10::complex<float>"]))}
+    assert len(find("compile").transform(run(near, inside | complex_, near), "expected")) == 3
 
 
 def test_statistics_over_channels_are_kernels_before_what_uses_them():

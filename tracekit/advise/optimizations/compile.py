@@ -72,8 +72,10 @@ UNWRAPPED = _KNOWN["unwrapped"]
 _NARROW = ("fp8", "int8")
 _APART = (WIDENING, REPEATED, WRITTEN, STATISTICS)
 """Names of ops whose tensors their neighbours do not read: each is a separate kernel."""
-_ADDS_BY_INDEX = re.compile(r"scatter|index_add|index_put|bincount|histc")
-"""Names of ops whose kernels add to addresses that others add to, for which they wait in generated code, too."""
+_ALONE = re.compile(
+    r"scatter|index_add|index_put|bincount|histc|multinomial|upsample_\w+_aa|embedding_bag|_[cp]dist_|repeat_interleave"
+)
+"""Ops that add to addresses to which others add, and wait for these in generated code, too, or are left to PyTorch."""
 _NUMBER = 8
 """Largest size of a single number in bytes."""
 ALIGNED = 8
@@ -163,7 +165,7 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     base = replace(base, ops=costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu))
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
-    alone = which(base.ops.name, _is_apart) | _rows_on_a_number(base.ops, "aten::add_")
+    alone = _rows_alone(base) | _rows_on_a_number(base.ops, "aten::add_")
     apart = alone | appended(base) | rows_by_values(base.ops) | _rows_beside_model(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = masks.traced(replace(base, ops=ops), outcome)
@@ -173,8 +175,11 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 
 
-def _is_apart(name: str) -> bool:
-    return name in _APART or bool(_ADDS_BY_INDEX.search(name))
+def _rows_alone(base: Baseline) -> Rows:
+    """Select the ops that are kernels of their own, with all inside their calls, and those on complex numbers."""
+    is_complex = which(base.recorded.inputs_of(base.ops), lambda given: given is not None and "complex" in given[1])
+    named = which(base.ops.name, lambda name: name in _APART or _ALONE.search(name))
+    return np.asarray(named | which(base.ops.call, _ALONE.search) | is_complex)
 
 
 def _with_lookups(ops: OpList) -> OpList:
@@ -227,8 +232,7 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
     put_back = pick(APPENDED, outcome) * appended(base).sum() * in_phase(base.ops, "decode").any()
     broken = pick(BREAK, outcome) * base.decisions
     unwrapped = pick(UNWRAPPED, outcome) * _torchao_layers(base)
-    further = float(reentered + put_back + broken + unwrapped)
-    return guards_ns(base, outcome) + further * plain_launch_ns(base)
+    return guards_ns(base, outcome) + float(reentered + put_back + broken + unwrapped) * plain_launch_ns(base)
 
 
 def _torchao_layers(base: Baseline) -> int:
@@ -273,5 +277,4 @@ def _aligned(cost: Cost) -> Cost:
     sides = {name: -(-getattr(cost.work, name) // ALIGNED) * ALIGNED for name in names}
     if replace(cost.work, **sides) == cost.work or product.rows == 1:
         return cost
-    copied = 2 * cost.weight_bytes
-    return replace(cost, work=replace(cost.work, **sides), read_bytes=cost.read_bytes + copied)
+    return replace(cost, work=replace(cost.work, **sides), read_bytes=cost.read_bytes + 2 * cost.weight_bytes)
