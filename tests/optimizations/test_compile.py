@@ -1,5 +1,6 @@
 """Effects of compiling other than fusion."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 from op_lists import base, elementwise, product
+from test_waste import op, run
 
 from tracekit.advise import find, parse
 from tracekit.advise.optimizations.compile import BREAK
@@ -14,9 +16,11 @@ from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS, gu
 from tracekit.analyzers.cost import Norm, estimate_ns
 from tracekit.analyzers.predict import plain_launch_ns, start
 from tracekit.analyzers.predict.traced_step import decisions
+from tracekit.analyzers.predict.transforms.fusion import fused
 from tracekit.analyzers.trace import load
 
 DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.gz"
+TRACES = sorted(DECODE.parent.glob("h200_*.json.gz"))
 
 
 def with_head(baseline, outputs):
@@ -102,6 +106,15 @@ def test_generated_code_calls_a_library_to_sort():
     assert after.launches.tolist() == [1, 1, 1] and after.kernel_ns.max() == 9e5
 
 
+@pytest.mark.parametrize(("call", "launches"), [("multinomial", 3), ("abs", 1)])
+def test_generated_code_leaves_some_calls_and_complex_numbers_to_libraries(call, launches):
+    near = op("aten::mul", elementwise(4096, "fp32"))
+    inside = op("aten::copy_", elementwise(4096, "fp32", "copy"), call=f"aten::{call}")
+    assert len(find("compile").transform(run(near, inside, near), "expected")) == launches
+    complex_ = {"inputs": (json.dumps([[64, 64]]), json.dumps(["c10::complex<float>"]))}
+    assert len(find("compile").transform(run(near, inside | complex_, near), "expected")) == 3
+
+
 def test_statistics_over_channels_are_kernels_before_what_uses_them():
     normalized, after = elementwise(64 * 56 * 56, "fp32", "norm"), elementwise(64 * 56 * 56, "fp32")
     forward, backward = (replace(normalized, work=Norm(channels=64, backward=each)) for each in (False, True))
@@ -115,3 +128,34 @@ def test_statistics_over_channels_are_kernels_before_what_uses_them():
     )
     compiled = find("compile").transform(replace(base(), ops=ops), "expected")
     assert compiled.launches.tolist() == [1, 2, 1, 3, 1]  # the counter, statistics, their use with relu, gradients
+
+
+def test_fusing_saves_the_share_of_bytes_that_no_longer_move():
+    """Two of the four tensors stay on chip, at the bandwidth at which the kernels moved them."""
+    large = elementwise(1 << 28, "fp32")
+    for slower in (0.7, 1.0, 1.4):
+        times = [slower * estimate_ns(large, base().gpu)] * 2
+        ops = base(layers=1).ops[:2].assign(cost=pd.Series([large, large], dtype=object), kernel_ns=times)
+        saved = 1 - fused(ops, base().gpu, "best", within_layer=False).kernel_ns.sum() / sum(times)
+        assert 0.45 < saved < 0.55
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda path: path.name)
+@pytest.mark.parametrize("outcome", ["worst", "expected", "best"])
+def test_what_takes_longer_than_its_bytes_is_not_saved(trace, outcome):
+    """Reads of single numbers, resizes and copies from the host take as long beside what they are fused with."""
+    baseline = start(load(trace))[1]
+    moving = [1.5 * estimate_ns(cost, baseline.gpu) if cost else 0.0 for cost in baseline.ops.cost]
+    slow = baseline.ops.assign(kernel_ns=20 * baseline.ops.kernel_ns)
+    for ops in (baseline.ops, slow):
+        after = fused(ops, baseline.gpu, outcome, within_layer=False).kernel_ns.sum()
+        assert np.maximum(ops.kernel_ns - moving, 0.0).sum() <= after * (1 + 1e-9) <= ops.kernel_ns.sum() * (1 + 2e-9)
+
+
+def test_a_lookup_of_scattered_numbers_keeps_its_time():
+    near = elementwise(1 << 24, "fp32")
+    ops = base(layers=1).ops[:2].assign(name=["aten::index", "aten::mul"], kernel_ns=[9e6, 9e4])
+    after = find("compile").transform(
+        replace(base(), ops=ops.assign(cost=pd.Series([None, near], dtype=object))), "best"
+    )
+    assert after.launches.tolist() == [1] and after.kernel_ns.sum() > 8.9e6

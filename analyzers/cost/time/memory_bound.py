@@ -107,9 +107,15 @@ def memory_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str
 def _busy_seconds(cost: Cost, machine: Machine, fit: Mapping[str, Any]) -> float:
     """Return the seconds of instructions on a multiprocessor: per element, byte, FLOP and row."""
     of_a_row = fit.get("block_cycles" if cost.row >= _BLOCK_ROW else "row_cycles", fit.get("row_cycles", 0.0))
-    cycles = elements(cost) * fit.get("cycles", 0.0) + rows(cost) * of_a_row
+    cycles = elements(cost) * fit.get("cycles", 0.0) + rows(cost) * of_a_row * _share_of_warp(cost)
     cycles += cost.bytes * fit.get("byte_cycles", 0.0) + cost.flops * fit.get("flop_cycles", 0.0)
     return float(cycles / machine.sms / machine.clock_hz)
+
+
+def _share_of_warp(cost: Cost) -> float:
+    """Return the part of a warp that reduces a row. PyTorch gives a row the largest power of two of threads that it
+    fills, so several short rows share a warp; norms take a warp for each."""
+    return min(1.0, 2 ** (cost.row.bit_length() - 1) / WARP) if cost.family == "reduction" and cost.row else 1.0
 
 
 def _stream_seconds(cost: Cost, gpu: GPU, machine: Machine, fit: Mapping[str, Any], l2: Mapping[str, float]) -> float:

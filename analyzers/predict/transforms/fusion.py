@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.core import numbers, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, GPU, Cost, Norm, Reduce, estimate_ns
 from tracekit.analyzers.fuse import SPELLED, Pass, Place
 from tracekit.analyzers.predict.op_columns import OpList, joined
@@ -81,6 +82,8 @@ _REDUCING = ("norm", "softmax", "reduction", "loss")
 _REDUCES = 2
 _BY_LIBRARIES = ("sort", "top-k")
 """Access of ops that generated code calls a library for."""
+STREAMED = numbers(__file__)["streamed"]
+"""Time that moving a kernel's bytes may take, relative to the modelled time."""
 FUSED_KERNEL = _KNOWN["fused_kernel"]
 """Time of a generated kernel, relative to that of a library kernel that moves as many bytes."""
 
@@ -122,7 +125,11 @@ def fused(
     within_layer: bool,
     among: Rows | None = None,
 ) -> OpList:
-    """Replace each chain with one op, which takes as much host time as the ops it replaces."""
+    """Replace each chain with one op, which takes as much host time as the ops it replaces.
+
+    It saves the share of bytes that it no longer moves, and starts, of the time that moving bytes takes. What a kernel
+    takes beyond the modelled time, for scattered reads or for computing, stays.
+    """
     chain = chains(ops, within_layer=within_layer, among=among)
     first = np.flatnonzero(np.diff(chain, prepend=-1))
     length = np.diff(first, append=len(ops))
@@ -137,19 +144,24 @@ def fused(
             fused_costs[same] = one, _relative_ns(one, members, gpu, outcome)
         after[i], ratio[i] = fused_costs[same]
     host = np.add.reduceat(ops.host_ns, first)
+    moved_ns = np.minimum(ops.kernel_ns, STREAMED * each(partial(_moved_ns, gpu), cost, dtype=float))
     return ops[first].assign(
         host_ns=host,
-        kernel_ns=np.add.reduceat(ops.kernel_ns, first) * ratio,
+        kernel_ns=np.add.reduceat(ops.kernel_ns, first) - np.add.reduceat(moved_ns, first) * (1 - ratio),
         launches=np.where(length > 1, 1, ops.launches[first]),
         sync=np.logical_or.reduceat(ops.sync, first),
         cost=after,
     )
 
 
+def _moved_ns(gpu: GPU, cost: Cost | None) -> float:
+    return estimate_ns(cost, gpu) if cost else 0.0
+
+
 def _relative_ns(one: Cost, costs: list[Cost], gpu: GPU, outcome: Outcome) -> float:
-    """Return the time of a chain as one kernel, relative to that of the chain."""
+    """Return the time in which one kernel moves its bytes, relative to that of a chain that moves its own as fast."""
     error = pick(FUSED_KERNEL, outcome)
-    return min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(cost, gpu) for cost in costs))
+    return min(1.0, error * estimate_ns(one, gpu) / sum(estimate_ns(_use(cost), gpu) for cost in costs))
 
 
 STATISTICS = "statistics of channels"

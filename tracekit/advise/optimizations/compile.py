@@ -72,8 +72,10 @@ UNWRAPPED = _KNOWN["unwrapped"]
 _NARROW = ("fp8", "int8")
 _APART = (WIDENING, REPEATED, WRITTEN, STATISTICS)
 """Names of ops whose tensors their neighbours do not read: each is a separate kernel."""
-_ADDS_BY_INDEX = re.compile(r"scatter|index_add|index_put|bincount|histc")
-"""Names of ops whose kernels add to addresses that others add to, for which they wait in generated code, too."""
+_ALONE = re.compile(
+    r"scatter|index_add|index_put|bincount|histc|multinomial|upsample_\w+_aa|embedding_bag|_[cp]dist_|repeat_interleave"
+)
+"""Ops that add to addresses to which others add, and wait for these in generated code, too, or are left to PyTorch."""
 _NUMBER = 8
 """Largest size of a single number in bytes."""
 ALIGNED = 8
@@ -87,20 +89,20 @@ _LOOKUP = Cost(0, 0, 0, "gather", "fp32", estimated=True)
 class Compile(Optimization):
     """`torch.compile`: memory-bound ops are fused into Triton kernels, and Python leaves the step.
 
-    Chains of memory-bound kernels become one kernel, across modules; appends to a growing cache remain separate
-    kernels. A norm over channels in training is two kernels of statistics (three of its gradients) before one that uses
-    them, and one that counts. The host time does not depend on that of the eager code: each remaining launch takes the
-    time of 2.65 (2.1 to 3.3) plain launches on this host. Each call takes 10 (5 to 20) to enter the compiled code and
-    0.55 (0.35 to 0.8) for the guards of each layer with weights, and, while decoding with a cache that grows, 0.5 (0.25
-    to 1) for each tensor put back into it. A branch on a tensor in the host's memory (a layer dropped at random) breaks
-    the graph, at 90 (45 to 200) plain launches. The optimizer's step and other code
-    outside of the model are not compiled. Unwrapping each weight of torchao
-    takes the host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without
-    a wait. GEMMs take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32
-    GEMMs with a bias on Hopper take 0.83 (0.75 to 1.0). GEMMs in 16 bits with rows that are not a multiple of 16
-    bytes (GPT-2's head) are padded. Without shapes, elementwise kernels are known by their names, and move the bytes
-    that the GPU can move in their time. More than 30 elementwise ops in a chain outside of the backward pass write one
-    value for 30 ops (at worst, all), and read 8 (at best 4) tensors for each: Inductor's limits.
+    Chains of memory-bound kernels become one kernel, across modules, but appends to a growing cache; what a kernel
+    takes beyond 1.5 times its modelled time (lookups, resizes) stays. A norm over channels in training is two kernels
+    of statistics (three of its gradients) before one that uses them, and one that counts. The host time does not depend
+    on that of the eager code: each remaining launch takes the time of 2.65 (2.1 to 3.3) plain launches on this host.
+    Each call takes 10 (5 to 20) to enter the compiled code and 0.55 (0.35 to 0.8) for the guards of each layer with
+    weights, and, while decoding with a cache that grows, 0.5 (0.25 to 1) for each tensor put back into it. A branch on
+    a tensor in the host's memory (a layer dropped at random) breaks the graph, at 90 (45 to 200) plain launches. The
+    optimizer's step and other code outside of the model are not compiled. Unwrapping each weight of torchao takes the
+    host time of 4.5 (2.5 to 8) plain launches; single numbers copied from the host become constants, without a wait.
+    GEMMs take 1.0 (0.9 to 1.02) of their time, because without their bias they use other kernels; fp32 GEMMs with a
+    bias on Hopper take 0.83 (0.75 to 1.0). GEMMs in 16 bits with rows that are not a multiple of 16 bytes (GPT-2's
+    head) are padded. Without shapes, elementwise kernels are known by their names, and move the bytes that the GPU can
+    move in their time. More than 30 elementwise ops in a chain outside of the backward pass write one value for 30 ops
+    (at worst, all), and read 8 (at best 4) tensors for each: Inductor's limits.
 
     *Hurts* where a mask is built while tracing.
 
@@ -163,7 +165,7 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     base = replace(base, ops=costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu))
     base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
-    alone = which(base.ops.name, _is_apart) | _rows_on_a_number(base.ops, "aten::add_")
+    alone = _rows_alone(base) | _rows_on_a_number(base.ops, "aten::add_")
     apart = alone | appended(base) | rows_by_values(base.ops) | _rows_beside_model(base.ops)
     ops = _named(fused(_padded(base, outcome), base.gpu, outcome, within_layer=False, among=~apart), base.ops)
     ops = masks.traced(replace(base, ops=ops), outcome)
@@ -173,8 +175,11 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 
 
-def _is_apart(name: str) -> bool:
-    return name in _APART or bool(_ADDS_BY_INDEX.search(name))
+def _rows_alone(base: Baseline) -> Rows:
+    """Select the ops that are kernels of their own, with all inside their calls, and those on complex numbers."""
+    is_complex = which(base.recorded.inputs_of(base.ops), lambda given: given is not None and "complex" in given[1])
+    named = which(base.ops.name, lambda name: name in _APART or _ALONE.search(name))
+    return np.asarray(named | which(base.ops.call, _ALONE.search) | is_complex)
 
 
 def _with_lookups(ops: OpList) -> OpList:
@@ -227,8 +232,7 @@ def entering_ns(base: Baseline, outcome: Outcome) -> float:
     put_back = pick(APPENDED, outcome) * appended(base).sum() * in_phase(base.ops, "decode").any()
     broken = pick(BREAK, outcome) * base.decisions
     unwrapped = pick(UNWRAPPED, outcome) * _torchao_layers(base)
-    further = float(reentered + put_back + broken + unwrapped)
-    return guards_ns(base, outcome) + further * plain_launch_ns(base)
+    return guards_ns(base, outcome) + float(reentered + put_back + broken + unwrapped) * plain_launch_ns(base)
 
 
 def _torchao_layers(base: Baseline) -> int:
@@ -273,5 +277,4 @@ def _aligned(cost: Cost) -> Cost:
     sides = {name: -(-getattr(cost.work, name) // ALIGNED) * ALIGNED for name in names}
     if replace(cost.work, **sides) == cost.work or product.rows == 1:
         return cost
-    copied = 2 * cost.weight_bytes
-    return replace(cost, work=replace(cost.work, **sides), read_bytes=cost.read_bytes + copied)
+    return replace(cost, work=replace(cost.work, **sides), read_bytes=cost.read_bytes + 2 * cost.weight_bytes)

@@ -9,8 +9,8 @@ import numpy as np
 from tracekit.advise.waste.factorizations import may_write
 from tracekit.advise.waste.finding import Change, Finding, lessened
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Cost, Product
+from tracekit.analyzers.core import Outcomes, outcomes
+from tracekit.analyzers.cost import ELEMENT_BYTES, Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
@@ -39,8 +39,11 @@ def _one_hot_products(base: Baseline) -> Finding | None:
 
 def _of_way(base: Baseline, way: str) -> Finding | None:
     rows = _WAYS[way](base)
-    change = _by_edges(base, rows) if way == "square-product" else lessened(rows, _KNOWN["picked"])
-    return Finding(rows, change, int(rows.sum()), way=way) if rows.any() else None
+    if not rows.any():
+        return None
+    changes = {"square-product": _by_edges, "diagonal-product": _by_scaling}
+    change = changes[way](base, rows) if way in changes else lessened(rows, _KNOWN["picked"])
+    return Finding(rows, change, int(rows.sum()), way=way)
 
 
 def _by_edges(base: Baseline, rows: Rows) -> Change:
@@ -125,11 +128,44 @@ _DIAGONAL, _DENSE = ("aten::diag", "aten::diag_embed"), ("aten::to_dense", "aten
 def _of_mostly_zeros(base: Baseline, calls: tuple[str, ...]) -> Rows:
     """Select products with a matrix that these calls just filled with zeros and a few numbers, and the calls."""
     ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
-    for begin, end in spans_of(which(ops.call, calls.__contains__)):
+    for begin, end in spans_of(which(ops.call[:-1], calls.__contains__)):
         side = next((shape[-1] for _, shape in tensors_in(base, begin, end) if len(shape) > 1), 0)
-        if end < len(ops) and side and _reads_columns(side, ops.cost[end]):
-            rows[begin : end + 1] = True
+        reads = _reads_columns(side, ops.cost[end]) if side else _takes_longer(ops, begin, end)
+        rows[begin : end + 1] |= reads
     return rows
+
+
+_FILLS, _PRODUCTS = ("aten::fill_", "aten::zero_"), ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+
+
+def _takes_longer(ops: OpList, begin: int, end: int) -> bool:
+    """Return whether a product of unknown shapes takes at least as long as filling the matrix before it with zeros, so
+    that it can be what reads that matrix."""
+    filled = which(ops.name[begin:end], _FILLS.__contains__)
+    longer = ops.kernel_ns[end] >= ops.kernel_ns[begin:end][filled].sum()
+    return bool(filled.any() and longer and ops.cost[end] is None and ops.name[end] in _PRODUCTS)
+
+
+def _by_scaling(base: Baseline, rows: Rows) -> Change:
+    """Return the change after which products with a diagonal read and write the other matrix once.
+
+    Without shapes, the time of filling the diagonal's matrix tells its side, and the product's FLOPs in its time at
+    most the other side: at worst those of 16 bits, else of 32.
+    """
+    gpu, fills = base.gpu, rows & which(base.ops.name, _FILLS.__contains__)
+    side = math.sqrt(base.ops.kernel_ns[fills].min(initial=math.inf) * 1e-9 * gpu.bandwidth / _NUMBER)
+    moved = [_NUMBER * gpu.peak_flops(precision) / (side * gpu.bandwidth) for precision in ("fp16", "fp32", "fp32")]
+    return lessened(rows, Outcomes(*np.minimum(moved, 1.0).tolist()), cost=_scaled)
+
+
+_NUMBER = 4
+"""Bytes of a number in 32 bits."""
+
+
+def _scaled(cost: Cost) -> Cost:
+    work = cost.work
+    size = work.groups * work.m * work.n * ELEMENT_BYTES[cost.precision] if isinstance(work, Product) else 0
+    return Cost(0, round(size), round(size), "pointwise", cost.precision)
 
 
 def _reads_columns(classes: int, cost: Cost | None) -> bool:
