@@ -122,6 +122,15 @@ def _tensors(given: tuple[str, str]) -> Tensors:
     return tuple((kind, tuple(shape)) for kind, shape in zip(kinds, shapes, strict=False) if shape)
 
 
+_FIRST_LIST = re.compile(r"\[(\[\[[\d,\s]*\](?:,\s*\[[\d,\s]*\])*\])")
+
+
+def joined_in(base: Baseline, place: int) -> list[tuple[int, ...]]:
+    """Return the shapes of the tensors that an op is given as a list, as `cat` is; [] if they were not recorded."""
+    first = _FIRST_LIST.match((_inputs(base)[place] or ("",))[0])
+    return [tuple(shape) for shape in recorded_shapes(first[1]) if shape] if first else []
+
+
 def size_of(kind: str, shape: tuple[int, ...]) -> int:
     """Return the size of a tensor in bytes; of a type that is not known, as of fp32."""
     return (tensors.find(kind) or tensors.FLOAT32).bytes * math.prod(shape)
