@@ -29,7 +29,12 @@ from tracekit.advise.waste.repeats import (
     tensors_in,
 )
 from tracekit.advise.waste.rounds import products
-from tracekit.advise.waste.same_each_step import encoded_each_epoch, factorized_each_step, same_in_each_step
+from tracekit.advise.waste.same_each_step import (
+    encoded_each_draw,
+    encoded_each_epoch,
+    factorized_each_step,
+    same_in_each_step,
+)
 from tracekit.advise.waste.views import work_on_repeated_rows
 from tracekit.advise.waste.windows import windows_encoded_again
 from tracekit.analyzers.attribute import TO_DEVICE
@@ -41,7 +46,7 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 def done_again(base: Baseline) -> Finding | None:
     """Find the kind of such work that takes most time."""
     within = [_without(*find(base), _name(find)) for find in (sorted_edges, _made_large)]
-    same = (same_in_each_step, encoded_each_epoch, factorized_again, factorized_each_step)
+    same = (same_in_each_step, encoded_each_epoch, encoded_each_draw, factorized_again, factorized_each_step)
     alone = ((find, find(base)) for find in (*same, _functions_of_weights, _rows_of_before, _propagated))
     whole = [_without(rows, rows, _name(find)) for find, rows in alone]
     rows = (windows_encoded_again, rows_repeated_before, networks_on_gathered_rows, work_on_repeated_rows, equal_rows)
