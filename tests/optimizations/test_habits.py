@@ -190,3 +190,8 @@ def test_a_buffer_that_is_copied_to_take_in_a_few_rows_is_a_ring():
 )
 def test_other_joins_are_no_buffers(rows):
     assert not found("grown-by-copying", run(linear(), *rows * 4))
+
+
+def test_a_buffer_that_grows_by_small_parts_is_not_shifted():
+    base = run(linear(), *[shifted(512 * rows, 512) for rows in range(1000, 1016)])
+    assert "parts.append" in find("grown-by-copying").how_to(base)

@@ -83,7 +83,7 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     if base.growth is not None or where(ops, is_attention).any():
         return None
     joins = np.flatnonzero(which(ops.name, lambda name: name == "aten::cat") & ops.costed)
-    return _shifted(base, joins) or _grown(base, joins)
+    return longest([_grown(base, joins), _shifted(base, joins)], ops.kernel_ns)
 
 
 _REST = 16
@@ -98,7 +98,7 @@ _PICKS = ("aten::index", "aten::index_select", "aten::gather")
 def _shifted(base: Baseline, joins: Ints) -> Finding | None:
     """Find joins of a buffer, before or behind which the program takes a part, and of a few new rows. No other op but
     those that pick rows is given a tensor as large as what stays: the buffer is there since an earlier step."""
-    ops, added = base.ops, np.zeros(len(base.ops))
+    ops, added, kept = base.ops, np.zeros(len(base.ops)), set[int]()
     takes, others = base.recorded.takes_part(ops), np.flatnonzero(~which(ops.name, _PICKS.__contains__)).tolist()
     takes = (takes | np.append(takes[1:], False)) & ~in_phase(ops, "backward")
     given = {math.prod(shape) for place in others for _, shape in tensors_in(base, place, place + 1)}
@@ -107,7 +107,8 @@ def _shifted(base: Baseline, joins: Ints) -> Finding | None:
         large = len(sizes) == 2 and ops.cost[place].write_bytes >= _MOVED
         if large and _REST * min(sizes) <= max(sizes) and max(sizes) not in given:
             added[place] = min(sizes) / sum(sizes)
-    if not added.any():
+            kept.add(max(sizes))
+    if not kept or len(kept) >= _GROWN:  # sizes of one that grows
         return None
     part = float(added.max())
     left = lessened(added > 0, Outcomes(2 * part, part, part), cost=partial(batched, factor=part))
