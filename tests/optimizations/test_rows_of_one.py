@@ -1,8 +1,10 @@
 """Work on copies of one row, and Jacobians row by row, and what only looks like them."""
 
+import json
+
 import pandas as pd
 import pytest
-from op_lists import elementwise
+from op_lists import elementwise, product
 from test_waste import ENGINE, linear, op, run
 from test_work_again import again, found, given
 
@@ -60,3 +62,31 @@ def test_a_jacobian_of_many_rows_and_few_columns_is_for_forward_mode():
 @pytest.mark.parametrize("base", [reverse(4096, 4096), reverse(64, 7), reverse(4096, 7, made="aten::empty")])
 def test_other_backward_passes_are_no_tall_jacobian(base):
     assert tall_jacobian(base) is None
+
+
+PAIRS, SIDE, WIDTH, HIDDEN = 512 * 512, 512, 384, 512
+
+
+def joins(*strides):
+    """Return a join of two views of the embeddings of items, for each pair of them."""
+    lists = [[[SIDE, SIDE, WIDTH]] * 2, []], [list(map(list, strides)), []]
+    inputs = (json.dumps(lists[0]), '["TensorList","Scalar"]')
+    cost = elementwise(PAIRS * 2 * WIDTH, "fp32", "copy")
+    return op("aten::cat", cost, ns=900_000.0) | {"inputs": inputs, "strides": (inputs[0], json.dumps(lists[1]))}
+
+
+LEFT, RIGHT, APART = (WIDTH, 0, 1), (0, WIDTH, 1), (SIDE * WIDTH, WIDTH, 1)
+READS_PAIRS = op("aten::addmm", product(PAIRS, HIDDEN, 2 * WIDTH, "fp32"), call="aten::linear", ns=2_000_000.0) | given(
+    ("float", HIDDEN), ("float", PAIRS, 2 * WIDTH), ("float", 2 * WIDTH, HIDDEN)
+)
+
+
+def test_a_layer_of_all_pairs_runs_on_each_item_once():
+    base = run(linear(), joins(LEFT, RIGHT), READS_PAIRS)
+    left = find("computed-again").transform(base, "expected").kernel_ns
+    assert left[1:].sum() < 0.15 * base.ops.kernel_ns[1:].sum() and "F.linear(x, w)" in find("computed-again").how_to(
+        base
+    )
+    half = find("computed-again").transform(run(linear(), joins(LEFT, APART), READS_PAIRS), "expected").kernel_ns
+    assert half[2] == pytest.approx(0.5 * 2_000_000.0, rel=0.01)
+    assert not again(run(linear(), joins(APART, APART), READS_PAIRS))
