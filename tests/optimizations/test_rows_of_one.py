@@ -90,3 +90,44 @@ def test_a_layer_of_all_pairs_runs_on_each_item_once():
     half = find("computed-again").transform(run(linear(), joins(LEFT, APART), READS_PAIRS), "expected").kernel_ns
     assert half[2] == pytest.approx(0.5 * 2_000_000.0, rel=0.01)
     assert not again(run(linear(), joins(APART, APART), READS_PAIRS))
+
+
+def timed(name, call, ns, **more):
+    return op(f"aten::{name}", call=call, ns=ns, **more)
+
+
+def node(name, ns, of="mm"):
+    return timed(of, f"{ENGINE}{name}Backward0", ns, phase="backward")
+
+
+NORM = timed("native_layer_norm", "aten::layer_norm", 6_000.0, phase="forward")
+CAT = timed("cat", "aten::cat", 2_700_000.0, phase="forward") | {"expanded": True}
+CASTS, GEMM = (timed(name, "aten::linear", 1_000_000.0, phase="forward") for name in ("copy_", "addmm"))
+RELU = timed("clamp_min", "aten::relu", 500_000.0, phase="forward")
+BACK = [
+    node("Relu", 700_000.0),
+    node("Addmm", 900_000.0),
+    node("Addmm", 900_000.0),
+    node("ToCopy", 2_000_000.0, "copy_"),
+]
+SUMMED = [node("Expand", 300_000.0, "sum")] * 2
+
+
+def test_without_shapes_autograd_tells_that_a_join_is_of_all_pairs():
+    base = run(NORM, CAT, CASTS, GEMM, RELU, *BACK, *SUMMED)
+    left = find("computed-again").transform(base, "expected").kernel_ns
+    assert left[1] == 500_000.0 and left[2:4].sum() + left[6:9].sum() < 20_000.0
+    assert left[4:6].tolist() == [500_000.0, 700_000.0] and left[9:].tolist() == [300_000.0] * 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [NORM, CAT, GEMM, RELU, *BACK, *SUMMED[:1]],  # beside rows of their own
+        [NORM | {"ns": 900_000.0}, CAT, GEMM, RELU, *BACK, *SUMMED],  # a token for all
+        [NORM, CAT | {"expanded": False}, GEMM, RELU, *BACK, *SUMMED],
+        [NORM, CAT, RELU, *BACK, *SUMMED],
+    ],
+)
+def test_other_joins_of_views_are_no_pairs(rows):
+    assert not again(run(*rows))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.advise.waste.edges import sorted_edges
-from tracekit.advise.waste.equal_rows import equal_rows
+from tracekit.advise.waste.equal_rows import equal_rows, layers_of_pairs
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding, longest
 from tracekit.advise.waste.gathered import networks_on_gathered_rows, rows_repeated_before
@@ -49,7 +49,8 @@ def done_again(base: Baseline) -> Finding | None:
     same = (same_in_each_step, encoded_each_epoch, encoded_each_draw, factorized_again, factorized_each_step)
     alone = ((find, find(base)) for find in (*same, _functions_of_weights, _rows_of_before, _propagated))
     whole = [_without(rows, rows, _name(find)) for find, rows in alone]
-    rows = (windows_encoded_again, rows_repeated_before, networks_on_gathered_rows, work_on_repeated_rows, equal_rows)
+    gathered = (rows_repeated_before, networks_on_gathered_rows, work_on_repeated_rows)
+    rows = (windows_encoded_again, *gathered, equal_rows, layers_of_pairs)
     found = [each for each in (*within, *whole, *(find(base) for find in rows)) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
     return longest(found, spent)
