@@ -131,3 +131,13 @@ def test_without_shapes_autograd_tells_that_a_join_is_of_all_pairs():
 )
 def test_other_joins_of_views_are_no_pairs(rows):
     assert not again(run(*rows))
+
+
+def test_layers_behind_a_join_of_repeated_rows_and_others_keep_theirs():
+    behind = op("aten::mm", product(PAIRS, 64, HIDDEN, "fp32"), ns=500_000.0) | given(
+        ("float", PAIRS, HIDDEN), ("float", HIDDEN, 64)
+    )
+    left = (
+        find("computed-again").transform(run(linear(), joins(LEFT, APART), READS_PAIRS, behind), "expected").kernel_ns
+    )
+    assert left[3] == 500_000.0

@@ -105,7 +105,7 @@ def rows_repeated_before(base: Baseline) -> Finding | None:
         if work is None or backward[place] or work.groups > 1 or not work.weight:
             continue
         if gathers := _gathered_before(base, place, work, moves):
-            behind = [place, *(_behind(base, works, place, work.m) if len(gathers) == 1 else ())]
+            behind = [place, *(_behind(base, works, place, work.m) if gathers[0].width == work.k else ())]
             last = [each for at in behind if (each := works[at])][-1]
             kept = np.ones(len(ops))
             kept[behind] = part = _part_of_rows(work, gathers)
