@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.analyzers.attribute.counts import source_of
     from tracekit.analyzers.attribute.done_before import Growth, forward_again, growing_prefix
     from tracekit.analyzers.attribute.gaps import LATE_NS, LONG_GAP_NS, Idle, find_gaps
-    from tracekit.analyzers.attribute.host import ENGINE, Host
+    from tracekit.analyzers.attribute.host import ENGINE, Host, counted_calls
     from tracekit.analyzers.attribute.host_kinds import (
         LOADING,
         function_of,

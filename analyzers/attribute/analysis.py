@@ -72,12 +72,14 @@ def analyzed(trace: Trace, gpu: GPU | None = None) -> tuple[Trace, Analysis]:
     release_freed()
     progressed(_WHAT, 1, 4)
     analysis = _analyze_work(trace, host, attributed, times, gpu)
+    release_freed()
     spans = host_spans_table(host, times.steps)
     del work, attributed  # large, and of no use to what follows, as the nests of the host
     host = Host(trace.host)
     release_freed()
     progressed(_WHAT, 3, 4)
     idle = find_gaps(host, analysis.work, analysis.timeline.steps)
+    release_freed()
     analysis = replace(
         analysis,
         set_apart=apart,
@@ -99,7 +101,8 @@ def _issued(trace: Trace, host: Host) -> tuple[Issued, Timeline]:
 def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timeline, gpu: GPU | None) -> Analysis:
     """Return the analysis without idle times.
 
-    It is a separate function so that its large intermediate tables are freed before idle times are analyzed.
+    It is a separate function so that its large intermediate tables are freed before idle times are analyzed. What needs
+    the costs is made first, so that these are freed before the tables that need most memory.
     """
     metadata, items = trace.metadata, attributed.items
     device = run_device(metadata, items, gpu)
@@ -107,15 +110,22 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
     judged = _measured(trace, counted, items, device.gpu)
     scale = idle_scale(metadata.latency, times, len(np.unique(items.device)))
     work = work_table(attributed, host.name, judged, scale)
+    release_freed()
+    shares = _shares(metadata, items, judged, work, times)
+    compared = counters_comparison(work, counted.costed)
+    found = _problems(trace, host, attributed, device, judged, work, times)
+    del counted, judged
+    counts, places = _counts(trace, host, attributed, work)
+    release_freed()
     progressed(_WHAT, 2, 4)
     inside = in_steps(work)
     of_steps = work if inside.all() else work.loc[inside, _SUMMED].reset_index(drop=True)
     totals = Totals(of_steps, scale)
+    ops = ops_table(host, attributed, of_steps, totals)
+    release_freed()
     layers = layers_table(host, attributed, of_steps, totals)
     synchronized = metadata.capture.synchronized if metadata.capture else {}
     types = layer_types_table(layers, of_steps, totals, synchronized)
-    compared = counters_comparison(work, counted.costed)
-    events = host_events(host, on_device=items.on_device)
     return Analysis(
         source=_source(trace, host, attributed, device, work),
         latency=StepLatency(metadata.latency, _traced_us(times)),
@@ -125,21 +135,27 @@ def _analyze_work(trace: Trace, host: Host, attributed: Attributed, times: Timel
         layer_types=types,
         layer_ops=layer_ops_table(layers, of_steps, totals),
         layer_parts=layer_parts_table(layers, of_steps, totals),
-        ops=ops_table(host, attributed, of_steps, totals),
+        ops=ops,
         kernels=kernels_table(of_steps, items.occupancy[inside], host.name, layers, totals),
         phases=phases_table(attributed.phases, of_steps, totals),
         coverage=coverage(of_steps),
-        bound=_shares(metadata, items, judged, work, times),
+        bound=shares,
         problems=problems.concat(
             trace.problems,
-            _problems(trace, host, attributed, device, judged, work, times),
+            found,
             counter_problems(work, trace.counters, compared),
             synchronized_problem(types, on_device=items.on_device),
         ),
         counters_comparison=compared,
-        counts=counts_table(host, attributed, work, events, metadata.capture),
-        places=places_table(host, attributed, events),
+        counts=counts,
+        places=places,
     )
+
+
+def _counts(trace: Trace, host: Host, attributed: Attributed, work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    events = host_events(host, on_device=attributed.items.on_device)
+    counts = counts_table(host, attributed, work, events, trace.metadata.capture)
+    return counts, places_table(host, attributed, events)
 
 
 def _measured(trace: Trace, counted: Judged, items: WorkItems, gpu: GPU | None) -> Judged:
@@ -223,7 +239,7 @@ def _source(trace: Trace, host: Host, attributed: Attributed, device: RunDevice,
 
 def _main_precision(work: pd.DataFrame) -> str:
     """Return the precision of most FLOPs, or else of most of the time in kernels whose names tell it; "" if unknown."""
-    flops = work["flops"].groupby(work["precision"].astype(object)).sum()
+    flops = work.groupby("precision", observed=True)["flops"].sum()
     flops = flops[(flops.index != "") & (flops > 0)]
     if len(flops):
         return str(flops.idxmax())

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.costing import Costed
+from tracekit.analyzers.attribute.costing import Costed, is_any_name
 from tracekit.analyzers.attribute.intervals import shared_ns, union_ns
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.core import Floats, Ints
@@ -85,12 +85,15 @@ _FILLED = 0.5
 """A kernel with blocks for less than this fraction of the SMs is too small for the GPU."""
 
 
+_OWN: Names = np.array(["transfer", "latency", "", "compute", "memory"], dtype=object)
+
+
 def own_bound(items: WorkItems, costed: Costed, roofs: Roofs, gpu: GPU | None) -> Names:
     """Return the own bound of each item; "" for host time, whose roofs are unknown."""
     if not items.on_device:
         return np.full(len(items.start), "", dtype=object)
     transfer = costed.host_link | costed.peer_link
-    partly = costed.estimated & np.isin(costed.family.astype(str), _PARTLY_COUNTED)
+    partly = costed.estimated & is_any_name(costed.family, _PARTLY_COUNTED)
     known = np.isfinite(roofs.fraction) & ~(partly & (roofs.fraction < _NEAR_ROOF))
     small = items.duration < SHORT_NS
     compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)
@@ -99,10 +102,7 @@ def own_bound(items: WorkItems, costed: Costed, roofs: Roofs, gpu: GPU | None) -
         small |= _too_few(items, gpu)
         in_l2 = ~compute & (costed.working_set < gpu.l2_bytes)
     latency = np.where(known, (roofs.fraction < _NEAR_ROOF) & (small | in_l2), small)
-    names: Names = np.select(
-        [transfer, latency, ~known, compute], ["transfer", "latency", "", "compute"], default="memory"
-    ).astype(object)
-    return names
+    return _OWN[np.select([transfer, latency, ~known, compute], [0, 1, 2, 3], default=4)]
 
 
 def _too_few(items: WorkItems, gpu: GPU) -> npt.NDArray[np.bool_]:
@@ -116,7 +116,9 @@ def _too_few(items: WorkItems, gpu: GPU) -> npt.NDArray[np.bool_]:
 def item_bound(own: Names, duration: Ints, gap: npt.NDArray[np.floating], delay: Ints) -> Names:
     """Return the bound of each item, including launch. `gap` and `delay` are in ns."""
     late = (delay < 0) | (delay <= gap + LAUNCH_LATENCY_NS)
-    return np.where((gap > duration) & late, "launch", own)
+    bound = own.copy()
+    bound[(gap > duration) & late] = "launch"
+    return bound
 
 
 def bound_codes(names: Names) -> npt.NDArray[np.int8]:

@@ -1,6 +1,5 @@
 """Builds the table WORK: every item attributed, costed, and placed under the roofs of its GPU."""
 
-from collections import Counter
 from math import prod
 
 import msgspec
@@ -12,9 +11,9 @@ from msgspec.structs import replace
 from tracekit.analyzers.attribute.attributed import Attributed
 from tracekit.analyzers.attribute.bound import Roofs, intensity, item_bound, own_bound, roofs
 from tracekit.analyzers.attribute.costing import Costed, cost_items
-from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.host import Host, counted_calls
 from tracekit.analyzers.attribute.items import WorkItems, gaps_in_steps
-from tracekit.analyzers.attribute.nesting import Rows
+from tracekit.analyzers.attribute.nesting import Rows, take
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import GPU, hardware, tensors
 from tracekit.analyzers.results import WORK
@@ -89,7 +88,7 @@ def work_table(attributed: Attributed, names: pd.Series, judged: Judged, idle_sc
 
 
 def _op_names(names: pd.Series, op: Rows) -> pd.Categorical:
-    code, known = pd.factorize(np.append(names.cat.codes.to_numpy(), -1)[op])
+    code, known = pd.factorize(take(names.cat.codes.to_numpy(), op))
     texts = ["" if number < 0 else str(names.cat.categories[number]) for number in known]
     number, distinct = pd.factorize(pd.Series(texts, dtype=object))  # An op may be named "", too.
     return pd.Categorical.from_codes(number[code], pd.Index(distinct, dtype=object))
@@ -152,8 +151,7 @@ def gradient_bytes(host: pd.DataFrame) -> int:
 
 def _gradients(host: pd.DataFrame) -> list[tuple[int, int]]:
     """Return the elements of the gradients of each shape and type, and the bytes of an element."""
-    rows = host.loc[(host["name"] == ACCUMULATED).to_numpy(), ["shapes", "dtypes"]].astype(str)
-    calls = Counter(zip(rows["shapes"], rows["dtypes"], strict=True))
+    calls = counted_calls(host, (host["name"] == ACCUMULATED).to_numpy(), "shapes", "dtypes")
     counted = [(_elements(shapes), _size(names), n) for (shapes, names), n in calls.items()]
     passes = min((n for elements, _, n in counted if elements), default=0)
     return [(elements * n // passes, size) for elements, size, n in counted if passes]

@@ -5,6 +5,8 @@ that compute them, not to helper kernels that transpose or copy. A copy has its 
 that it moves over a link.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,7 @@ import pandas as pd
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.kernel_names import is_communication
-from tracekit.analyzers.attribute.nesting import Rows
+from tracekit.analyzers.attribute.nesting import Rows, take
 from tracekit.analyzers.attribute.op_costs import charged_to, price, with_ancestors
 from tracekit.analyzers.core import Bools, Floats, Ints
 from tracekit.analyzers.cost import Message, generated, message, message_by_inputs
@@ -60,16 +62,18 @@ def cost_items(host: Host, items: WorkItems, op: Rows, replay: Rows, tf32: bool,
     estimated = np.append(known.estimated, False)[number]
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
     family = _names(number, [cost.family for cost in known.costs])
-    able = ~(items.said.helps & np.isin(family.astype(str), _WITH_HELPERS))
+    able = ~(items.said.helps & is_any_name(family, _WITH_HELPERS))
     done = _share(np.where(copies, -1, cost_op), replay, items.duration, able)
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * done)
     family = np.where(family == "", _generated_families(items.name), family)
+    precision = _precision(items, family, _names(number, [cost.precision for cost in known.costs]), tf32)
     sent = messages(host.table, items.name, op)[communication]
     moves, moved = copies | communication, _moved(items, communication, sent)
+    family[copies] = "copy"
     return Costed(
         cost_op=cost_op,
-        family=np.where(copies, "copy", family),
-        precision=_precision(items, family, _names(number, [cost.precision for cost in known.costs]), tf32),
+        family=family,
+        precision=precision,
         flops=np.where(copies, 0.0, flops),
         bytes=np.where(moves, moved, working_set * share),
         working_set=np.where(moves, moved, working_set),
@@ -125,8 +129,14 @@ def _share(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = Non
 def _precision(
     items: WorkItems, family: npt.NDArray[np.object_], precision: npt.NDArray[np.object_], tf32: bool
 ) -> npt.NDArray[np.object_]:
-    matrix = np.isin(family.astype(str), _TF32_FAMILIES)
-    return np.where((precision == "fp32") & (items.said.uses_tf32 | (matrix & tf32)), "tf32", precision)
+    matrix = is_any_name(family, _TF32_FAMILIES)
+    precision[(precision == "fp32") & (items.said.uses_tf32 | (matrix & tf32))] = "tf32"
+    return precision
+
+
+def is_any_name(names: npt.NDArray[np.object_], wanted: Iterable[str]) -> Bools:
+    """Return which names are any of the wanted ones."""
+    return np.logical_or.reduce([names == name for name in wanted])
 
 
 def _numbers(number: Rows, values: list[int]) -> Floats:
@@ -145,8 +155,8 @@ def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.o
     """Return a Message for each item, given its name and the host row of its op; None if it is not communication."""
     communicates = np.flatnonzero(is_communication(names))
     ops = op[communicates]
-    recorded = np.append((host["name"] == RECORDED_AS).to_numpy(), False)[ops]
-    codes, distinct = pd.factorize(np.where(recorded, np.append(host["values"].cat.codes.to_numpy(), -1)[ops], -1))
+    recorded = take((host["name"] == RECORDED_AS).to_numpy(), ops, False)
+    codes, distinct = pd.factorize(np.where(recorded, take(host["values"].cat.codes.to_numpy(), ops), -1))
     parsed = np.array([message(host["values"].cat.categories[code]) if code >= 0 else Message() for code in distinct])
     result = np.full(len(names), None, dtype=object)
     result[communicates] = parsed[codes] if len(parsed) else None

@@ -15,7 +15,7 @@ import pandas as pd
 from tracekit.analyzers.attribute.captures import Capture, find_captures
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import WorkItems
-from tracekit.analyzers.attribute.nesting import Rows
+from tracekit.analyzers.attribute.nesting import Rows, take
 from tracekit.analyzers.attribute.recorded_ranges import batch_size
 from tracekit.analyzers.core import Ints
 
@@ -74,7 +74,7 @@ def find_graphs(host: Host, items: WorkItems, launch: Rows) -> Graphs:
 
     `launch` is the host row of each item's launching call, -1 if unknown.
     """
-    by_graph = (items.graph >= 0) | np.append(host.launches_graphs, False)[launch]
+    by_graph = (items.graph >= 0) | take(host.launches_graphs, launch, False)
     none = np.full(len(launch), -1, dtype=np.int32)
     if not by_graph.any():
         return Graphs(none, none)

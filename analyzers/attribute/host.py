@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracekit.analyzers.attribute.host_kinds import is_collective, is_compiling, is_module, synchronises
 from tracekit.analyzers.attribute.kernel_names import is_launch, matching
-from tracekit.analyzers.attribute.nesting import Nest, Rows, take
+from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Nest, Rows, take
 from tracekit.analyzers.attribute.recorded_ranges import UserRanges
 from tracekit.analyzers.core import Bools, Ints
 
@@ -159,6 +159,27 @@ class Host:
     def nested_ranges_and_modules(self) -> Nest:
         """The ranges and calls of modules on each thread."""
         return Nest(self.table, self.table["category"].isin(["range", "module"]).to_numpy())
+
+
+def distinct_names(names: pd.Series) -> list[str]:
+    """Return the distinct ones of a column's names. pandas would take more memory for them than the table has."""
+    codes, used = names.cat.codes.to_numpy(), np.zeros(len(names.cat.categories), dtype=bool)
+    for first in range(0, len(codes), BLOCK_ROWS):
+        used[codes[first : first + BLOCK_ROWS]] = True
+    return [str(name) for name in names.cat.categories[used]]
+
+
+def counted_calls(host: pd.DataFrame, rows: Bools, *columns: str) -> dict[tuple[str, ...], int]:
+    """Return how many of the rows of HOST have each combination of texts in these columns, in order of appearance."""
+    chosen = host.loc[rows, list(columns)]
+    number = np.zeros(len(chosen), dtype=np.int64)
+    for column in columns:
+        code, known = pd.factorize(chosen[column])
+        number = number * len(known) + code
+    _, first, count = np.unique(number, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    texts = chosen.iloc[first[order]].astype(str)
+    return dict(zip(zip(*(texts[column] for column in columns), strict=True), count[order].tolist(), strict=True))
 
 
 def capture_spans(host: pd.DataFrame) -> list[tuple[int, int]]:

@@ -143,25 +143,32 @@ def project(host: pd.DataFrame, work: pd.DataFrame, categories: tuple[str, ...] 
 
 def ranges_table(host: pd.DataFrame, projections: pd.DataFrame) -> pd.DataFrame:
     """Return the table RANGES: projections summed by category and name, longest first."""
-    of = host.iloc[projections["row"].to_numpy()]
-    named = projections.assign(
-        category=of["category"].astype(object).to_numpy(),
-        name=of["name"].astype(object).to_numpy(),
-        cpu_ns=of["duration_ns"].to_numpy(),
+    if projections.empty:
+        return RANGES.empty()
+    row = projections["row"].to_numpy()
+    category, name = host["category"].array, host["name"].array
+    group, keys = pd.factorize(category.codes[row].astype(np.int64) * len(name.categories) + name.codes[row])
+    order, calls = np.argsort(group, kind="stable"), np.bincount(group)
+    first = np.cumsum(calls) - calls
+    ran, items, level, children = (
+        projections[each].to_numpy()[order] for each in ("duration_ns", "items", "level", "children")
     )
-    summed = named.groupby(["category", "name"], sort=False).agg(
-        calls=("items", "size"),
-        cpu_ns=("cpu_ns", "sum"),
-        projected_ns=("duration_ns", "sum"),
-        mean_ns=("duration_ns", "mean"),
-        min_ns=("duration_ns", "min"),
-        max_ns=("duration_ns", "max"),
-        kernels=("items", "sum"),
-        level=("level", "mean"),
-        children=("children", "mean"),
-    )
-    table = summed.reset_index().sort_values("projected_ns", ascending=False, kind="stable")
-    return RANGES.frame({column.name: table[column.name].to_numpy() for column in RANGES.columns})
+    projected = np.add.reduceat(ran, first)
+    columns = {
+        "category": category.categories.to_numpy()[keys // len(name.categories)],
+        "name": name.categories.to_numpy()[keys % len(name.categories)],
+        "calls": calls,
+        "cpu_ns": np.add.reduceat(host["duration_ns"].to_numpy()[row[order]].astype(np.int64), first),
+        "projected_ns": projected,
+        "mean_ns": projected / calls,
+        "min_ns": np.minimum.reduceat(ran, first),
+        "max_ns": np.maximum.reduceat(ran, first),
+        "kernels": np.add.reduceat(items, first),
+        "level": np.add.reduceat(level, first) / calls,
+        "children": np.add.reduceat(children, first) / calls,
+    }
+    longest = np.argsort(-projected, kind="stable")
+    return RANGES.frame({each: values[longest] for each, values in columns.items()})
 
 
 def _spans(host: pd.DataFrame, row: Ints) -> _Spans:

@@ -1,6 +1,7 @@
 """Classifies kernels and runtime calls by their names. The result does not depend on the order of the patterns."""
 
 import re
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -224,15 +225,16 @@ class Said:
 def matching(names: "pd.Series | npt.NDArray[np.object_]", pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     """Return which names contain a match of the pattern. Each distinct name is searched once."""
     if isinstance(names, pd.Series) and isinstance(names.dtype, pd.CategoricalDtype):
-        codes, distinct = names.cat.codes.to_numpy(), list(names.cat.categories)
+        codes, distinct = names.array.codes, list(names.array.categories)
     else:
         codes, words = pd.factorize(names)
         distinct = list(words)
-    matches = np.array([*(_is_match(pattern, str(name)) for name in distinct), False])
+    matches = np.array([*map(_sought(pattern), map(str, distinct)), False])
     return matches[codes]
 
 
-@lru_cache(maxsize=1 << 15)
-def _is_match(pattern: re.Pattern[str], name: str) -> bool:
-    """Cached: the ranks of a job, and the passes over one trace, use the same names again."""
-    return bool(pattern.search(name, 0, _LONGEST_NAME))
+@lru_cache(maxsize=1 << 9)
+def _sought(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    """Return a function of a name: whether it contains a match. It remembers names, because the ranks of a job, and
+    the passes over one trace, use the same ones again; Python computes the hash of a pattern anew each time."""
+    return lru_cache(maxsize=1 << 12)(lambda name: pattern.search(name, 0, _LONGEST_NAME) is not None)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.nesting import Rows, nearest
-from tracekit.analyzers.core import Ints
+from tracekit.analyzers.attribute.nesting import Rows, nearest, row_numbers
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.cost import (
     Arguments,
     Cost,
@@ -27,6 +27,7 @@ _PARAMETER_OPS = ("aten::linear", "aten::embedding", "aten::conv2d")
 _TAKES_PARAMETERS = re.compile(r"aten::_(?:foreach|fused)_")
 _MATRIX_FAMILIES = ("gemm", "attention", "convolution")
 _TRITON = "triton_"
+_SMALL_TABLE = 1 << 20
 _INDEX_TYPES, _TABLE_RANK = ("int64", "int32"), 2
 
 
@@ -61,7 +62,8 @@ def price(host: pd.DataFrame, rows: Rows, parameters: int | None = None) -> OpCo
     record the shapes of long lists.
     """
     signature = _signature_codes(host, rows)
-    _, first, inverse = np.unique(signature, return_index=True, return_inverse=True)
+    first = np.zeros(int(signature.max(initial=-1)) + 1, dtype=np.int64)
+    first[signature[::-1]] = np.arange(len(rows) - 1, -1, -1)  # The last assignment wins.
     texts = [host[column].iloc[rows[first]].astype(str) for column in _SIGNATURE]
     activation, parameter = _usual_element(host, _MATRIX_OPS), _usual_element(host, _PARAMETER_OPS)
     every = [
@@ -70,7 +72,7 @@ def price(host: pd.DataFrame, rows: Rows, parameters: int | None = None) -> OpCo
     ]
     number = np.where([cost is not None for cost in every], np.cumsum([cost is not None for cost in every]) - 1, -1)
     of_row = np.full(len(host) + 1, -1, dtype=np.int32)
-    of_row[rows] = number[inverse] if len(rows) else -1
+    of_row[rows] = number[signature] if len(rows) else -1
     costs = tuple(cost for cost in every if cost is not None)
     return OpCosts(of_row, costs, np.array([cost.estimated for cost in costs], dtype=bool))
 
@@ -86,14 +88,16 @@ def charged_to(known: OpCosts, parent: Rows, ops: Rows) -> Rows:
     routed = [i for i, cost in enumerate(known.costs) if isinstance(cost.work, Product) and cost.work.routed]
     op = nearest(parent, known.of_row >= 0)[ops]
     over_experts = nearest(parent, np.isin(known.of_row, routed)) if routed else None
-    op = np.where(np.isin(op, _composites(known, parent, np.unique(op[op >= 0]))), -1, op)
+    charged = np.zeros(len(parent), dtype=bool)
+    charged[op] = True
+    op = np.where(_composites(known, parent, row_numbers(charged[:-1]))[op], -1, op)
     if over_experts is None:
         return op
     multiplies = np.array([*(cost.family in _MATRIX_FAMILIES for cost in known.costs), False])[known.of_row[op]]
     return np.where(multiplies & (over_experts[op] >= 0), over_experts[op], op)
 
 
-def _composites(known: OpCosts, parent: Rows, charged: Rows) -> npt.NDArray[np.intp]:
+def _composites(known: OpCosts, parent: Rows, charged: Rows) -> Bools:
     families = [cost.family for cost in known.costs]
     code, names = pd.factorize(pd.Series(families, dtype=object))
     family = np.full(len(parent), -1, dtype=np.int16)
@@ -106,7 +110,7 @@ def _composites(known: OpCosts, parent: Rows, charged: Rows) -> npt.NDArray[np.i
         composite[outer[(family[outer] >= 0) & ((family[outer] == family[inner]) | matrix[inner])]] = True
         inner, outer = inner[outer >= 0], outer[outer >= 0]
         outer = parent[outer]
-    return np.flatnonzero(composite)
+    return composite
 
 
 def _optimizes(name: str) -> bool:
@@ -145,11 +149,27 @@ def _looked_up(tensors: Sequence[Tensor]) -> int:
 
 
 def _signature_codes(host: pd.DataFrame, rows: Rows) -> Ints:
-    codes = np.zeros(len(rows), dtype=np.int64)
+    """Return the rank of each row's signature among the distinct ones."""
+    codes: Ints = np.zeros(len(rows), dtype=np.int64)
+    known = 1
     for column in _SIGNATURE:
-        values = host[column].cat.codes.to_numpy()[rows].astype(np.int64)
-        _, codes = np.unique(codes * (len(host[column].cat.categories) + 1) + values + 1, return_inverse=True)
+        values, kinds = host[column].cat.codes.to_numpy()[rows], len(host[column].cat.categories) + 1
+        codes *= kinds
+        codes += values
+        codes += 1
+        codes, known = _ranked(codes, known * kinds)
     return codes
+
+
+def _ranked(codes: Ints, size: int) -> tuple[Ints, int]:
+    """Return the rank of each code below `size` among the distinct ones, and their number: without sorting, if a table
+    of all codes is small."""
+    if size > _SMALL_TABLE:
+        distinct, ranks = np.unique(codes, return_inverse=True)
+        return ranks, len(distinct)
+    seen = np.zeros(size, dtype=bool)
+    seen[codes] = True
+    return np.cumsum(seen)[codes] - 1, int(seen.sum())
 
 
 def _usual_element(host: pd.DataFrame, names: Iterable[str]) -> str | None:

@@ -13,7 +13,7 @@ from tracekit.analyzers.attribute.attributed import Attributed, Phases
 from tracekit.analyzers.attribute.bound import bound_codes, dominant, intensity
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.items import nested_self_time
-from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Rows
+from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Rows, take
 from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.cost import generated
 from tracekit.analyzers.results import BOUNDS, KERNELS, OPS, PHASES
@@ -122,7 +122,7 @@ def ops_table(host: Host, attributed: Attributed, work: pd.DataFrame, totals: To
     calls, outside_ns = host.ops.rows, nested_self_time(host.table, host.ops)
     codes, names = _distinct(host.name, calls)
     rows_of_work = work["op"].to_numpy()
-    op = np.append(codes, np.int32(-1))[np.where(rows_of_work >= 0, np.searchsorted(calls, rows_of_work), -1)]
+    op = take(codes, np.where(rows_of_work >= 0, np.searchsorted(calls, rows_of_work), -1))
     stray, rows = pd.factorize(np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, NO_OP)[op < 0])
     group, size = op.astype(np.int64), len(names) + len(rows)
     group[op < 0] = len(names) + stray
@@ -149,11 +149,17 @@ def _counted(inside: npt.NDArray[np.bool_], codes: Rows, launches: npt.NDArray[n
 
 def _distinct(names: pd.Series, rows: Rows) -> tuple[Rows, list[str]]:
     """Return the number of each row's name, and the names in order of appearance."""
-    codes = names.cat.codes.to_numpy()[rows]
-    used = pd.unique(codes)
-    number = np.zeros(len(names.cat.categories), dtype=np.int32)
+    codes, blocks = names.cat.codes.to_numpy(), range(0, len(rows), BLOCK_ROWS)
+    first = np.full(len(names.cat.categories), len(rows), dtype=np.int32)
+    for at in reversed(blocks):
+        block = codes[rows[at : at + BLOCK_ROWS]]
+        first[block[::-1]] = np.arange(at + len(block) - 1, at - 1, -1)  # The last assignment wins.
+    used = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(rows))]
+    number, of_row = np.zeros(len(first), dtype=np.int32), np.empty(len(rows), dtype=np.int32)
     number[used] = np.arange(len(used))
-    return number[codes], [str(name) for name in names.cat.categories[used]]
+    for at in blocks:
+        of_row[at : at + BLOCK_ROWS] = number[codes[rows[at : at + BLOCK_ROWS]]]
+    return of_row, [str(name) for name in names.cat.categories[used]]
 
 
 def _sums(codes: Rows, values: npt.NDArray, size: int) -> Ints:
@@ -198,7 +204,7 @@ def _op_labels(work: pd.DataFrame, op_names: pd.Series) -> npt.NDArray[np.object
     """Return a label for each item: the ops that a generated kernel fuses, else its op, else OF_GRAPH for graphs."""
     codes, names = pd.factorize(work["name"])
     fused = np.array([fusion.label if (fusion := generated(str(name))) else "" for name in names], dtype=object)[codes]
-    name = np.append(op_names.cat.codes.to_numpy(), -1)[work["op"].to_numpy()]
+    name = take(op_names.cat.codes.to_numpy(), work["op"].to_numpy())
     op = np.append(op_names.cat.categories.to_numpy().astype(object), "")[name]
     other = np.where((work["graph"] >= 0).to_numpy(), OF_GRAPH, "")
     return np.where(fused != "", fused, np.where(op != "", op, other))

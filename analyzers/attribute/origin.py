@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.cuda_graphs import find_graphs
-from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.host import Host, distinct_names
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.attribute.nesting import Rows, row_numbers
 from tracekit.analyzers.attribute.recorded_ranges import engine_of, engine_of_ops
@@ -86,7 +86,7 @@ def _next_delay(items: WorkItems, delay: Ints) -> Ints:
 
 def _rows_by_id(host: pd.DataFrame, mask: Bools, column: str, wanted: npt.NDArray) -> Rows:
     """Return, for each wanted id, the first row of `mask` whose `column` equals it; ids of -1 match nothing."""
-    rows = row_numbers(mask & host[column].isin(np.unique(wanted[wanted >= 0])).to_numpy())
+    rows = row_numbers(mask & host[column].isin(wanted[wanted >= 0]).to_numpy())
     ids, first = np.unique(host[column].to_numpy()[rows], return_index=True)
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int32)
@@ -117,7 +117,7 @@ def by_autograd(host: Host, origin: Origin) -> tuple[Bools, Bools]:
 def runtime_of(host: Host, *, training: bool) -> Runtime:
     """Return what runs the model: a serving engine if its ranges or ops are recorded, else training or an inference
     script. SGLang's forks name some batches as vLLM does, too."""
-    names = [str(name) for name in host.name.unique()]
+    names = distinct_names(host.name)
     if engines := {engine_of(name) for name in names} - {""}:
         return "sglang" if "sglang" in engines else "vllm"
     return "training" if training else engine_of_ops(names)

@@ -43,6 +43,7 @@ class Table:
         if name in TABLES or len({c.name for c in columns}) != len(columns):
             raise ValueError(f"duplicate name in table {name!r}")
         self.name, self.meaning, self.columns = name, meaning, columns
+        self._without_rows: pd.DataFrame | None = None
         TABLES[name] = self
 
     def frame(self, values: Mapping[str, Any]) -> pd.DataFrame:
@@ -62,7 +63,9 @@ class Table:
         return self.frame({**absent, **values})
 
     def empty(self) -> pd.DataFrame:
-        return self.frame({c.name: [] for c in self.columns})
+        if self._without_rows is None:  # an analysis has a dozen of them
+            self._without_rows = self.frame({c.name: [] for c in self.columns})
+        return self._without_rows.copy()
 
 
 def _absent(dtype: str) -> Any:
@@ -74,6 +77,8 @@ def _as_column(values: Any, dtype: str) -> Any:
         values = values.array
     if dtype == "category":
         return values if isinstance(values, pd.Categorical) else pd.Categorical(values)
+    if dtype == "object" and isinstance(values, list):
+        values = np.fromiter(values, dtype=object, count=len(values))
     if dtype == "object" and isinstance(values, np.ndarray) and values.dtype == object:
         return pd.arrays.NumpyExtensionArray(values)  # as below, without a Series for each column
     if dtype == "object":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import UserRanges, requests, serving_phase
+from tracekit.analyzers.attribute import UserRanges, counted_calls, requests, serving_phase
 from tracekit.analyzers.core import facts
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict.op_columns import OpList
@@ -38,7 +38,7 @@ def batch_by_shapes(host: pd.DataFrame) -> int:
     """
     if named := _engine_batch(host):
         return named
-    if not any(host["shapes"].unique()):
+    if not (host["shapes"] != "").any():
         return 0
     votes = _votes(host, {name: range(rank, rank + 1) for name, rank in _BATCH_FIRST.items()})
     if votes:
@@ -57,9 +57,8 @@ def _engine_batch(host: pd.DataFrame) -> int:
 
 def _votes(host: pd.DataFrame, ranks: Mapping[str, range]) -> Counter[int]:
     """Count the calls of these ops by the first dimension of their first input, if it has one of the op's ranks."""
-    calls = host[host["name"].isin(list(ranks)).to_numpy()]
     votes: Counter[int] = Counter()
-    counted = Counter(zip(calls["name"].astype(str), calls["shapes"].astype(str), strict=True))
+    counted = counted_calls(host, host["name"].isin(list(ranks)).to_numpy(), "name", "shapes")
     for (name, shapes), count in counted.items():
         dims = recorded_dims(shapes, 0)
         if len(dims) in ranks[name] and dims[0] > 0:

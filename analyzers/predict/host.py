@@ -1,5 +1,6 @@
 """Host time per op class on a machine: assumed from its GPU, or calibrated."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
+from tracekit.analyzers.attribute import matching
 from tracekit.analyzers.core import Interval, Ints, numbers, toml_table
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.predict.simulation import Floats
@@ -121,7 +123,7 @@ _CALL = 0.25
 """Quantile of the calls' durations that counts: longer calls waited for a full queue or loaded a kernel."""
 _CALLS = 20
 """Fewest launch calls that determine it."""
-_NAMES = r"(?i)launch.*kernel|kernel.*launch"
+_NAMES = re.compile(r"launch.*kernel|kernel.*launch", re.IGNORECASE)
 
 
 REFERENCE = HostSpeed(1.0, "assumed")
@@ -131,8 +133,8 @@ def host_speed(work: pd.DataFrame, host: pd.DataFrame, gpu: GPU) -> HostSpeed:
     """Return the speed of a run's host by the calls (rows of `host`) that launched its kernels, or the assumed speed if
     too few were recorded."""
     launched = work.launch[(work.category == "kernel") & (work.launch >= 0)].drop_duplicates().to_numpy()
-    calls = host.iloc[launched]
-    calls = calls[calls.name.astype(str).str.contains(_NAMES)]
+    calls = host[["name", "duration_ns"]].iloc[launched]
+    calls = calls[matching(calls.name, _NAMES)]
     if len(calls) < _CALLS:
         return HostSpeed(_ratio(gpu.host_op_us), "assumed")
     return HostSpeed(float(calls.duration_ns.quantile(_CALL)) / LAUNCH_CALL_NS, "calls")

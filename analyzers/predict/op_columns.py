@@ -66,8 +66,11 @@ class OpList(msgspec.Struct, frozen=True, eq=False):
         return self.assign(index=np.arange(len(self)))
 
     def positions(self, index: "Ints | pd.Index[int]") -> npt.NDArray[np.intp]:
-        """Return the positions of the ops with these numbers."""
-        return pd.Index(self.index).get_indexer(pd.Index(index))
+        """Return the positions of the ops with these numbers, which are at least 0; -1 for no op."""
+        wanted = np.asarray(index)
+        places = np.full(max(self.index.max(initial=-1), wanted.max(initial=-1)) + 1, -1, dtype=np.intp)
+        places[self.index] = np.arange(len(self))
+        return places[wanted]
 
     def frame(self) -> pd.DataFrame:
         """Return the columns as a DataFrame with the ops' numbers as index."""

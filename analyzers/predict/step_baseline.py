@@ -139,8 +139,10 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def waiting_ns(self) -> float:
-        """Time of the simulated step in which the device waits."""
-        return max(0.0, self.latency_ns - self.overlap * self.busy_ns)
+        """Time of the simulated step in which the device waits, but for allocations and garbage collection: the trace
+        tells how long these take, as no calls are recorded in them."""
+        told = self.outside.total(("allocation", "garbage-collection"))
+        return max(0.0, self.latency_ns - self.overlap * self.busy_ns - told)
 
     @property
     def unprofiled_ns(self) -> float:

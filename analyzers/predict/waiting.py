@@ -48,8 +48,8 @@ def waiting_calls(
     A call inside another call is left out, such as a driver call inside a runtime call.
     """
     times = host.start_ns.to_numpy()
-    runtime = host.iloc[np.flatnonzero((times >= start) & (times <= stop))]
-    runtime = runtime[(runtime.category == "runtime") & runtime.thread.isin(threads)]
+    during = (times >= start) & (times <= stop) & (host.category == "runtime").to_numpy()
+    runtime = host[during & host.thread.isin(threads).to_numpy()]
     calls = runtime[waits_for_device(runtime.name) | runtime.index.isin(copying)].sort_values("start_ns")
     begin, thread = calls.start_ns.to_numpy().astype(np.int64), calls.thread.to_numpy()
     end = begin + calls.duration_ns.to_numpy()

@@ -6,8 +6,8 @@
 
 Any gain has an error in the logarithm. One that saves waiting for the host has a larger one: a trace tells how long
 kernels take, but not how long the host's work takes at another time. A fix may save more than the trace shows, up to
-the largest gain that it allows. Of the errors that hold four fifths of the gains, those are taken whose median
-interval is the narrowest, on the sets since the twentieth: rules before these were worse.
+the largest gain that it allows. Of the errors that hold four fifths of the gains with a median interval that a person
+can act on, those with the least interval score are taken, on the sets since the twentieth: rules before were worse.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
@@ -46,6 +46,8 @@ _TRIED = (
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
 _HELD = 0.8
 """Fraction of the gains that intervals must contain."""
+_MOST = 1.8
+"""Largest median of high / low that a person can act on."""
 _EARLIER_SETS = 19
 """Number of sets before those whose errors are taken."""
 
@@ -145,17 +147,17 @@ def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
 
 
 def fit(rows: Sequence[Judged]) -> Widths:
-    """Return the narrowest widths that hold the gains. What outcomes differ by is a part of the errors of gains."""
+    """Return the best widths that hold the gains. What outcomes differ by is a part of the errors of gains."""
     rows = [row for row in rows if row.set in recent()] or rows
     start = structs.replace(widths("timed"), outcome=0.0, host=_HOST)
     tried = [structs.replace(start, untold=Untold(*errors)) for errors in product(*_TRIED)]
-    return min(tried, key=lambda each: _too_wide(each, rows))
+    return min(tried, key=lambda each: _badness(each, rows))
 
 
-def _too_wide(known: Widths, rows: Sequence[Judged]) -> tuple[float, float, float]:
-    """Return what the widths lack of the gains that they must hold, their median high / low, and their score."""
+def _badness(known: Widths, rows: Sequence[Judged]) -> tuple[float, float, float]:
+    """Return what the widths lack of the gains that they must hold, their median if it is too wide, and their score."""
     _, hits, span, scored = summary([(row, row.interval(known)) for row in rows])
-    return max(0.0, _HELD - hits), span, scored
+    return max(0.0, _HELD - hits), max(_MOST, span), scored
 
 
 def recent() -> frozenset[str]:

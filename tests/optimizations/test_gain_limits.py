@@ -9,7 +9,6 @@ import op_lists
 import pytest
 from msgspec.structs import replace
 
-import tracekit
 from tracekit.advise import (
     OPTIMIZATIONS,
     Scenarios,
@@ -22,7 +21,7 @@ from tracekit.advise import (
 )
 from tracekit.advise.outcomes import EXPECTED
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.predict import Baseline, Outside, baseline, widths
+from tracekit.analyzers.predict import Baseline, Outside, start, widths
 from tracekit.analyzers.trace import load
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +35,7 @@ _ROUNDED = 1.001
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.split(".")[0])
 def test_no_upper_end_exceeds_what_the_remaining_work_allows(path: Path) -> None:
-    base = baseline(load(path), tracekit.analyze(path))
+    _, base = start(load(path))
     before = unchanged(base) if base else None
     for each in OPTIMIZATIONS if before else ():
         if refusal(each, base):

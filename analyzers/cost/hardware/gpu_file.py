@@ -14,7 +14,6 @@ The fields are those of gpus.toml and calibration.toml. Missing fields are estim
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,6 +79,8 @@ def _is_known(gpu_id: str) -> bool:
 
 def read(path: str | Path) -> tuple[GPU, ...]:
     """Return the GPUs that a file describes. Raises InputError for invalid TOML, or an invalid section."""
+    import tomllib  # few runs have such a file
+
     table = limits.decoded(Path(path), lambda data: tomllib.loads(data.decode()), ADVICE, limits.SETTINGS)
     if not table:
         raise InputError(f"{path} describes no GPU.", "It has no section.", ADVICE)

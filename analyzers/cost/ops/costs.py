@@ -6,7 +6,6 @@ An op without a formula (views, containers, communication) has no cost: None. A 
 those of ops.toml; an installed package adds a mapping of rows, or of functions, by the entry point `tracekit.ops`.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -142,6 +141,8 @@ def ops_from(path: str | Path) -> Iterator[None]:
 
     Raises InputError for a file that holds anything else.
     """
+    import tomllib  # few runs have such a file
+
     table = limits.decoded(Path(path), lambda data: tomllib.loads(data.decode()), ADVICE, limits.SETTINGS)
     with own_ops({name: checked(name, row, str(path)) for name, row in table.items()}, repr(sorted(table.items()))):
         yield

@@ -1,9 +1,11 @@
 """Join the columns of all chunks, check and order them, and build the HOST and DEVICE tables."""
 
 import ctypes
+import mmap
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -203,12 +205,27 @@ def _unknown(categories: Counter[str]) -> Problem:
     return problem("unknown-category", categories.total(), ", ".join(shown) + more)
 
 
+_GROWN_BYTES = 16 << 20
+"""Growth of the process from which freed memory is returned: it takes milliseconds to look for it."""
+_RESIDENT = [0]
+
+
 def release_freed() -> None:
     """Return freed memory between live objects to the system, if the C library is glibc.
 
     After reading a large trace, this is a third of the process's memory.
     """
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim:
-            trim(0)
+    if sys.platform != "linux" or _resident() - _RESIDENT[0] < _GROWN_BYTES:
+        return
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+    _RESIDENT[0] = _resident()
+
+
+def _resident() -> int:
+    """Return the memory that the process holds, in bytes; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0

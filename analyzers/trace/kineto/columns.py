@@ -1,7 +1,7 @@
 """Sorts the events of a chunk by kind; makes and joins columns: numbers as arrays, strings as codes into values."""
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -151,11 +151,22 @@ def coded(rows: Sequence[Value]) -> Coded[Value]:
     return Coded(codes.astype(_code_type(len(index))), list(index))
 
 
-def coded_json(rows: Iterable[msgspec.Raw]) -> Coded[str]:
-    """Code JSON texts without whitespace; an absent or null one is ""."""
-    raw = coded(list(map(bytes, rows)))
-    text = coded([_compact(value) for value in raw.values])
-    return Coded(text.codes[raw.codes], text.values)
+def coded_together(rows: Sequence[tuple], columns: int) -> list[Coded]:
+    """Code each column of the rows. Rows are looked up whole: they recur, and most of the time is that of look-ups."""
+    whole = coded(rows)
+    return [_spread(coded([row[column] for row in whole.values]), whole) for column in range(columns)]
+
+
+def coded_json(rows: Sequence[tuple[msgspec.Raw, ...]], columns: int) -> list[Coded[str]]:
+    """Code columns of JSON texts without whitespace in the same way; an absent or null one is ""."""
+    whole = coded(list(map(b"\0".join, rows)))
+    first = [rows[at] for at in np.unique(whole.codes, return_index=True)[1]]
+    return [_spread(coded([_compact(bytes(row[column])) for row in first]), whole) for column in range(columns)]
+
+
+def _spread(values: Coded[Value], rows: Coded) -> Coded[Value]:
+    """Return the value of each row, given that of each distinct row."""
+    return Coded(values.codes[rows.codes], values.values)
 
 
 def join(chunks: Sequence[Columns]) -> Columns:

@@ -11,9 +11,11 @@ import numpy as np
 from tracekit.analyzers.trace import ranges
 from tracekit.analyzers.trace.kineto.columns import (
     LAST_US,
+    Coded,
     Columns,
     coded,
     coded_json,
+    coded_together,
     durations_ns,
     join,
     modules_and_frames,
@@ -82,7 +84,8 @@ def event_columns(events: Sequence[Event]) -> EventColumns:
     """Return the columns of the events of one chunk."""
     groups = sort(events)
     host, host_dropped = _timed(modules_and_frames(groups.modules) + groups.host, _host_columns)
-    device, device_dropped = _timed([e for e in groups.device if not _is_metrics(e)], _device_columns)
+    work = [e for e in groups.device if not (e.name.startswith(_METRICS) and _is_metrics(e))]
+    device, device_dropped = _timed(work, _device_columns)
     _lines_as_frames(host)
     _marks_as_ranges(host)
     marks, marks_dropped = _timed(groups.marks, _host_columns)
@@ -120,8 +123,6 @@ def _marks_as_ranges(host: Columns) -> None:
 
 
 def _is_metrics(event: Event) -> bool:
-    if not event.name.startswith(_METRICS):
-        return False
     args = bytes(event.args)
     return all(key in args for key in _METRICS_KEYS) and not any(key in args for key in _KERNEL_KEYS)
 
@@ -160,39 +161,44 @@ def _timed(events: list[Event], build: Callable[[list[Event]], Columns]) -> tupl
     columns = build(events)
     columns["start_ns"] = starts_ns([e.ts for e in events], us)
     columns["duration_ns"] = narrowed(durations_ns(np.array([e.dur for e in events], dtype=np.float64)))
-    columns["name"] = coded([e.name for e in events])
     return columns, dropped
 
 
 def _host_columns(events: list[Event]) -> Columns:
-    args = decode_args(HostArgs, [e.args for e in events])
+    args = with_messages(decode_args(HostArgs, [e.args for e in events]), events)
+    thread, phase, category, name = coded_together([((e.pid, e.tid), e.ph, e.cat, e.name) for e in events], 4)
+    shapes, dtypes, values, strides = coded_json([(a.shapes, a.dtypes, a.values, a.strides) for a in args], 4)
     return {
-        "begins": np.array([e.ph == "B" for e in events], dtype=bool),
-        "thread": coded([(e.pid, e.tid) for e in events]),
-        "category": _category_codes(events, HOST_KINDS),
+        "begins": phase.map_codes([value == "B" for value in phase.values], "bool"),
+        "name": name,
+        "thread": thread,
+        "category": _category_codes(category, HOST_KINDS),
         "correlation": _ids([a.correlation for a in args]),
         "external_id": _ids([a.external_id for a in args]),
         "sequence": _ids([a.sequence for a in args]),
         "forward_thread": narrowed(_int64([a.forward_thread for a in args]), "int16", "int32"),
-        "shapes": coded_json([a.shapes for a in args]),
-        "dtypes": coded_json([a.dtypes for a in args]),
-        "values": coded_json(with_messages([a.values for a in args], events)),
-        "strides": coded_json([a.strides for a in args]),
+        "shapes": shapes,
+        "dtypes": dtypes,
+        "values": values,
+        "strides": strides,
     }
 
 
 def _device_columns(events: list[Event]) -> Columns:
     args = decode_args(DeviceArgs, [e.args for e in events])
     occupancy = np.array([a.occupancy for a in args], dtype=np.float64)
+    category, name = coded_together([(e.cat, e.name) for e in events], 2)
+    grid, block = coded_json([(a.grid, a.block) for a in args], 2)
     return {
+        "name": name,
         "device": narrowed(_recorded_or_id(_int64([a.device for a in args]), [e.pid for e in events])),
         "stream": narrowed(_recorded_or_id(_int64([a.stream for a in args]), [e.tid for e in events])),
-        "category": _category_codes(events, DEVICE_KINDS),
+        "category": _category_codes(category, DEVICE_KINDS),
         "correlation": _ids([a.correlation for a in args]),
         "external_id": _ids([a.external_id for a in args]),
         "bytes": _ids([a.bytes for a in args]),
-        "blocks": narrowed(_products([a.grid for a in args], _INT64_MAX)),
-        "threads_per_block": narrowed(_products([a.block for a in args], _INT32_MAX)),
+        "blocks": narrowed(_products(grid, _INT64_MAX)),
+        "threads_per_block": narrowed(_products(block, _INT32_MAX)),
         "registers": _ids([a.registers for a in args]),
         "shared_memory_bytes": _ids([a.shared_memory for a in args]),
         "occupancy": np.where(occupancy == 0, np.nan, occupancy) / 100,  # Kineto writes 0 if it knows none.
@@ -210,8 +216,7 @@ def _ids(numbers: list[int]) -> np.ndarray:
     return narrowed(_int64(numbers))
 
 
-def _category_codes(events: list[Event], kinds: tuple[str, ...]) -> np.ndarray:
-    names = coded([e.cat for e in events])
+def _category_codes(names: Coded[str], kinds: tuple[str, ...]) -> np.ndarray:
     codes = {kind: code for code, kind in enumerate(kinds)}
     return names.map_codes([codes.get(kind_of(name), -1) for name in names.values], "int8")
 
@@ -229,8 +234,7 @@ def _last_integer(text: int | str) -> int:
     return int(number[0]) if number else -1
 
 
-def _products(sizes: list[msgspec.Raw], largest: int) -> np.ndarray:
-    texts = coded_json(sizes)
+def _products(texts: Coded[str], largest: int) -> np.ndarray:
     return texts.map_codes([_product(text, largest) for text in texts.values], "int64")
 
 
@@ -257,7 +261,7 @@ def _thread_names(events: list[Event]) -> dict[Thread, str]:
 RECORDED_AS = "record_param_comms"
 
 
-def with_messages(values: list[msgspec.Raw], events: Sequence[Event]) -> list[msgspec.Raw]:
+def with_messages(of: list[HostArgs], events: Sequence[Event]) -> list[HostArgs]:
     """Replace the values of collectives with name, elements sent and received, their dtype, the number of ranks, the
     group's name, the sequence number in it, and the source and target of a send (-1: not recorded).
 
@@ -268,5 +272,5 @@ def with_messages(values: list[msgspec.Raw], events: Sequence[Event]) -> list[ms
         if args.name:
             numbers = (args.sequence, args.source, args.target)
             message = (args.name, str(args.sent), str(args.received), args.dtype, str(args.ranks), args.group)
-            values[row] = msgspec.Raw(msgspec.json.encode((*message, *map(str, numbers))))
-    return values
+            of[row].values = msgspec.Raw(msgspec.json.encode((*message, *map(str, numbers))))
+    return of
