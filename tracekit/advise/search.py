@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import combinations
+from itertools import combinations, pairwise
 from traceback import extract_tb
 
 from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
@@ -109,10 +109,16 @@ class Search:
             parts = [each for each in candidates if each.id in step.contains and each not in steps]
             for some in sorted(_some_of(parts), key=lambda some: sum(each.effort for each in some)):
                 others = tuple(other for each in steps for other in (some if each is step else (each,)))
-                lighter = sum(each.effort for each in some) < step.effort and self._allowed(others)
-                if lighter and math.log(self._expected(others)) >= _NEARLY * math.log(self._expected(steps)):
+                lighter = sum(each.effort for each in some) < step.effort
+                allowed = lighter and self._allowed(others) and self._each_gains(others)
+                if allowed and math.log(self._expected(others)) >= _NEARLY * math.log(self._expected(steps)):
                     return others
         return steps
+
+    def _each_gains(self, steps: Steps) -> bool:
+        """Return whether each step is expected to gain enough after those that are applied before it."""
+        gains = [self._expected(in_order(steps)[:count]) for count in range(len(steps) + 1)]
+        return all(more >= WORTHWHILE * fewer for fewer, more in pairwise(gains))
 
     def _with_fixes(self, steps: Steps, fixes: Sequence[Optimization]) -> Steps:
         """Add each fix of a mistake that gains enough after the steps before it."""
