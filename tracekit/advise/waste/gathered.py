@@ -165,7 +165,7 @@ def _gathers(base: Baseline, place: int, rows: int) -> list[_Gather]:
     return [
         _Gather(place, math.prod(side for side, step in zip(shape[:-1], steps, strict=False) if step) / rows, shape[-1])
         for shape, steps in parts
-        if math.prod(shape[:-1]) == rows
+        if math.prod(shape[:-1]) == rows > 0
     ]
 
 
