@@ -78,6 +78,7 @@ def inputs(host: pd.DataFrame, ops: Ints, beside: str = "dtypes") -> npt.NDArray
 
 
 PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten::split_with_sizes", "aten::chunk")
+SELECTED = ("aten::select",)
 WINDOWS = ("aten::unfold",)
 EXPANDED = ("aten::expand",)
 

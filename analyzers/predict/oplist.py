@@ -36,7 +36,7 @@ from tracekit.analyzers.attribute import (
     whole_steps,
 )
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict.called import EXPANDED, PARTS, WINDOWS, inputs, masks, nodes, viewed
+from tracekit.analyzers.predict.called import EXPANDED, PARTS, SELECTED, WINDOWS, inputs, masks, nodes, viewed
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, of_new_shapes, outside_work
 from tracekit.analyzers.predict.recorded import Recorded
@@ -159,6 +159,7 @@ def _grouped(
         planned_ns=of_new_shapes(before.planning, ops, given),
         nodes=nodes(trace.host, calls_of, words["call"]),
         takes=viewed(PARTS, *between),
+        selected=viewed(SELECTED, *between),
         windows=viewed(WINDOWS, *between),
         expanded=viewed(EXPANDED, *between),
         mask=masks(trace.host, calls_of),

@@ -69,6 +69,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Number of the node of autograd's graph whose backward pass the op is a part of; -1: none, or not recorded."""
     takes: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the program took a part of a tensor, or added a batch of one, between the op before and the op."""
+    selected: Bools = msgspec.field(default_factory=_none(bool))
+    """Whether the program selected an item of a tensor between the op before and the op."""
     windows: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the program made a view of overlapping windows between the op before and the op."""
     expanded: Bools = msgspec.field(default_factory=_none(bool))
@@ -127,6 +129,9 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
 
     def takes_part(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.takes, False)
+
+    def selects(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        return _facts(ops, self.selected, False)
 
     def reads_windows(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.windows, False)

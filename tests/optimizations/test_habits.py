@@ -163,3 +163,35 @@ def test_unique_rows_are_one_number_each_and_unique_numbers_are_fine():
     assert found("costly-algorithm", run(linear(), sorts)) and not found(
         "costly-algorithm", run(linear(), sorts | {"call": "aten::_unique2"})
     )
+
+
+def shifted(rows: int, part: int, **more):
+    """Return a join of a buffer of so many rows, of which the program took a part, and of new rows."""
+    lists = {"inputs": (f"[[[{rows},96],[{part},96]],[]]", '["TensorList","Scalar"]')}
+    return op("aten::cat", op_lists.elementwise((rows + part) * 96, "fp32", "copy")) | lists | {"takes": True} | more
+
+
+def test_a_buffer_that_is_copied_to_take_in_a_few_rows_is_a_ring():
+    picks = op("aten::index", ns=9_000.0) | given(("float", 1_000_000, 96))
+    base = run(linear(), *[shifted(1_000_000, 512)] * 4, picks)
+    left = find("grown-by-copying").transform(base, "expected").kernel_ns
+    assert left[1:5].sum() < 0.05 * base.ops.kernel_ns[1:5].sum()
+    assert "memory[at : at + n] = new" in find("grown-by-copying").how_to(base)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [shifted(1_000_000, 512, takes=False)],  # no part of a buffer
+        [shifted(1_000_000, 500_000)],
+        [op("aten::add", ns=9_000.0) | given(("float", 1_000_000, 96)), shifted(1_000_000, 512)],  # made in the step
+        [shifted(64, 1)],  # small
+    ],
+)
+def test_other_joins_are_no_buffers(rows):
+    assert not found("grown-by-copying", run(linear(), *rows * 4))
+
+
+def test_a_buffer_that_grows_by_small_parts_is_not_shifted():
+    base = run(linear(), *[shifted(512 * rows, 512) for rows in range(1000, 1016)])
+    assert "parts.append" in find("grown-by-copying").how_to(base)

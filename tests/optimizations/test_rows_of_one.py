@@ -5,7 +5,7 @@ import json
 import op_lists
 import pandas as pd
 import pytest
-from op_lists import elementwise
+from op_lists import elementwise, product
 from test_waste import ENGINE, linear, op, run
 from test_work_again import again, found, given
 
@@ -106,3 +106,82 @@ def test_other_jacobians_are_no_blocks(base):
 @pytest.mark.parametrize("base", [reverse(4096, 4096), reverse(64, 7), reverse(4096, 7, made="aten::empty")])
 def test_other_backward_passes_are_no_tall_jacobian(base):
     assert tall_jacobian(base) is None
+
+
+PAIRS, SIDE, WIDTH, HIDDEN = 512 * 512, 512, 384, 512
+
+
+def joins(*strides):
+    """Return a join of two views of the embeddings of items, for each pair of them."""
+    lists = [[[SIDE, SIDE, WIDTH]] * 2, []], [list(map(list, strides)), []]
+    inputs = (json.dumps(lists[0]), '["TensorList","Scalar"]')
+    cost = elementwise(PAIRS * 2 * WIDTH, "fp32", "copy")
+    return op("aten::cat", cost, ns=900_000.0) | {"inputs": inputs, "strides": (inputs[0], json.dumps(lists[1]))}
+
+
+LEFT, RIGHT, APART = (WIDTH, 0, 1), (0, WIDTH, 1), (SIDE * WIDTH, WIDTH, 1)
+READS_PAIRS = op("aten::addmm", product(PAIRS, HIDDEN, 2 * WIDTH, "fp32"), call="aten::linear", ns=2_000_000.0) | given(
+    ("float", HIDDEN), ("float", PAIRS, 2 * WIDTH), ("float", 2 * WIDTH, HIDDEN)
+)
+
+
+def test_a_layer_of_all_pairs_runs_on_each_item_once():
+    base = run(linear(), joins(LEFT, RIGHT), READS_PAIRS)
+    left = find("computed-again").transform(base, "expected").kernel_ns
+    assert left[1:].sum() < 0.15 * base.ops.kernel_ns[1:].sum() and "F.linear(x, w)" in find("computed-again").how_to(
+        base
+    )
+    half = find("computed-again").transform(run(linear(), joins(LEFT, APART), READS_PAIRS), "expected").kernel_ns
+    assert half[2] == pytest.approx(0.5 * 2_000_000.0, rel=0.01)
+    assert not again(run(linear(), joins(APART, APART), READS_PAIRS))
+
+
+def timed(name, call, ns, **more):
+    return op(f"aten::{name}", call=call, ns=ns, **more)
+
+
+def node(name, ns, of="mm"):
+    return timed(of, f"{ENGINE}{name}Backward0", ns, phase="backward")
+
+
+NORM = timed("native_layer_norm", "aten::layer_norm", 6_000.0, phase="forward")
+CAT = timed("cat", "aten::cat", 2_700_000.0, phase="forward") | {"expanded": True}
+CASTS, GEMM = (timed(name, "aten::linear", 1_000_000.0, phase="forward") for name in ("copy_", "addmm"))
+RELU = timed("clamp_min", "aten::relu", 500_000.0, phase="forward")
+BACK = [
+    node("Relu", 700_000.0),
+    node("Addmm", 900_000.0),
+    node("Addmm", 900_000.0),
+    node("ToCopy", 2_000_000.0, "copy_"),
+]
+SUMMED = [node("Expand", 300_000.0, "sum")] * 2
+
+
+def test_without_shapes_autograd_tells_that_a_join_is_of_all_pairs():
+    base = run(NORM, CAT, CASTS, GEMM, RELU, *BACK, *SUMMED)
+    left = find("computed-again").transform(base, "expected").kernel_ns
+    assert left[1] == 500_000.0 and left[2:4].sum() + left[6:9].sum() < 20_000.0
+    assert left[4:6].tolist() == [500_000.0, 700_000.0] and left[9:].tolist() == [300_000.0] * 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [NORM, CAT, GEMM, RELU, *BACK, *SUMMED[:1]],  # beside rows of their own
+        [NORM | {"ns": 900_000.0}, CAT, GEMM, RELU, *BACK, *SUMMED],  # a token for all
+        [NORM, CAT | {"expanded": False}, GEMM, RELU, *BACK, *SUMMED],
+        [NORM, CAT, RELU, *BACK, *SUMMED],
+    ],
+)
+def test_other_joins_of_views_are_no_pairs(rows):
+    assert not again(run(*rows))
+
+
+def test_layers_behind_a_join_of_repeated_rows_and_others_keep_theirs():
+    behind = op("aten::mm", product(PAIRS, 64, HIDDEN, "fp32"), ns=500_000.0) | given(
+        ("float", PAIRS, HIDDEN), ("float", HIDDEN, 64)
+    )
+    left = (
+        find("computed-again").transform(run(linear(), joins(LEFT, APART), READS_PAIRS, behind), "expected").kernel_ns
+    )
+    assert left[3] == 500_000.0

@@ -241,3 +241,35 @@ def test_a_pass_that_begins_at_an_earlier_layer_and_ends_without_a_gradient_of_t
     step = [relu, *goes_on, older(layers[0]), *ends, *gradient(HEAD), LONG]
     left = find("unused-gradients").transform(run(FORWARD, *step), "expected")
     assert Counter(left.name)["aten::threshold_backward"] == 1
+
+
+FRAMES = ("float", 160, 3, 720, 1280)
+CASTS = op("aten::copy_", op_lists.elementwise(160 * 3 * 720 * 1280, "fp32"), call="aten::to") | given(FRAMES, FRAMES)
+RESIZED = ("float", 160, 3, 224, 224)
+RESIZES = op("aten::upsample_bilinear2d", Cost(0, 1_769_000_000, 96_000_000, "reduction", "fp32")) | given(FRAMES)
+SCALES = op("aten::div", op_lists.elementwise(160 * 3 * 224 * 224, "fp32")) | given(RESIZED, ("float", 1, 3, 1, 1))
+SAMPLES = op("aten::index", ns=6_000.0) | given(RESIZED)
+READS = op("aten::cat", call="aten::stack", ns=9_000.0) | {
+    "inputs": ("[[[16,3,224,224],[16,3,224,224]],[]]", '["TensorList","Scalar"]')
+}
+CHAIN = [CASTS, RESIZES, SCALES]
+
+
+def test_frames_that_no_index_picks_are_not_resized():
+    base = run(*[*CHAIN, SAMPLES] * 2, READS)
+    left = find("unused-rows").applied(base, "expected").ops
+    assert left.kernel_ns[:8].sum() < 0.12 * base.ops.kernel_ns[:8].sum()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*CHAIN, SAMPLES, SCALES | {"name": "aten::mul"}, READS],  # all are read, too
+        [*CHAIN, op("aten::amax", ns=9_000.0) | given(RESIZED), SAMPLES, READS],  # their values decide
+        [*CHAIN, op("aten::softmax", ns=9_000.0) | given(RESIZED), SAMPLES, READS],
+        [*CHAIN, SAMPLES],  # nothing tells how many are picked
+        [*CHAIN, *[SAMPLES] * 10, READS],  # parts of an epoch
+    ],
+)
+def test_items_that_are_read_otherwise_are_used(rows):
+    assert not found("unused-rows", run(*rows))

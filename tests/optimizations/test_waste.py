@@ -50,6 +50,7 @@ def run(*rows, **facts):
         planned_ns=np.array([row.get("planned", 0.0) for row in rows]),
         mask=objects([row.get("mask") for row in rows]),
         takes=np.array([row.get("takes", False) for row in rows]),
+        selected=np.array([row.get("selected", False) for row in rows]),
         windows=np.array([row.get("windows", False) for row in rows]),
         expanded=np.array([row.get("expanded", False) for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened
 from tracekit.advise.waste.order import Products, by_factors, products_of, sides_of
-from tracekit.advise.waste.repeats import gathered_from, tensors_in
+from tracekit.advise.waste.repeats import gathered_from, joined_in, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, Product
@@ -105,7 +105,7 @@ def rows_repeated_before(base: Baseline) -> Finding | None:
         if work is None or backward[place] or work.groups > 1 or not work.weight:
             continue
         if gathers := _gathered_before(base, place, work, moves):
-            behind = [place, *(_behind(base, works, place, work.m) if len(gathers) == 1 else ())]
+            behind = [place, *(_behind(base, works, place, work.m) if gathers[0].width == work.k else ())]
             last = [each for at in behind if (each := works[at])][-1]
             kept = np.ones(len(ops))
             kept[behind] = part = _part_of_rows(work, gathers)
@@ -117,10 +117,16 @@ def rows_repeated_before(base: Baseline) -> Finding | None:
             joins = [at for at in range(gathers[0].place, place) if ops.name[at] == "aten::cat"]
             parts = len(gathers) + (sum(each.width for each in gathers) < work.k)
             kept[joins] = min(1.0, (parts + 1) * last.n / (2 * work.k))  # their products are added up, not joined
+            if set(joins) >= {each.place for each in gathers} and part * _TIMES <= 1:
+                kept[[*range(joins[0], place), *_casts_of_rows(base, work)]] = 0.0
+                kept[joins[0]] = min(
+                    1.0, _written_ns(base, place) / ops.kernel_ns[joins[0]]
+                )  # a sum of both, spread out
             for each in gathers:
-                kept[each.place] = _gathered_later(
-                    base, each, work.m, kept[each.place], adds=bool(backward.any() and not len(adds))
-                )
+                if each.place not in joins:
+                    kept[each.place] = _gathered_later(
+                        base, each, work.m, kept[each.place], adds=bool(backward.any() and not len(adds))
+                    )
             factor, times = np.minimum(factor, kept), times + 1
     return by_factors(factor, times, "rows-repeated") if times else None
 
@@ -139,7 +145,7 @@ def _gathered_before(base: Baseline, place: int, work: Product, moves: Rows) -> 
     before = moves[max(place - _AT_ONCE, 0) : place][::-1]
     near = range(place - int(np.argmin(np.append(before, False))), place)
     joined = any(base.ops.name[at] == "aten::cat" for at in near)
-    made = [each for each in (_gather(base, at, work.m) for at in near) if each and each.part * _LESS <= 1]
+    made = [each for at in near for each in _gathers(base, at, work.m) if each.part * _LESS <= 1]
     return [each for each in made if each.width == work.k or (joined and each.width < work.k)]
 
 
@@ -147,6 +153,20 @@ def _moves(ops: OpList) -> Rows:
     """Select the ops that only move rows."""
     moves = which(ops.name, ("aten::cat", "aten::copy_", "aten::fill_").__contains__)
     return moves | which(ops.call, _COPIES_ROWS.__contains__)
+
+
+def _gathers(base: Baseline, place: int, rows: int) -> list[_Gather]:
+    """Return what an op gathers or repeats to so many rows: the parts of a join of which strides of 0 tell that rows
+    are repeated, or what else it writes."""
+    if base.ops.name[place] != "aten::cat":
+        return [each for each in (_gather(base, place, rows),) if each]
+    shapes, strides = joined_in(base, place), joined_in(base, place, of=base.recorded.strides_of(base.ops))
+    parts = zip(shapes, strides, strict=True) if len(shapes) == len(strides) else ()
+    return [
+        _Gather(place, math.prod(side for side, step in zip(shape[:-1], steps, strict=False) if step) / rows, shape[-1])
+        for shape, steps in parts
+        if math.prod(shape[:-1]) == rows > 0
+    ]
 
 
 def _gather(base: Baseline, place: int, rows: int) -> _Gather | None:
@@ -212,6 +232,18 @@ def of_gradients(base: Baseline, works: Products, places: Sequence[int]) -> Rows
 
 
 _ROWS_BY_INDEX = re.compile(r"gather|index|scatter|embedding")
+
+
+def _written_ns(base: Baseline, place: int) -> float:
+    """Return how long it takes at least to write the result of an op, in ns."""
+    return base.ops.cost[place].write_bytes / base.gpu.bandwidth * 1e9
+
+
+def _casts_of_rows(base: Baseline, work: Product) -> Iterator[int]:
+    """Yield the places in the backward pass of copies of the gradient of what a product reads."""
+    for place in np.flatnonzero(in_phase(base.ops, "backward") & (base.ops.name == "aten::copy_")).tolist():
+        if any(math.prod(shape) == work.m * work.k for _, shape in tensors_in(base, place, place + 1)):
+            yield place
 
 
 def _adds_rows(base: Baseline, work: Product, gathers: Sequence[_Gather]) -> Rows:

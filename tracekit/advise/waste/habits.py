@@ -2,7 +2,9 @@
 step by step, one-hot rows that a matrix multiplies, buffers that grow by copying, and the allocator and the collector
 in the loop."""
 
+import math
 import re
+from functools import partial
 
 import numpy as np
 
@@ -21,9 +23,10 @@ from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, lo
 from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobian
 from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.repeats import joined_in, tensors_in
 from tracekit.advise.waste.rounds import cells, products
-from tracekit.analyzers.core import Ints, outcomes
+from tracekit.analyzers.core import Ints, Outcomes, outcomes
+from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
@@ -77,8 +80,45 @@ _LARGE = 1 << 16
 def grown_by_copying(base: Baseline) -> Finding | None:
     """Find a buffer that is copied for each part that is joined to it. Caches of attention have a kind of their own."""
     ops = base.ops
+    if base.growth is not None or where(ops, is_attention).any():
+        return None
     joins = np.flatnonzero(which(ops.name, lambda name: name == "aten::cat") & ops.costed)
-    if len(joins) < _GROWN or base.growth is not None or where(ops, is_attention).any():
+    return longest([_grown(base, joins), _shifted(base, joins)], ops.kernel_ns)
+
+
+_REST = 16
+"""Times as large as the part that a program adds to it is what stays of a buffer."""
+_MOVED = 1 << 20
+"""Fewest bytes of a buffer that is moved to take in a part."""
+
+
+_PICKS = ("aten::index", "aten::index_select", "aten::gather")
+
+
+def _shifted(base: Baseline, joins: Ints) -> Finding | None:
+    """Find joins of a buffer, before or behind which the program takes a part, and of a few new rows. No other op but
+    those that pick rows is given a tensor as large as what stays: the buffer is there since an earlier step."""
+    ops, added, kept = base.ops, np.zeros(len(base.ops)), set[int]()
+    takes, others = base.recorded.takes_part(ops), np.flatnonzero(~which(ops.name, _PICKS.__contains__)).tolist()
+    takes = (takes | np.append(takes[1:], False)) & ~in_phase(ops, "backward")
+    given = {math.prod(shape) for place in others for _, shape in tensors_in(base, place, place + 1)}
+    for place in joins[takes[joins]].tolist():
+        sizes = [math.prod(shape) for shape in joined_in(base, place)]
+        large = len(sizes) == 2 and ops.cost[place].write_bytes >= _MOVED
+        if large and _REST * min(sizes) <= max(sizes) and max(sizes) not in given:
+            added[place] = min(sizes) / sum(sizes)
+            kept.add(max(sizes))
+    if not kept or len(kept) >= _GROWN:  # sizes of one that grows
+        return None
+    part = float(added.max())
+    left = lessened(added > 0, Outcomes(2 * part, part, part), cost=partial(batched, factor=part))
+    return Finding(added > 0, left, int(np.sum(added > 0)), way="buffer-shifted")
+
+
+def _grown(base: Baseline, joins: Ints) -> Finding | None:
+    """Find joins of which each writes as many bytes more than the last one."""
+    ops = base.ops
+    if len(joins) < _GROWN:
         return None
     sizes = np.array([cost.write_bytes for cost in ops.cost[joins]])
     grows = np.diff(sizes)

@@ -122,6 +122,17 @@ def _tensors(given: tuple[str, str]) -> Tensors:
     return tuple((kind, tuple(shape)) for kind, shape in zip(kinds, shapes, strict=False) if shape)
 
 
+_FIRST_LIST = re.compile(r"\[(\[\[[\d,\s]*\](?:,\s*\[[\d,\s]*\])*\])")
+
+
+def joined_in(base: Baseline, place: int, of: npt.NDArray[np.object_] | None = None) -> list[tuple[int, ...]]:
+    """Return the shapes of the tensors that an op is given as a list, as `cat` is, or their strides, if these are
+    given; [] if they were not recorded."""
+    shapes, strides = _inputs(base)[place] or ("", ""), of[place] if of is not None else None
+    first = _FIRST_LIST.match(shapes[0] if of is None else (strides or ("", ""))[1])
+    return [tuple(shape) for shape in recorded_shapes(first[1]) if shape] if first else []
+
+
 def size_of(kind: str, shape: tuple[int, ...]) -> int:
     """Return the size of a tensor in bytes; of a type that is not known, as of fp32."""
     return (tensors.find(kind) or tensors.FLOAT32).bytes * math.prod(shape)

@@ -1,4 +1,5 @@
-"""Detector of what a training step computes as the last step did: of inputs that no step writes, without a gradient."""
+"""Detectors of what a step computes as the last step did, or a call of a network as the last call: of inputs that none
+writes, without a gradient."""
 
 import re
 from collections import Counter
@@ -9,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tracekit.advise.waste.repeats import has_gradient, inside, nodes_of_gradients, size_of, spans_of, tensors_in
-from tracekit.advise.waste.rounds import products
+from tracekit.advise.waste.rounds import products, rounds
 from tracekit.analyzers.attribute import TO_DEVICE
-from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
+from tracekit.analyzers.core import Ints
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembered, which
 
 _VARIES = re.compile(
     r"rand|dropout|bernoulli|normal_|uniform_|empty|multinomial|fill_|zero|ones|full|arange|copy_|::to$"
@@ -72,6 +74,51 @@ def encoded_each_epoch(base: Baseline) -> Rows:
 
 
 _RANDOM = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|multinomial")
+
+
+_DRAWS, _INDICES = re.compile(r"dropout"), re.compile(r"with_indices$")
+
+
+@remembered
+def encoded_each_draw(base: Baseline) -> Rows:
+    """Select what calls of one network compute of one input before their dropout, in inference, in all calls but the
+    first. Nothing is taken from a batch, or comes from the host, for one of them."""
+    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    items = base.recorded.takes_part(ops) | base.recorded.selects(ops) | base.recorded.copies_like(ops, TO_DEVICE)
+    for calls in rounds(ops) if not base.trains else ():
+        drawn = which(ops.call[calls[0]], _DRAWS.search).any()
+        if drawn and not items[[int(call[0]) for call in calls[1:]]].any():
+            begin, end = _before_draws(base, calls[0])
+            if products(ops[calls[0][begin:end]]).any():
+                rows[np.concatenate([call[begin:end] for call in calls[1:]])] = True
+    return rows
+
+
+def _before_draws(base: Baseline, call: Ints) -> tuple[int, int]:
+    """Return the longest stretch of the ops of a call that read only what they made, or what the call writes nothing of
+    the size of, beside weights, and that draw nothing."""
+    ops, made, start, best = base.ops, set[int](), 0, (0, 0)
+    writes = [_written_by(base, place) for place in call.tolist()]
+    others, times = set[int]().union(*writes), np.append(0.0, np.cumsum((ops.kernel_ns + ops.host_ns)[call]))
+    for at, place in enumerate(call.tolist()):
+        cost = ops.cost[place]
+        reads = tensors_in(base, place, place + 1)[ops.name[place] == "aten::copy_" :]
+        new = {size_of(*each) for each in reads} - made - {cost.weight_bytes if cost is not None else 0}
+        if new & others or _RANDOM.search(ops.call[place]):
+            made, start = set(), at + 1
+            continue
+        made |= writes[at]
+        best = max(best, (start, at + 1), key=lambda span: float(times[span[1]] - times[span[0]]))
+    return best
+
+
+def _written_by(base: Baseline, place: int) -> set[int]:
+    """Return the size of what an op writes; if that is not known, or several tensors, of those that it and the next op
+    are given first."""
+    cost = base.ops.cost[place]
+    if cost is not None and not _INDICES.search(base.ops.name[place]):
+        return {int(cost.write_bytes)}
+    return {size_of(*each) for at in (place, place + 1) for each in tensors_in(base, at, at + 1)[:1]}
 
 
 _CHOOSES = re.compile(r"^aten::(?:topk|sort|argsort|nonzero|unique\w*|multinomial)$")

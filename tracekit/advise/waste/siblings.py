@@ -11,6 +11,7 @@ from tracekit.advise.waste.gradients import ACCUMULATES
 from tracekit.advise.waste.items import calls_for_items, feeds_itself, for_all, repeated_in, signature, together
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds, rounds_inside
+from tracekit.advise.waste.same_each_step import encoded_each_draw
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
 
@@ -46,6 +47,8 @@ def networks_on_one_input(base: Baseline) -> Finding | None:
 
 def _joined_beside(base: Baseline, calls: list[Ints]) -> bool:
     ops, after = base.ops, int(calls[-1][-1]) + 1
+    if encoded_each_draw(base)[calls[-1]].any():
+        return False
     known = bool(tensors_in(base, int(calls[0][0]), int(calls[0][0]) + 1))
     joins = [ops.call[place] in JOINS for place in (*calls[0], after) if place < len(ops)]
     alike = all(signature(ops, call) == signature(ops, calls[0]) for call in calls)

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.advise.waste.equal_rows import equal_rows
+from tracekit.advise.waste.edges import sorted_edges
+from tracekit.advise.waste.equal_rows import equal_rows, layers_of_pairs
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding, longest
 from tracekit.advise.waste.gathered import networks_on_gathered_rows, rows_repeated_before
 from tracekit.advise.waste.repeats import (
     Span,
     Tensors,
-    chooses,
     codes_of,
     extended,
     inside,
@@ -29,7 +29,12 @@ from tracekit.advise.waste.repeats import (
     tensors_in,
 )
 from tracekit.advise.waste.rounds import products
-from tracekit.advise.waste.same_each_step import encoded_each_epoch, factorized_each_step, same_in_each_step
+from tracekit.advise.waste.same_each_step import (
+    encoded_each_draw,
+    encoded_each_epoch,
+    factorized_each_step,
+    same_in_each_step,
+)
 from tracekit.advise.waste.views import work_on_repeated_rows
 from tracekit.advise.waste.windows import windows_encoded_again
 from tracekit.analyzers.attribute import TO_DEVICE
@@ -40,11 +45,12 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 
 def done_again(base: Baseline) -> Finding | None:
     """Find the kind of such work that takes most time."""
-    within = [_without(*find(base), _name(find)) for find in (_sorted_edges, _made_large)]
-    same = (same_in_each_step, encoded_each_epoch, factorized_again, factorized_each_step)
+    within = [_without(*find(base), _name(find)) for find in (sorted_edges, _made_large)]
+    same = (same_in_each_step, encoded_each_epoch, encoded_each_draw, factorized_again, factorized_each_step)
     alone = ((find, find(base)) for find in (*same, _functions_of_weights, _rows_of_before, _propagated))
     whole = [_without(rows, rows, _name(find)) for find, rows in alone]
-    rows = (windows_encoded_again, rows_repeated_before, networks_on_gathered_rows, work_on_repeated_rows, equal_rows)
+    gathered = (rows_repeated_before, networks_on_gathered_rows, work_on_repeated_rows)
+    rows = (windows_encoded_again, *gathered, equal_rows, layers_of_pairs)
     found = [each for each in (*within, *whole, *(find(base) for find in rows)) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
     return longest(found, spent)
@@ -65,37 +71,6 @@ def _without(again: Rows, all_of_it: Rows, way: str) -> Finding | None:
     return Finding(again, change, int(again.sum()), way=way)
 
 
-_ORDERS = re.compile(r"^aten::(?:coalesce|unique\w*|_unique2|_to_sparse\w*|to_sparse\w*)$")
-_SORTS = re.compile(r"^aten::(?:argsort|sort)$")
-_LAUNCHES_OF_A_SORT = 16
-
-
-def _sorted_edges(base: Baseline) -> tuple[Rows, Rows]:
-    """Select what sorts the edges of a graph again, and what is made of edges alone right before, without and with the
-    first time. Nothing between chooses other edges. The gradient of a sparse product sorts them the other way."""
-    ops = base.ops
-    again, all_of_it = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
-    of_numbers = [spans for spans in repeated(base, _SORTS) if _are_indices(tensors_in(base, *spans[0])[:1])]
-    for spans in (*repeated(base, _ORDERS), *of_numbers):
-        if not chooses(base, spans):
-            stretches = extended(base, spans, _of_edges, after=False)
-            again |= inside(ops, stretches[1:])
-            all_of_it |= inside(ops, stretches)
-    turned = which(ops.call, lambda call: "Sparse" in call) & (ops.launches >= _LAUNCHES_OF_A_SORT) & again.any()
-    turned &= in_phase(ops, "backward")
-    return again | (turned & (np.cumsum(turned) > 1)), all_of_it | turned
-
-
-def _are_indices(tensors: Tensors) -> bool:
-    return bool(tensors) and all(kind in _WHOLE for kind, _ in tensors)
-
-
-def _of_edges(tensors: Tensors) -> bool:
-    """Return whether the tensors are indices, and at most one number for each."""
-    return all(kind in _WHOLE or len(shape) <= 1 for kind, shape in tensors)
-
-
-_WHOLE = ("long int", "int", "bool", "TensorList")
 _OF_MATRICES = re.compile(r"^aten::(?:linalg_\w+|matrix_exp|inverse|cholesky\w*)$")
 
 

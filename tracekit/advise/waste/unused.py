@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tracekit.advise.waste.finding import STAYS, Finding, lessened
 from tracekit.advise.waste.frozen import MULTIPLIES, backward_of_frozen
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.repeats import codes_of, tensors_in
 from tracekit.advise.waste.unread import is_head, unread_parts
 from tracekit.advise.waste.unreset import OF_WEIGHTS
 from tracekit.analyzers.attribute import TO_DEVICE, WITHIN_DEVICE
@@ -119,7 +119,8 @@ _MIXES = re.compile(r"batch_norm|softmax|sum|mean|var|cum|sort|topk|conv|attenti
 _MANY = 1 << 12
 _FEW = 8
 """Rows for each row that is picked from which most are unused."""
-_BEFORE = 32
+_NEAR = 32
+"""Ops before and behind an index among which those are that make what it picks from, and read what it picks."""
 
 
 def rows_of_which_few_are_picked(base: Baseline) -> Finding | None:
@@ -127,8 +128,12 @@ def rows_of_which_few_are_picked(base: Baseline) -> Finding | None:
     ops, rows, picked = base.ops, np.zeros(len(base.ops), dtype=bool), 0.0
     for place in np.flatnonzero(which(ops.name, _PICKS.match)).tolist():
         source = next(iter(tensors_in(base, place, place + 1)), ("", ()))[1]
-        part = _part_picked(base, place, source)
-        if len(source) == 2 and source[0] >= _MANY and part * _FEW <= 1 and (made := _made_of(base, place, source[0])):
+        of_items = len(source) > 2
+        part = _part_of_items(base, place, source) if of_items else _part_picked(base, place, source)
+        enough = source[0] >= _FEW if of_items else len(source) == 2 and source[0] >= _MANY
+        if enough and part * _FEW <= 1 and (made := _made_of(base, place, source[0], of_items=of_items)):
+            if of_items and not _alone(base, made, place, source):
+                continue
             rows[made], picked = True, max(picked, part)
             many = source[0]
     if not rows.any():
@@ -170,28 +175,56 @@ def _part_picked(base: Baseline, place: int, source: tuple[int, ...]) -> float:
     return float(took * 1e-9 * base.gpu.bandwidth / (4 * total))
 
 
-def _made_of(base: Baseline, place: int, many: int) -> list[int]:
-    """Return the places of the ops right before that make a tensor of so many rows, row by row; none if one mixes
-    rows, or if none multiplies or normalizes them."""
+_BY_VALUE = re.compile(r"^aten::(?:topk|arg\w+|nonzero|sort|a?max|a?min|unique\w*|multinomial|\w*norm)$")
+"""Ops by which the items' values may decide which of them are picked."""
+
+
+def _part_of_items(base: Baseline, place: int, source: tuple[int, ...]) -> float:
+    """Return the fraction of these items that an op picks, by the next op that is given some of them; 1: none is."""
+    rest = ",".join(map(str, source[1:]))
+    behind = base.recorded.inputs_of(base.ops[place + 1 : place + 1 + _NEAR])
+    given = "".join(inputs[0].replace(" ", "") for inputs in behind if inputs)
+    counts = (int(count) for count in re.findall(rf"\[(\d+),{rest}\]", given))
+    return next((count for count in counts if count != source[0]), source[0]) / source[0]
+
+
+def _alone(base: Baseline, made: list[int], place: int, source: tuple[int, ...]) -> bool:
+    """Return whether no other op reads the items that these ops make, until they make others, and none of them decides
+    which are picked."""
+    ops, codes = base.ops, codes_of(base)
+    again = np.flatnonzero((codes[place:] == codes[made[-1]]) | in_phase(ops[place:], "backward"))
+    behind = range(place + 1, place + int(again[0]) if len(again) else len(ops))
+    read = any(shape == source for at in behind for _, shape in tensors_in(base, at, at + 1))
+    return not read and not which(ops.name[made[-1] : place], _BY_VALUE.match).any()
+
+
+def _made_of(base: Baseline, place: int, many: int, *, of_items: bool) -> list[int]:
+    """Return the places of the ops right before that make a tensor of so many rows or items, one by one, the last one
+    first; none if one mixes them, or if none multiplies or normalizes rows."""
     made: list[int] = []
-    for before in range(place - 1, max(place - _BEFORE, -1), -1):
+    for before in range(place - 1, max(place - _NEAR, -1), -1):
         across = any(many in shape[1:] for _, shape in tensors_in(base, before, before + 1))
-        if across or (_has(base, before, many) and _mixes(base, before, many)):
+        if across or (_has(base, before, many) and _mixes(base, before, many, of_items=of_items)):
             return []
+        picks = bool(_PICKS.match(base.ops.name[before]))
+        if picks and of_items and tensors_in(base, before, before + 1)[:1] == tensors_in(base, place, place + 1)[:1]:
+            break
         if not _has(base, before, many):
             if made:
                 break
             continue
-        if not _PICKS.match(base.ops.name[before]):
+        if not picks:
             made.append(before)
     works = where(base.ops[np.array(made, dtype=np.intp)], _works)
-    return made if works.any() else []
+    return made if of_items or works.any() else []
 
 
-def _mixes(base: Baseline, place: int, many: int) -> bool:
-    """Return whether an op may mix rows, or is a copy, but for one into a table of which all other ops use few rows."""
+def _mixes(base: Baseline, place: int, many: int, *, of_items: bool) -> bool:
+    """Return whether an op may mix rows, or is a copy, but for one into a table of which all other ops use few rows.
+    Convolutions and attention mix no items."""
     ops = base.ops
-    if bool(_MIXES.search(ops.call[place])):
+    mixes = _MIXES.search(ops.call[place])
+    if mixes and not (of_items and mixes[0] in ("conv", "attention")):
         return True
     back = np.flatnonzero(in_phase(ops, "backward")).tolist()
     into_table = base.recorded.copies_like(ops[place : place + 1], WITHIN_DEVICE)[0]
