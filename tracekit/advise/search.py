@@ -30,30 +30,22 @@ LONGEST = 4
 """Most steps of a plan, not counting the one for throughput."""
 _TO_RANK: tuple[Outcome, ...] = ("worst", "expected")
 """The outcomes from which the lower end and the expected value of a speed-up follow."""
-_KEPT = 2
-"""Number of partial plans that the search continues from."""
-_PROMISING = 0.8
-"""It continues from the plans whose gain is at least this fraction of the best plan's gain."""
+_KEPT, _PROMISING = 2, 0.8
+"""Number of partial plans that the search continues from, of those with this fraction of the best plan's gain."""
 
 Steps = tuple[Optimization, ...]
 
 
 def pays(gain: Interval) -> bool:
-    """Return whether a gain is sure, or large with an unlikely loss.
-
-    A loss is unlikely (about one in ten) if a speed-up of 1 is at least 0.8 times as far from the expected gain (in the
-    logarithm) as the lower end, below which one measurement in sixteen falls.
-    """
-    if gain.low >= WORTHWHILE:
-        return True
-    return gain.expected >= _LARGE and math.log(gain.expected) >= _UNLIKELY * math.log(gain.expected / gain.low)
+    """Return whether a gain is sure, or large with an unlikely loss (about one in ten): a speed-up of 1 is at least 0.8
+    times as far from it (in the logarithm) as the lower end, below which one measurement in sixteen falls."""
+    unlikely = math.log(gain.expected) >= _UNLIKELY * math.log(gain.expected / gain.low)
+    return gain.low >= WORTHWHILE or (gain.expected >= _LARGE and unlikely)
 
 
 def worthwhile(optimization: Optimization, gain: Interval) -> bool:
     """Return whether a gain is enough to recommend the optimization."""
-    if optimization.fixes_mistake:
-        return gain.expected >= WORTHWHILE and gain.low >= 1.0
-    return pays(gain)
+    return gain.expected >= WORTHWHILE and gain.low >= 1.0 if optimization.fixes_mistake else pays(gain)
 
 
 _OF_THE_WAY = 0.47
@@ -109,9 +101,12 @@ class Search:
             parts = [each for each in candidates if each.id in step.contains and each not in steps]
             for some in sorted(_some_of(parts), key=lambda some: sum(each.effort for each in some)):
                 others = tuple(other for each in steps for other in (some if each is step else (each,)))
-                lighter = sum(each.effort for each in some) < step.effort
-                allowed = lighter and self._allowed(others) and self._each_gains(others)
-                if allowed and math.log(self._expected(others)) >= _NEARLY * math.log(self._expected(steps)):
+                lighter = sum(each.effort for each in some) < step.effort and self._allowed(others)
+                if (
+                    lighter
+                    and self._each_gains(others)
+                    and math.log(self._expected(others)) >= _NEARLY * math.log(self._expected(steps))
+                ):
                     return others
         return steps
 
