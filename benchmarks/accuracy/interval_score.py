@@ -31,7 +31,7 @@ _EARLIER_GAIN = 0.51
 logarithm, in addition to what was said."""
 _SAID_WITH = {"seventh": 0.49}
 """The same in the intervals of a set as they were said; none in other sets."""
-_SINCE = ("twenty-third", "twenty-fourth", "twenty-fifth", "twenty-sixth")
+_SINCE = ("twenty-seventh", "twenty-eighth", "twenty-ninth", "thirtieth")
 """Sets that were predicted before they were a part of what the widths are measured on."""
 _ROUNDS: dict[Evidence, str] = {"timed": "blind rounds, latency told", "profiled": "blind rounds, plain traces"}
 _SAID = {"timed": "capture", "profiled": "trace"}
