@@ -49,8 +49,7 @@ def worthwhile(optimization: Optimization, gain: Interval) -> bool:
 
 
 _OF_THE_WAY = 0.47
-"""Distance from the expected gain at which one gain in four is smaller, relative to that of the lower end (normal
-errors: 0.67 of 1.44 standard deviations)."""
+"""Distance at which one gain in four is smaller, in those of the lower end (normal: 0.67 of 1.44 deviations)."""
 
 
 def usefulness(gain: Interval, effort: float) -> float:
@@ -124,18 +123,19 @@ class Search:
         return steps
 
     def _fixes_first(self, steps: Steps, start: Steps) -> Steps:
-        """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone.
+        """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone or beside the others.
 
         Mistakes are fixed first, unless another step gains far more and does not wait for the fix. Work of no use
         comes before everything, if the step without it is a tenth faster, or without much of its work. Of several, what
         a trace shows comes before what it lets suspect, and then the most useful.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
-        most = max(alone.values(), default=0.0)
+        added = {step: math.log(self._expected(steps) / self._expected(tuple({*steps} - {step}))) for step in steps}
         awaited = {name for step in steps for name in step.after}
         first = [step for step in steps if step.needless and (alone[step] >= math.log(_LARGE) or self._is_large(step))]
-        least = {step: _OF_THE_MOST * (_AWAITED if step.id in awaited else 1.0) * most for step in steps}
-        fixes = [step for step in steps if step.fixes_mistake and (step in first or alone[step] >= least[step])]
+        part = {step: _OF_THE_MOST * (_AWAITED if step.id in awaited else 1.0) for step in steps}
+        large = {step for step in steps if max(alone[step], added[step]) >= part[step] * max(alone.values())}
+        fixes = [step for step in steps if step.fixes_mistake and (step in first or step in large)]
         fixes.sort(key=lambda step: (step not in first, step.suspected, -usefulness(self.gain((step,)), 1.0)))
         kept = start
         for step in fixes * 2:  # one may gain only after another, which the step waits for
