@@ -18,6 +18,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
@@ -160,6 +161,7 @@ def _badness(known: Widths, rows: Sequence[Judged]) -> tuple[float, float, float
     return max(0.0, _HELD - hits), max(_MOST, span), scored
 
 
+@cache
 def recent() -> frozenset[str]:
     """Return the names of the sets whose errors are taken: those since the twentieth."""
     return frozenset(list(dict.fromkeys(row["set"] for row in before_gains()))[_EARLIER_SETS:])

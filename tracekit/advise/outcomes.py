@@ -113,7 +113,7 @@ def simulated(
     by_hand: bool = False,
     keeps_kernels: bool = False,
 ) -> Scenarios:
-    """Simulate each outcome and, for the expected one, other hosts: by default, those that the evidence allows."""
+    """Simulate each outcome and, for the expected one, other hosts: by default, those by which advice is chosen."""
     latencies: dict[Scenario, float] = {(outcome, EXPECTED): run.latency_ns for outcome, run in after.items()}
     known = evidence(base, by_hand)
     width = widths_to_decide(known).host
