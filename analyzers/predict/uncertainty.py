@@ -95,9 +95,7 @@ def host_ends(changes: Mapping[float, float], width: float) -> Ends:
 
 @cache
 def widths(evidence: Evidence) -> Widths:
-    """Return the widths of predictions from this evidence. A latency does not tell what a change of the code makes of
-    a step: errors of such gains are those of scripts that were not timed."""
-    evidence = "script" if evidence == "timed-script" else evidence
+    """Return the widths of predictions from this evidence."""
     table = toml_table(Path(__file__).with_name("intervals.toml"))[evidence]
     untold = Untold(table["gain"], table["waiting"], table["beyond"]) if "gain" in table else None
     return Widths(table["repeat"], table["outcome"], table["host"], untold)

@@ -26,12 +26,13 @@ from benchmarks.fitting.conformal import NAMES, Judged, fit, inside, spans, with
 from tracekit.advise import parse, refusal, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import TracekitError
-from tracekit.analyzers.predict import Baseline, Sources
+from tracekit.analyzers.predict import Baseline, Evidence, Sources
 
 _ROOT = Path(__file__).parents[2]
 TARGET = _ROOT / "analyzers" / "predict" / "intervals.toml"
-EVIDENCE = ("timed", "profiled", "script", "modelled")
+EVIDENCE: tuple[Evidence, ...] = ("timed", "profiled", "script", "timed-script", "modelled")
 _OF_ROUND = {"capture": "timed", "trace": "profiled"}
+_OF_SCRIPTS = {"script": scripts.blind_rows, "timed-script": scripts.told_rows}
 _GROUPS = {"machine": "machine", "family": "family of models", "optimization": "optimization"}
 
 
@@ -58,7 +59,8 @@ _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction
 # uncertainty (uncertainty.py). Written by `python -m benchmarks fitting.intervals`; do not edit. rows: predicted and
 # measured; inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were
 # measured without each machine, family of models and optimization, mean of the groups. script: errors of gains (Untold)
-# that were predicted blind: of the sets since the twentieth; left_out: of these, each set left out; every: of all sets.
+# that were predicted blind, without or with the latency told: of the sets since the twentieth; left_out: of these, each
+# set left out; every: of all sets.
 """
 
 
@@ -68,7 +70,7 @@ def _sections() -> dict[str, str]:
     return {part[1 : part.index("]")]: part.rstrip() + "\n" for part in parts}
 
 
-def of_evidence(name: str, shared: Path | None) -> list[Judged]:
+def of_evidence(name: Evidence, shared: Path | None) -> list[Judged]:
     """Return every row that was predicted from this kind of evidence, and measured."""
     assert shared is not None or name != "modelled"
     if name == "modelled":
@@ -76,11 +78,11 @@ def of_evidence(name: str, shared: Path | None) -> list[Judged]:
     return [*_on_h200(name), *of_rounds(name)]
 
 
-def _section(name: str, shared: Path | None) -> str:
-    return _of_scripts() if name == "script" else _of_rows(name, of_evidence(name, shared))
+def _section(name: Evidence, shared: Path | None) -> str:
+    return _of_scripts(name) if name in _OF_SCRIPTS else _of_rows(name, of_evidence(name, shared))
 
 
-def _of_rows(name: str, rows: list[Judged]) -> str:
+def _of_rows(name: Evidence, rows: list[Judged]) -> str:
     found = fit(rows)
     left_out = {key: without_each(rows, lambda row, key=key: getattr(row, key)) for key in _GROUPS}
     lines = [f"[{name}]", *(f"{key} = {value:.3f}" for key, value in zip(NAMES, found, strict=True))]
@@ -90,13 +92,14 @@ def _of_rows(name: str, rows: list[Judged]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _of_scripts() -> str:
+def _of_scripts(name: Evidence) -> str:
     """Return the section of scripts, with the errors of gains that no trace shows."""
-    every = scripts.blind_rows()
+    every = _OF_SCRIPTS[name]()
     rows = [row for row in every if row.set in scripts.recent()]
-    found, others, all_sets = scripts.fit(rows), scripts.left_out(rows, rows), scripts.left_out(rows, every)
+    found = scripts.fit(rows, name)
+    others, all_sets = (scripts.left_out(rows, judged, name) for judged in (rows, every))
     assert found.untold is not None
-    lines = ["[script]", *(f"{key} = {getattr(found, key):.3f}" for key in NAMES)]
+    lines = [f"[{name}]", *(f"{key} = {getattr(found, key):.3f}" for key in NAMES)]
     lines += [f"{key} = {getattr(found.untold, key):.2f}" for key in ("gain", "waiting", "beyond")]
     named = {"": [(row, row.interval(found)) for row in rows], "left_out_": others, "every_": all_sets}
     for prefix, pairs in named.items():

@@ -7,7 +7,8 @@
 Any gain has an error in the logarithm. One that saves waiting for the host has a larger one: a trace tells how long
 kernels take, but not how long the host's work takes at another time. A fix may save more than the trace shows, up to
 the largest gain that it allows. Of the errors that hold four fifths of the gains with a median interval that a person
-can act on, those with the least interval score are taken, on the sets since the twentieth: rules before were worse.
+can act on, those with the least interval score are taken, on the sets since the twentieth: rules before were worse. The
+same is done for the gains that were predicted with the latency told.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
@@ -26,11 +27,21 @@ from statistics import fmean, median
 from msgspec import structs
 
 from benchmarks.fitting.conformal import COVERAGE
-from benchmarks.slow_scripts.command import HERE, Row, before_gains, compared, later, of_first_recordings
+from benchmarks.slow_scripts.command import HERE, Row, before_gains, compared, later, of_first_recordings, set_of, told
 from tracekit.advise import find, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.predict import Sources, Untold, Widths, interval, start, widths, widths_to_decide
+from tracekit.analyzers.predict import (
+    MOST_QUOTED,
+    Evidence,
+    Sources,
+    Untold,
+    Widths,
+    interval,
+    start,
+    widths,
+    widths_to_decide,
+)
 from tracekit.analyzers.trace import load
 
 TARGET = HERE / "predicted.csv"
@@ -41,13 +52,13 @@ _HOSTS = tuple(part * widths_to_decide("script").host for part in (-1.0, -0.5, 0
 _HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), "no_loss", "most", "waiting")
 _TRIED = (
     (0.10, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.25),
-    (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
+    (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.3),
     (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0),
 )
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
 _HELD = 0.8
 """Fraction of the gains that intervals must contain."""
-_MOST = 1.8
+_MOST: dict[Evidence, float] = {"script": MOST_QUOTED, "timed-script": 1.5}
 """Largest median of high / low that a person can act on."""
 _EARLIER_SETS = 19
 """Number of sets before those whose errors are taken."""
@@ -130,6 +141,11 @@ def blind_rows() -> list[Judged]:
     return list(_judged(before_gains()))
 
 
+def told_rows() -> list[Judged]:
+    """Return the gains as they were predicted with the latency told, before they were known."""
+    return list(_judged(told()))
+
+
 def later_rows() -> list[Judged]:
     """Return the same gains, and others, as today's rules predict them, which have seen them."""
     return [
@@ -140,25 +156,25 @@ def later_rows() -> list[Judged]:
 def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
     today, seen = known(), set()
     for row in compared(list(rows)):
-        key = row["set"], row["script"]
+        key = set_of(row), row["script"]
         if key in today and key not in seen and today[key].optimization == row["first_advice"]:
             seen.add(key)
             gain = float(row["expected"]), float(row["gain"])
             yield Judged(*key, row["first_advice"], *gain, today[key].sources)
 
 
-def fit(rows: Sequence[Judged]) -> Widths:
+def fit(rows: Sequence[Judged], evidence: Evidence = "script") -> Widths:
     """Return the best widths that hold the gains. What outcomes differ by is a part of the errors of gains."""
     rows = [row for row in rows if row.set in recent()] or rows
     start = structs.replace(widths("timed"), outcome=0.0, host=_HOST)
     tried = [structs.replace(start, untold=Untold(*errors)) for errors in product(*_TRIED)]
-    return min(tried, key=lambda each: _badness(each, rows))
+    return min(tried, key=lambda each: _badness(each, rows, _MOST[evidence]))
 
 
-def _badness(known: Widths, rows: Sequence[Judged]) -> tuple[float, float, float]:
+def _badness(known: Widths, rows: Sequence[Judged], most: float) -> tuple[float, float, float]:
     """Return what the widths lack of the gains that they must hold, their median if it is too wide, and their score."""
     _, hits, span, scored = summary([(row, row.interval(known)) for row in rows])
-    return max(0.0, _HELD - hits), max(_MOST, span), scored
+    return max(0.0, _HELD - hits), max(most, span), scored
 
 
 @cache
@@ -167,11 +183,13 @@ def recent() -> frozenset[str]:
     return frozenset(list(dict.fromkeys(row["set"] for row in before_gains()))[_EARLIER_SETS:])
 
 
-def left_out(rows: Sequence[Judged], judged: Sequence[Judged]) -> list[tuple[Judged, Interval]]:
+def left_out(
+    rows: Sequence[Judged], judged: Sequence[Judged], evidence: Evidence = "script"
+) -> list[tuple[Judged, Interval]]:
     """Return each judged row with its interval, whose widths were measured on the rows of other sets."""
     result = []
     for name in dict.fromkeys(row.set for row in judged):
-        of_others = fit([row for row in rows if row.set != name])
+        of_others = fit([row for row in rows if row.set != name], evidence)
         result += [(row, row.interval(of_others)) for row in judged if row.set == name]
     return result
 

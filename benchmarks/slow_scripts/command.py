@@ -38,6 +38,11 @@ def _is_told(row: Row) -> bool:
     return row["set"].endswith(_TOLD)
 
 
+def set_of(row: Row) -> str:
+    """Return the set of a row, without whether its latency was told."""
+    return row["set"].removesuffix(_TOLD)
+
+
 def later() -> list[Row]:
     """The same traces by later code, whose rules had been changed for them."""
     return [row for row in rows() if row["diagnosed"] == _LATER]

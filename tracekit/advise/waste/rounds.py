@@ -94,8 +94,9 @@ def _repeating(ops: OpList) -> list[list[Ints]]:
 def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
     """Return the period with which these codes begin to repeat, and for how long; (1, 1) if they do not."""
     for period in (np.flatnonzero(codes[1 : _LONGEST + 1] == codes[0]) + 1).tolist():
-        differ = np.flatnonzero(codes[period:] != codes[:-period])
-        length = int(differ[0]) + period if len(differ) else len(codes)
-        if length >= FEWEST * period and len(set(codes[:period].tolist())) > 1:
-            return period, length
+        least = FEWEST * period
+        begins = len(codes) >= least and np.array_equal(codes[period:least], codes[: least - period])
+        if begins and len(set(codes[:period].tolist())) > 1:
+            differ = np.flatnonzero(codes[period:] != codes[:-period])
+            return period, int(differ[0]) + period if len(differ) else len(codes)
     return 1, 1
