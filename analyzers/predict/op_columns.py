@@ -80,7 +80,15 @@ class OpList(msgspec.Struct, frozen=True, eq=False):
 def op_list(**columns: Any) -> OpList:
     """Return the op list of these columns, numbered from 0. A column that is left out has the value for absent."""
     frame = OP_LIST.partial(columns)
-    return OpList(**{each.name: frame[each.name].to_numpy() for each in OP_LIST.columns}, index=np.arange(len(frame)))
+    return OpList(**{each.name: _values(frame[each.name]) for each in OP_LIST.columns}, index=np.arange(len(frame)))
+
+
+def _values(column: "pd.Series[Any]") -> npt.NDArray[Any]:
+    """Return a column's values. Equal texts are one object; pandas would make one for each row."""
+    if not isinstance(column.dtype, pd.StringDtype):
+        return column.to_numpy()
+    codes, texts = pd.factorize(column)
+    return np.asarray(texts, dtype=object)[codes]
 
 
 def joined(*lists: OpList) -> OpList:

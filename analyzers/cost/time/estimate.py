@@ -1,7 +1,7 @@
 """Modelled time of an op's kernels on a named GPU."""
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from functools import cache, lru_cache
 from math import ceil
 from pathlib import Path
@@ -79,7 +79,8 @@ _EXPECTED = 1
 
 
 def linked(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections, each as a ChainMap whose first map holds its own values, with intervals as expected."""
+    """Return the sections, with intervals as expected. One that is like another is a ChainMap whose first map holds its
+    own values."""
     own = {name: _expected(values) if isinstance(values, dict) else values for name, values in sections.items()}
     return {name: _chain(name, own) if isinstance(values, dict) else _middle(values) for name, values in own.items()}
 
@@ -92,11 +93,11 @@ def _middle(value: Any) -> Any:
     return value[_EXPECTED] if isinstance(value, list) else value
 
 
-def _chain(name: str, own: Mapping[str, dict[str, Any]]) -> ChainMap[str, Any]:
+def _chain(name: str, own: Mapping[str, dict[str, Any]]) -> MutableMapping[str, Any]:
     maps = [own[name]]
     while "like" in maps[-1]:
         maps.append(own[maps[-1]["like"]])
-    return ChainMap(*maps)
+    return ChainMap(*maps) if maps[1:] else maps[0]
 
 
 def group_norm_seconds(cost: Cost, gpu: GPU, machine: Machine, families: Mapping[str, Any]) -> float:
