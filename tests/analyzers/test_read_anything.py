@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kineto_files import SMALL, kernel, op, shared_text
 
@@ -145,6 +145,9 @@ def test_any_name_survives(tmp_path, names):
 
 
 @given(name=st.text(alphabet='"\\,:{}[] ab', max_size=12))
+@example(name='"}]:')
+@example(name='"}],')
+@example(name='"}]a')
 @RELAXED
 def test_a_name_written_without_escapes_costs_at_most_its_event(tmp_path, name):
     texts = [json.dumps(op(f"op{i}", ts=float(i))) for i in range(5)]

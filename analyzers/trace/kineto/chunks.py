@@ -16,8 +16,9 @@ _PHASE_KEY = re.compile(rb'"ph"\s*+:')
 BOUNDARY = re.compile(rb'\}[\s,]*+(?=\{\s*+"(?:ph|cat|name|args|pid|tid|ts|tts|dur|bp|s|sf|id|id2|scope|cname)"\s*+:)')
 """The gap between two events. It may also match inside an event or in another array; the pieces then fail to decode."""
 
-_AFTER_LAST_EVENT = rb'[\s,]*+(\])\s*+(?:,\s*+"|\}|\Z|[^\s,\]}{"])'
+_AFTER_LAST_EVENT = rb'[\s,]*+(\])\s*+(?:,\s*+"[^"\\]*+"\s*+:|\}|\Z|[^\s,:\]}{"])'
 _ARRAY_END = re.compile(rb"\}" + _AFTER_LAST_EVENT)
+_REST_OF_EVENT = re.compile(rb'[^{]{0,4096}?"(?:ph|cat|args|pid|tid|ts|dur)"\s*+:')
 _EMPTY_ARRAY_END = re.compile(_AFTER_LAST_EVENT)
 
 HEAD_BYTES = 64 << 20
@@ -124,13 +125,14 @@ def open_events(blocks: Iterator[bytes]) -> tuple[bytes, bytes, bool]:
 def array_ends(text: bytes) -> Iterator[tuple[int, int]]:
     """Return the offsets before and after each `]` that may close the events.
 
-    Such a bracket may also be inside an event; the text before it then fails to decode.
+    Such a bracket may also be inside an event: the text before it then fails to decode, or the event goes on.
     """
     empty = _EMPTY_ARRAY_END.match(text)
     if empty:
         yield empty.span(1)
     for end in _ARRAY_END.finditer(text):
-        yield end.span(1)
+        if not _REST_OF_EVENT.match(text, end.end(1)):
+            yield end.span(1)
 
 
 def count_events(text: bytes) -> int:
