@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import tracekit
 from tracekit.advise import recommend
-from tracekit.advise.search import usefulness
+from tracekit.advise.gains import usefulness
 from tracekit.analyzers.attribute import is_communication, named_kind, named_precision
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import hardware

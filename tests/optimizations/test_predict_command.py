@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import tracekit
 from tracekit.advise import find
-from tracekit.advise.search import pays
+from tracekit.advise.gains import pays
 from tracekit.analyzers.core import InputError, Interval
 from tracekit.cli import main
 from tracekit.reports.answer.prediction import to_dict

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tracekit.advise import find, predicted_speedup
-from tracekit.advise.search import worthwhile
+from tracekit.advise.gains import worthwhile
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import Append, Attention, Cost, Product, hardware, is_unaligned
 from tracekit.analyzers.predict import Outside

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tracekit.advise.combined import Combined, OtherGPU, steps_of
     from tracekit.advise.corrections import Correction, corrected, here
     from tracekit.advise.fitting import memory_fit, saving_remedies
+    from tracekit.advise.gains import WORTHWHILE, pays
     from tracekit.advise.optimization import Optimization
     from tracekit.advise.optimizations.fused_kernels import FusedKernels
     from tracekit.advise.optimizations.speculative_decoding import (
@@ -42,6 +43,6 @@ if TYPE_CHECKING:
         reordered_by_measurements,
         why_nothing,
     )
-    from tracekit.advise.search import WORTHWHILE, Search, Steps, pays
+    from tracekit.advise.search import Search, Steps
 else:
     __getattr__ = lazily(__name__, __file__)

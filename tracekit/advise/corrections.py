@@ -134,7 +134,7 @@ def corrected(analysis: Analysis) -> Analysis:
 
 
 def _pays(gain: Interval) -> bool:
-    from tracekit.advise.search import pays  # loads every optimization, and most machines have no history
+    from tracekit.advise.gains import pays  # loads every optimization, and most machines have no history
 
     return pays(gain)
 

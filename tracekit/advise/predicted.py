@@ -10,7 +10,8 @@ from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.fitting import fitting_first, memory_fit
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.outcomes import change, speedup, too_large
-from tracekit.advise.search import WORTHWHILE, Search, Steps, usefulness, worthwhile
+from tracekit.advise.gains import WORTHWHILE, usefulness, worthwhile
+from tracekit.advise.search import Search, Steps
 from tracekit.analyzers.core import Interval, counted
 from tracekit.analyzers.predict import Baseline, OpList, predicted_work
 from tracekit.analyzers.results import Considered, MemoryFit, PlanStep, Recommendation, Statements, of_step, say
@@ -143,7 +144,7 @@ def _judged(optimization: Optimization, search: Search) -> Considered:
     gain, sure = speedup(search.scenarios(()), after), search.gain((optimization,))
     pays = worthwhile(optimization, sure)
     rival = optimization.unsuited(search.base) or (_simpler(optimization, sure, search) if pays else ())
-    worth = (pays and not rival) or optimization.needed(search.base)
+    worth = (pays and not rival) or optimization.needed(search.base) or search.is_hidden(optimization)
     return Considered(
         id=optimization.id,
         title=optimization.title,

@@ -8,18 +8,16 @@ from traceback import extract_tb
 
 from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.combined import conflict
+from tracekit.advise.gains import LARGE, WORTHWHILE, pays, usefulness, worthwhile
 from tracekit.advise.optimization import Optimization, run_after
 from tracekit.advise.outcomes import OUTCOMES, Scenarios, simulated, to_decide, too_large
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import Baseline, Outcome
 
-WORTHWHILE = 1.03
-"""Lower end above which a gain counts as sure. An optimization that fixes a mistake of the script costs nothing, so its
-expected gain must reach this value."""
-_LARGE, _UNLIKELY = 1.1, 0.8
-"""Smallest expected gain, and smallest distance of a loss from it, of an optimization whose gain is not sure."""
 _LITTLE = 0.6
 """Fraction of the GPU's work that remains without waste, below which the waste comes first, whatever it gains now."""
+_MOSTLY = 0.5
+"""Fraction of a step in which the GPU must work for its waste to come first, whatever it gains now."""
 _OF_THE_MOST = 0.5
 """Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
 _AWAITED = 0.5
@@ -34,29 +32,6 @@ _KEPT, _PROMISING = 2, 0.8
 """Number of partial plans that the search continues from, of those with this fraction of the best plan's gain."""
 
 Steps = tuple[Optimization, ...]
-
-
-def pays(gain: Interval) -> bool:
-    """Return whether a gain is sure, or large with an unlikely loss (about one in ten): a speed-up of 1 is at least 0.8
-    times as far from it (in the logarithm) as the lower end, below which one measurement in sixteen falls."""
-    unlikely = math.log(gain.expected) >= _UNLIKELY * math.log(gain.expected / gain.low)
-    return gain.low >= WORTHWHILE or (gain.expected >= _LARGE and unlikely)
-
-
-def worthwhile(optimization: Optimization, gain: Interval) -> bool:
-    """Return whether a gain is enough to recommend the optimization."""
-    return gain.expected >= WORTHWHILE and gain.low >= 1.0 if optimization.fixes_mistake else pays(gain)
-
-
-_OF_THE_WAY = 0.47
-"""Distance at which one gain in four is smaller, in those of the lower end (normal: 0.67 of 1.44 deviations)."""
-
-
-def usefulness(gain: Interval, effort: float) -> float:
-    """Return what a person gets for trying it: the gain (in the logarithm) that three of four such changes exceed,
-    divided by the effort. A lower end of 1 says that nothing is lost, not that something is gained."""
-    expected, low = math.log(gain.expected), math.log(gain.low)
-    return max(0.0, expected - _OF_THE_WAY * (expected - low)) / effort
 
 
 class Search:
@@ -78,6 +53,20 @@ class Search:
         follow, best first. Each gains enough after those before it. An optimization with a requirement that the run
         does not meet is in a plan only if there is no other step.
         """
+        hidden = tuple(each for each in candidates if self.is_hidden(each))
+        steps = self._planned(candidates, (*start, *hidden))
+        others = tuple(each for each in steps if each not in hidden)
+        return steps if not hidden or self._pays(others, steps) else self._planned(candidates, start)
+
+    def is_hidden(self, step: Optimization) -> bool:
+        """Return whether the step is waste of the GPU's time that the host hides now, as far as a trace tells: without
+        it, a step may be faster, and shorter launches are."""
+        if not step.needless or step.condition or not self._allowed((step,)) or not self._is_large(step):
+            return False
+        gain = self.gain((step,))
+        return not worthwhile(step, gain) and gain.high >= LARGE
+
+    def _planned(self, candidates: Sequence[Optimization], start: Steps) -> Steps:
         free = [each for each in candidates if not each.condition]
         latency = [each for each in free if not each.throughput]
         together = self._sure(self._pruned(self._beam(latency, start), start), start)
@@ -132,7 +121,7 @@ class Search:
         alone = {step: math.log(self._expected((step,))) for step in steps}
         added = {step: math.log(self._expected(steps) / self._expected(tuple({*steps} - {step}))) for step in steps}
         awaited = {name for step in steps for name in step.after}
-        first = [step for step in steps if step.needless and (alone[step] >= math.log(_LARGE) or self._is_large(step))]
+        first = [step for step in steps if step.needless and (alone[step] >= math.log(LARGE) or self._is_large(step))]
         part = {step: _OF_THE_MOST * (_AWAITED if step.id in awaited else 1.0) for step in steps}
         large = {step for step in steps if max(alone[step], added[step]) >= part[step] * max(alone.values())}
         fixes = [step for step in steps if step.fixes_mistake and (step in first or step in large)]
@@ -145,7 +134,10 @@ class Search:
         return self._ranked(kept, [each for each in steps if each not in fixes])
 
     def _is_large(self, step: Optimization) -> bool:
-        """Return whether the GPU has far less work without a step's waste, even if the host hides that now."""
+        """Return whether a GPU that works for most of the step has far less work without a step's waste, even if the
+        host hides that now."""
+        if self.base.busy_ns < _MOSTLY * self.base.latency_ns:
+            return False
         return self._run_after((step,), "expected").busy_ns <= _LITTLE * self.base.busy_ns
 
     def _ranked(self, kept: Steps, steps: Sequence[Optimization]) -> Steps:
