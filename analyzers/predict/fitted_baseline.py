@@ -157,11 +157,13 @@ def _slower(raw: Baseline, causes: "pd.Series[float]", most_ns: float) -> Baseli
 
 
 def mean_causes(analysis: Analysis) -> "pd.Series[float]":
-    """Return the idle time of the typical step by cause; of all but the first in the mean, if stalls lie between."""
+    """Return the idle time of the typical step by cause; of the two in the middle in the mean, if the median lies
+    between them, and of all but the first, if stalls lie between."""
     steps, step = whole_steps(analysis.timeline.steps), typical_step(analysis)
-    chosen = steps["step"][1:]
-    if step is not None and analysis.latency.profiled_us * 1e3 <= usual_ns(steps) * (1 + _SAME):
-        chosen = steps["step"][steps["step"] == step.step]
+    chosen, usual = steps["step"][1:], usual_ns(steps)
+    if step is not None and analysis.latency.profiled_us * 1e3 <= usual * (1 + _SAME):
+        middle = steps.sort_values("wall_ns")["step"][(len(steps) - 1) // 2 : len(steps) // 2 + 1]
+        chosen = middle if step.wall_ns < usual * (1 - _SAME) else steps["step"][steps["step"] == step.step]
     causes = analysis.host_causes[analysis.host_causes["step"].isin(chosen)]
     return causes.groupby("cause")["idle_ns"].sum() / max(len(chosen), 1)
 

@@ -6,13 +6,15 @@ import numpy as np
 import op_lists
 import pytest
 from msgspec.structs import replace
+from op_lists import elementwise
 from test_waste import ENGINE, linear, op, run
 from test_work_again import found, given
 
 import tracekit
-from tracekit.advise import find
+from tracekit.advise import Search, find
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict import Outside, start
+from tracekit.reports.words import sentences
 
 
 def checked(call: str):
@@ -125,6 +127,29 @@ def test_the_forward_pass_of_a_loop_is_the_same_loop():
     assert (find("loop-of-small-ops").transform(base, "expected").name == "aten::_local_scalar_dense").sum() == 2
     alone = replace(base, ops=base.ops.assign(layer=np.where(base.ops.phase == "forward", "", layer).astype(object)))
     assert (find("loop-of-small-ops").transform(alone, "expected").name == "aten::_local_scalar_dense").sum() == 64
+
+
+@pytest.mark.parametrize("every", [1, 32])
+def test_a_loop_that_reads_a_number_in_each_round_says_so(every):
+    small = [op(name, ns=1_500.0) for name in ("aten::norm", "aten::mul")]
+    read = op("aten::_local_scalar_dense", call="aten::item", category="memcpy", ns=1_500.0)
+    loops, base = find("loop-of-small-ops"), run(linear(), *[*small * every, read] * (128 // every))
+    said = ".item()" in sentences(loops.reason(base)), "get_total_norm" in loops.how_to(base)
+    assert loops.obstacle(base) is None and said == (every == 1, every == 1)
+
+
+@pytest.mark.parametrize(("layers", "first"), [(10, True), (300, False)])
+def test_a_loop_comes_before_what_compiles_it_if_it_gains_alone(layers, first):
+    """Compiled, a loop gains little more without its rounds: the best plan alone would lack the mistake."""
+    small, large = elementwise(1 << 12, "fp32"), elementwise(1 << 16, "fp32")
+    layer, loop = (
+        [linear(64), op("aten::mul", large), op("aten::exp", large)],
+        [op("aten::mul", small), op("aten::add", small)],
+    )
+    search = Search(run(*layer * layers, *loop * 40))
+    steps, fix = search.plan(), find("loop-of-small-ops")
+    assert search.gain((fix, *steps[1:]), steps[1:]).expected < search.gain((fix,)).expected
+    assert (steps[0] is fix) == first
 
 
 def test_gradients_that_are_copied_for_other_ranks_are_no_loop():

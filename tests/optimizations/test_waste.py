@@ -242,6 +242,31 @@ def test_a_loop_of_an_optimizer_of_pytorch_has_its_own_kind():
     assert find("loop-of-small-ops").obstacle(trained(*update * 40))
 
 
+def update(*lists, name="aten::_fused_adamw_", phase="optimizer"):
+    kinds = str(["TensorList"] * len(lists)).replace("'", '"')
+    return op(name, ns=2_000.0, phase=phase) | {"inputs": (str(list(map(list, lists))), kinds)}
+
+
+def test_groups_of_one_tensor_are_a_loop_in_the_optimizer():
+    count, one = update([[]], name="aten::_foreach_add_"), update([[64, 64]], [[64, 64]])
+    loops, base = find("loop-of-small-ops"), trained(*[count, one] * 40)
+    assert loops.obstacle(base) is None and "group" in sentences(loops.reason(base))
+    assert (loops.transform(base, "expected").name == "aten::_fused_adamw_").sum() == 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [update([[64, 64], [64]], [[64, 64], [64]])] * 40,  # a group for each layer
+        [update([], [])] * 40,  # of many tensors, whose shapes the profiler drops
+        [update([[64, 64]]), op("aten::mm", phase="backward")] * 40,  # as soon as each gradient is there
+    ],
+)
+def test_groups_of_several_tensors_and_optimizers_in_the_backward_pass_are_no_loop(rows):
+    counts = [update([[]], name="aten::_foreach_add_")] * (len(rows) == 40)
+    assert find("loop-of-small-ops").obstacle(trained(*(each for row in rows for each in (*counts, row))))
+
+
 def test_compile_leaves_code_outside_of_the_model_as_it_is():
     layered = [linear(layer="a"), op("aten::relu", WHOLE, layer="a"), op("aten::mul", WHOLE, layer="a")]
     base = run(*LOOP * 40, *layered)

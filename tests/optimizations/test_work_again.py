@@ -9,6 +9,7 @@ import pytest
 from test_waste import ENGINE, linear, op, run, trained
 
 from tracekit.advise import Search, find
+from tracekit.advise.waste.items import calls_for_items
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.called import PARTS, viewed
 
@@ -303,6 +304,38 @@ def test_a_vector_of_weights_that_is_split_is_taken_in_parts():
 )
 def test_steps_of_a_rollout_or_of_a_recurrent_network_are_no_items(rows):
     assert not found("one-call-per-item", run(*rows))
+
+
+CROP = op("aten::upsample_bilinear2d", ns=3_000.0) | {"takes": True} | given(("float", 1, 3, 90, 90))
+BLOCK = [linear(8, layer="Net_0.Linear_1"), op("aten::relu", ns=2_000.0, layer="Net_0.ReLU_1")]
+GRADER = [linear(8, layer="Net_0.Linear_0") | given(("float", 8, 1024)), *BLOCK * 4, linear(8, layer="Net_0.Linear_2")]
+GRADE = op("aten::softmax", ns=1_500.0)
+
+
+def test_items_that_are_prepared_one_by_one_are_one_call():
+    """Blocks repeat within a call, and one of the crops is not resized."""
+    base = run(*[CROP, *GRADER, GRADE] * 8, *GRADER, GRADE, *[CROP, *GRADER, GRADE] * 3, JOINED)
+    assert found("one-call-per-item", base)
+    assert len(find("one-call-per-item").transform(base, "expected")) == 11 + len(GRADER) + 12 + 1
+
+
+STATE = CROP | given(("float", 8, 4096))
+GIVEN_BACK = [linear(8, layer="Net_0.Linear_0") | given(("float", 8, 4096)), *GRADER[1:]]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*[CROP, *GRADER, GRADE] * 12, op("aten::mul", ns=9_000.0)],  # nothing joins them
+        [*[*GRADER, GRADE] * 12, JOINED],  # nothing takes a part
+        [*[CROP, *GIVEN_BACK, GRADE] * 12, JOINED],  # a call reads as much as the one before wrote
+        [*[CROP, STATE, *GRADER, GRADE] * 12, JOINED],  # what prepares the next input does
+        [*[CROP, op("aten::cat", ns=1_500.0), *GRADER, GRADE] * 12, JOINED],  # with a state that is joined to the part
+        [*[CROP, *GRADER, op("aten::gru_cell", ns=9_000.0, layer="Net_0.GRUCell_0")] * 12, JOINED],
+    ],
+)
+def test_calls_that_need_the_result_of_the_one_before_are_no_prepared_items(rows):
+    assert not calls_for_items(run(*rows))
 
 
 PICTURE = op("aten::copy_", call="aten::to", ns=3_000.0) | {"takes": True}

@@ -104,10 +104,11 @@ class Search:
         return all(more >= WORTHWHILE * fewer for fewer, more in pairwise(gains))
 
     def _with_fixes(self, steps: Steps, fixes: Sequence[Optimization]) -> Steps:
-        """Add each fix of a mistake that gains enough after the steps before it."""
+        """Add each fix of a mistake that gains enough after the steps before it, or alone if one of them hides it."""
         for fix in fixes:
             more = (*steps, fix)
-            if fix not in steps and self._allowed(more) and worthwhile(fix, self.gain(more, steps)):
+            both = ((more, steps), ((fix,), ()))
+            if fix not in steps and self._allowed(more) and any(worthwhile(fix, self.gain(*each)) for each in both):
                 steps = more
         return steps
 
@@ -232,8 +233,7 @@ class Search:
         return self._refused[key]
 
     def _pays(self, fewer: Steps, more: Steps) -> bool:
-        """Return whether the added steps gain enough. Their upper end is not simulated, nor is the lower end of a gain
-        that is too small as expected."""
+        """Return whether the added steps gain enough, without the upper end, or the lower one of too small a gain."""
         if self._expected(more) < WORTHWHILE * self._expected(fewer):
             return False
         return pays(to_decide(self._simulated(fewer, _TO_RANK), self._simulated(more, _TO_RANK)))

@@ -1,6 +1,7 @@
 """Detector of calls of one model for each item, where one call would do for all."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -9,11 +10,11 @@ import numpy as np
 
 from tracekit.advise.waste.again import ELEMENTWISE, used_by
 from tracekit.advise.waste.finding import STAYS, Change, Finding, in_first_rounds, lessened
-from tracekit.advise.waste.repeats import size_of, tensors_in
-from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds
+from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
+from tracekit.advise.waste.rounds import FEWEST, JOINS, is_cell, products, rounds
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
-from tracekit.analyzers.cost import batched
+from tracekit.analyzers.cost import Cost, batched
 from tracekit.analyzers.predict import (
     Baseline,
     OpList,
@@ -46,7 +47,7 @@ def calls_for_items(base: Baseline) -> Finding | None:
         alike = [call[: len(usual)] for call in calls if signature(ops, call[: len(usual)]) == usual]
         if len(alike) >= max(FEWEST, _ALIKE * len(calls)) and _answers(base, alike[0]):
             return together(ops, alike)
-    return _shared_layers(base) or _decisions(base) or _joined(base)
+    return _shared_layers(base) or _decisions(base) or _joined(base) or _prepared(base)
 
 
 def _copied_inputs(base: Baseline) -> list[int]:
@@ -158,6 +159,41 @@ def _joined(base: Baseline) -> Finding | None:
         if calls and (one or _fill_a_buffer(base, calls)) and _of_one_network(ops, calls):
             return together(ops, calls)
     return None
+
+
+def _prepared(base: Baseline) -> Finding | None:
+    """Find calls of one network in inference on items that the program takes and prepares one by one, as crops that it
+    resizes, whose results are joined. The layers, whose names tell the calls, compute the same for each item."""
+    ops = base.ops
+    calls = [] if base.trains else _of_one_name(ops)
+    alike = [call for call in calls if signature(ops, call) == signature(ops, calls[len(calls) // 2])]
+    if len(alike) < max(FEWEST, _ALIKE * len(calls)) or not products(ops[alike[0][:1]])[0]:
+        return None
+    first, carries = ops[alike[0]], which(ops.name[alike[0]], _CARRIES.search).any()
+    between = [range(one[-1] + 1, next_one[0] + 1) for one, next_one in pairwise(calls)]
+    behind = range(calls[-1][-1] + 1, min(calls[-1][-1] + 1 + max(map(len, between)), len(ops)))
+    joined = any(ops.call[place] in JOINS for place in behind)
+    taken = [_takes_an_item(base, gap, ops.cost[alike[0][-1]]) for gap in between]
+    fits = joined and np.mean(taken) >= _ALIKE and not (carries or is_cell(first))
+    return together(ops, alike) if fits else None
+
+
+def _of_one_name(ops: OpList) -> list[Ints]:
+    """Return the stretches of ops of layers that begin with the layer with which most of them begin."""
+    stretches = [np.arange(*span) for span in spans_of(np.asarray(ops.layer != ""))]
+    begins = Counter(ops.layer[each[0]] for each in stretches)
+    return [each for each in stretches if ops.layer[each[0]] == begins.most_common(1)[0][0]]
+
+
+def _takes_an_item(base: Baseline, gap: range, result: Cost | None) -> bool:
+    """Return whether the program takes a part of a tensor between two calls, after which neither it nor the call is
+    given as many numbers as the result of the call before."""
+    ops = base.ops[gap.start : gap.stop]
+    takes = np.flatnonzero(base.recorded.takes_part(ops))
+    if not len(takes) or result is None or np.isin(ops.call, JOINS).any():
+        return False
+    given = [tensors_in(base, place, place + 1)[:2] for place in gap[takes[0] :]]
+    return all(each and all(size_of(*tensor) != result.write_bytes for tensor in each) for each in given)
 
 
 def _fill_a_buffer(base: Baseline, calls: list[Ints]) -> bool:

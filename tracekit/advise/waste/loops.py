@@ -1,5 +1,6 @@
 """Detector of Python loops over tensors, which launch a few small ops for each."""
 
+import json
 import re
 from itertools import groupby
 
@@ -8,7 +9,7 @@ import numpy as np
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, present, remembered, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, present, remembered, which
 
 _ROUNDS = 16
 """Fewest rounds of a loop. Chains of a model's elementwise ops repeat no name so often between two products."""
@@ -21,6 +22,7 @@ _LONGEST = 64
 _OF_A_SOLVER = re.compile(r"^aten::(?:v?dot|mv|addmv)$")
 """Products of vectors, by which an iteration of a solver needs the result of the one before."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
+_ON_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
 """Fraction of the time of small kernels that remains where one kernel does their work."""
@@ -31,9 +33,10 @@ _HOST = _KNOWN["host"]
 @remembered
 def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
-    device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own."""
-    ops = base.ops
-    stretches = _stretches(ops)
+    device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own, except for a step
+    that launches its ops on lists for each tensor, which has a group of its own."""
+    ops, grouped = base.ops, _on_one_tensor(base)
+    stretches = _stretches(ops, grouped)
     counts = [(stretch, _rounds(ops[stretch])) for stretch in stretches]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
@@ -50,7 +53,27 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
         """Return the loops as one round. At worst, each round waits as before."""
         return (shorter if outcome == "worst" else one)(run, outcome)
 
-    return Finding(rows, change, rounds, loops=tuple(stretch for stretch, _ in loops), looped=host)
+    way = _way(ops[rows], grouped[rows], rounds)
+    return Finding(rows, change, rounds, loops=tuple(stretch for stretch, _ in loops), looped=host, way=way)
+
+
+def _way(ops: OpList, grouped: Rows, rounds: int) -> str:
+    """Return whether these loops are mostly groups of an optimizer, or read a number in each round."""
+    if 2 * ops.host_ns[grouped].sum() > ops.host_ns.sum():
+        return "groups-of-one-tensor"
+    reads = int((ops.name == "aten::_local_scalar_dense").sum())
+    return "numbers-read-one-by-one" if reads >= _REPEATED * rounds else ""
+
+
+def _on_one_tensor(base: Baseline) -> Rows:
+    """Select the optimizer's ops on lists of which the first one, by recorded shapes, has one tensor. An optimizer for
+    each gradient in the backward pass, which frees it at once, has other ops between its calls."""
+    rows = in_phase(base.ops, "optimizer") & which(base.ops.name, _ON_LISTS.match)
+    for place in np.flatnonzero(rows).tolist():
+        given = base.recorded.inputs_of(base.ops[place : place + 1])[0]
+        first = next(iter(json.loads(given[0])), None) if given else None
+        rows[place] = isinstance(first, list) and len(first) == 1 and isinstance(first[0], list)
+    return rows
 
 
 def _forward_of(ops: OpList, loops: list[tuple[Ints, int]], stretches: list[Ints]) -> list[tuple[Ints, int]]:
@@ -77,9 +100,9 @@ def _branches(ops: OpList, stretch: Ints, count: int) -> bool:
     return bool((ops.call[stretch] == "aten::is_nonzero").sum() >= _REPEATED * count)
 
 
-def _stretches(ops: OpList) -> list[Ints]:
+def _stretches(ops: OpList, grouped: Rows) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
-    apart = products(ops) | (ops.kernel_ns > _LONG_NS) | (ops.phase == "optimizer")
+    apart = products(ops) | (ops.kernel_ns > _LONG_NS) | ((ops.phase == "optimizer") & ~grouped)
     apart |= which(ops.call, _OF_PYTORCH.match)
     apart |= which(ops.name, _OF_A_SOLVER.match)
     if present(ops.message).any():  # gradients that are copied into what ranks reduce

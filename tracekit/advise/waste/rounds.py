@@ -48,7 +48,7 @@ def cells(base: Baseline) -> Iterator[list[Ints]]:
             yield calls
 
 
-def _is_cell(call: OpList) -> bool:
+def is_cell(call: OpList) -> bool:
     """Return whether these ops are a cell, or a recurrent network for one step, which launches little."""
     names, steps = set(call.name), which(call.name, _RECURRENT.search)
     one_step = steps.any() and (call.launches[steps] <= _OF_A_STEP).all()
@@ -58,7 +58,7 @@ def _is_cell(call: OpList) -> bool:
 def rounds(ops: OpList, *, of_cells: bool = False) -> list[list[Ints]]:
     """Return the calls of each stretch of the forward pass in which a sequence of ops with a product repeats: cells of
     recurrent networks, or others."""
-    return [calls for calls in _repeating(ops) if _is_cell(ops[calls[0]]) == of_cells]
+    return [calls for calls in _repeating(ops) if is_cell(ops[calls[0]]) == of_cells]
 
 
 def rounds_inside(ops: OpList) -> Iterator[list[Ints]]:
