@@ -132,7 +132,7 @@ def _written(ops: OpList, rows: Rows) -> int:
 
 
 _FOR_ROWS = 5
-"""Launches that replace a pass over a table by one over its rows, of which the indices are sorted, too."""
+"""Launches for each pass over a table if only its rows are updated: about 25 for Adagrad's five, which merge rows, too."""
 
 
 def _rows_alone(swept: Rows, passes: Rows, left: Outcomes, base: Baseline, outcome: Outcome) -> OpList:
