@@ -132,7 +132,7 @@ def _written(ops: OpList, rows: Rows) -> int:
 
 
 _FOR_ROWS = 5
-"""Launches for each pass over a table if only its rows are updated: about 25 for Adagrad's five, which merge rows, too."""
+"""Launches for each pass over a table if only its rows are updated: 25 for five of Adagrad, which merges them, too."""
 
 
 def _rows_alone(swept: Rows, passes: Rows, left: Outcomes, base: Baseline, outcome: Outcome) -> OpList:
