@@ -1,5 +1,6 @@
 """Products in another order, weights made ready once, rows that are picked first, and what only looks like them."""
 
+import numpy as np
 import op_lists
 import pytest
 from msgspec.structs import replace
@@ -8,6 +9,7 @@ from test_work_again import found, given
 
 from tracekit.advise import find
 from tracekit.analyzers.cost import Attention, Cost
+from tracekit.analyzers.predict import Outside
 
 
 def multiplied(m, k, n, **more):
@@ -381,6 +383,29 @@ def test_a_constant_of_a_product_is_copied_once_in_training_too():
     copied |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": float(size)}
     assert found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048)))
     assert not found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048) | {"call": "aten::linear"}))
+
+
+def brought(rows):
+    """Return the copy of so many rows to the device, and the layer that projects them."""
+    copied = op("aten::copy_", ns=9e6, category="memcpy") | given(("float", rows, 512))
+    copied |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": 2048.0 * rows}
+    return [copied, multiplied(rows, 512, 256) | {"call": "aten::linear"}]
+
+
+def searched(rows, batch=512):
+    """Return ops that look up those of a batch among these rows, and compare them with all."""
+    lookup = op("aten::gather", ns=20_000.0, call="aten::embedding") | given(("float", rows, 256), ("long int", batch))
+    return [lookup, *[multiplied(batch, 256, 256) | {"call": "aten::linear"}] * 4, multiplied(batch, 256, rows)]
+
+
+def test_rows_among_which_a_batch_is_looked_up_are_copied_once():
+    base = run(*brought(100_000), *searched(100_000))
+    assert found("copied-again", base)
+    assert len(find("copied-again").transform(base, "expected")) == len(base.ops) - 1
+    made = Outside(np.array(["preprocessing"], dtype=object), np.array([90e6]), np.array([0.0]))
+    assert not found("copied-again", replace(base, outside=made)), "the host may have written them"
+    assert not found("copied-again", run(*brought(8 * 512), *searched(8 * 512))), "negatives of each item"
+    assert not found("copied-again", run(*brought(100_000), *searched(3_000))), "another table"
 
 
 def test_kernels_that_a_library_tries_disappear_with_the_trial_and_one_is_planned():

@@ -351,6 +351,22 @@ def test_a_tied_table_is_swept_by_the_output_layer_too():
     assert find("dense-table").objection(trained(*table(rows, 4096), head))
 
 
+def test_a_sum_that_sorts_its_indices_before_it_fills_the_table_reads_the_rows_of_a_batch_once():
+    fill, adds, update = table(100_000, 4096)  # 24 times as large as the rows that are used
+    assert not find("dense-table").objection(trained(adds, fill, adds, update))
+    assert find("dense-table").objection(trained(adds, *table(70_000, 4096)))
+
+
+def test_an_update_of_few_rows_launches_less_than_one_of_the_whole_table():
+    fill, adds, update = table(50_000_000, 4096)
+    base = trained(fill, adds, update)
+    slow = base.ops.assign(launches=np.array([1, 1, 1, 50, 1]), host_ns=np.array([1e4, 1e4, 1e4, 5e6, 1e4]))
+    waits, freely = (find("dense-table").transform(replace(base, ops=slow), each) for each in ("expected", "best"))
+    assert waits.host_ns[3] < 1e5 and waits.launches[3] == 5
+    assert waits.sync[3] and not freely.sync[3], "the host reads how many rows there are"
+    assert waits.kernel_ns[3] == pytest.approx(base.ops.kernel_ns[3] * 4096 / 50_000_000)
+
+
 def test_gradients_of_a_table_that_is_read_twice_are_not_added_up_as_a_whole():
     fill, adds, update = table(1_000_000, 4096)
     total = op("aten::add_", elementwise(64_000_000, "fp32"), call=fill["call"], phase="backward")

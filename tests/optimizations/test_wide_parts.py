@@ -7,6 +7,7 @@ from op_lists import base, elementwise
 
 from tracekit.advise import find
 from tracekit.advise.optimizations.half_precision import in_half
+from tracekit.analyzers.cost import Attention, Cost
 from tracekit.analyzers.predict.op_columns import op_list
 
 TOKENS, WIDTH, HEADS = 64, 512, 8
@@ -59,6 +60,25 @@ def test_attention_of_ones_own_and_whole_norms_have_no_casts():
 
 def test_a_run_in_16_bits_has_them_already():
     assert not len(casts(in_half(with_written_norms("bf16"), "expected")))
+
+
+def attending(layers):
+    """Return the run of these layers with a call of fused attention, in 32 bits, in place of each softmax."""
+    run = base(tokens=TOKENS, keys=TOKENS, width=WIDTH, heads=HEADS, layers=2, precision=layers)
+    costs = run.ops.cost.copy()
+    shape = Attention(1, HEADS, HEADS, 1 << 14, 1 << 14, WIDTH // HEADS, False)
+    for place in np.flatnonzero(run.ops.name == "aten::_softmax"):
+        costs[place] = Cost(1 << 38, 1 << 27, 1 << 25, "attention", "fp32", work=shape)
+    return replace(run, ops=run.ops.assign(cost=costs))
+
+
+def test_attention_that_a_model_of_16_bits_runs_in_32_is_no_gain_of_a_weight_format():
+    """The program has cast what it reads, and does so again."""
+    assert find("half-precision").objection(attending("bf16"))
+    assert find("half-precision").objection(attending("fp32")) is None
+    left = {layers: in_half(attending(layers), "expected").cost for layers in ("bf16", "fp32")}
+    assert "fp32" in {cost.precision for cost in left["bf16"]}
+    assert {cost.precision for cost in left["fp32"]} == {"bf16"}
 
 
 def test_casts_that_did_nothing_in_32_bits_copy_in_16():

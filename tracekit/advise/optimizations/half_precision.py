@@ -50,6 +50,7 @@ CUDNN_ATTENTION = _KNOWN["cudnn_attention"]
 up its graph by sizes, and the number of keys grows."""
 HalfType = Literal["fp16", "bf16"]
 _TYPES: dict[str, HalfType] = {"fp16": "fp16", "bf16": "bf16"}
+_PRODUCTS = ("gemm", "convolution", "attention")
 _PADS = ("aten::copy_", "aten::constant_pad_nd")
 
 
@@ -92,9 +93,7 @@ class HalfPrecision(Optimization):
     def objection(self, base: Baseline) -> str | None:
         if self.type_on(base.gpu) == "bf16" and not base.gpu.supports("bf16"):
             return f"{base.gpu.name} has no bf16 (it came with compute capability 8.0): use half-precision:fp16."
-        products = [cost for cost in base.ops.cost if cost and cost.family in ("gemm", "convolution", "attention")]
-        wide = sum(cost.flops for cost in products if _is_wide(cost, base.gpu))
-        if 2 * wide < sum(cost.flops for cost in products):
+        if _multiplies_in_half(base):
             return "The GEMMs are already in 16 bits."
         return None if _full_precision(base).any() else "No op processes 32-bit numbers."
 
@@ -164,14 +163,23 @@ def _is_wide_attention(cost: Cost | None) -> bool:
 def in_half(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with 32-bit ops in 16 bits, from which weight formats start.
 
+    If the GEMMs are in 16 bits, so is the model, and casts of the program's own keep the rest in 32 bits.
     Attention that falls back to the math path in 16 bits still computes in 32 bits.
     """
-    if base.fallback and base.fallback.precision in ("bf16", "fp16"):
+    if _multiplies_in_half(base) or (base.fallback and base.fallback.precision in ("bf16", "fp16")):
         return base.ops
     base = fused_in_half(base, outcome)
     ops = retimed(base.ops, lambda cost: narrowed(cost, half_type(base.gpu)), base.gpu, outcome)
     ops = ops.assign(host_ns=ops.host_ns + attention_host_ns(base, outcome))
     return experts_in_one_kernel(base, with_wide_parts(base, ops), outcome)
+
+
+def _multiplies_in_half(base: Baseline) -> bool:
+    """Return whether most of the work of GEMMs and convolutions, or without these of attention, is in 16 bits."""
+    known = [cost for cost in base.ops.cost if cost is not None and cost.family in _PRODUCTS]
+    products = [cost for cost in known if cost.family != "attention"] or known
+    wide = sum(cost.flops for cost in products if _is_wide(cost, base.gpu))
+    return 2 * wide < sum(cost.flops for cost in products)
 
 
 def half_type(gpu: GPU) -> HalfType:

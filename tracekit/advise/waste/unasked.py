@@ -7,11 +7,22 @@ import numpy as np
 from msgspec.structs import replace
 
 from tracekit.advise.waste.casts import is_cast
-from tracekit.advise.waste.finding import GONE, STAYS, Finding, lessened, removed
+from tracekit.advise.waste.finding import STAYS, Finding, lessened, removed
 from tracekit.advise.waste.gradients import added_to_older
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import GPU, Cost, Precision, estimate_ns
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, each, in_phase, pick, where, which
+from tracekit.analyzers.predict import (
+    Baseline,
+    OpList,
+    Outcome,
+    Rows,
+    each,
+    in_phase,
+    pick,
+    plain_launch_ns,
+    where,
+    which,
+)
 
 _DOUBLE_SHARE = 0.05
 """Fraction of the kernel time below which 64-bit numbers are counters and sums."""
@@ -93,8 +104,7 @@ def swept_tables(base: Baseline) -> Finding | None:
     if not base.trains or not fills.any():
         return None
     known = bool((fills & ops.costed).any() and (adds & ops.costed).any())
-    swept = sum(cost.write_bytes for cost in ops.cost[fills & ops.costed])
-    used = sum(cost.write_bytes for cost in ops.cost[adds & ops.costed])
+    swept, used = (_written(ops, rows) for rows in (fills, _once(adds, fills)))
     if known and (swept < _SWEPT * used or _is_output(base, ops.cost[fills & ops.costed])):
         return None
     filled = float(ops.kernel_ns[fills].sum())
@@ -104,10 +114,37 @@ def swept_tables(base: Baseline) -> Finding | None:
     if not known:  # what is shorter than one access to each element of the table is about other weights
         passes &= ops.kernel_ns >= filled
     left = _of_other_weights(base, passes, swept if known else 0, filled)
+    if known:  # and the rows that are used
+        left = left.mapped(lambda part: min(1.0, part + used / swept))
     sums = of_table & which(ops.name, ("aten::add", "aten::add_").__contains__)  # of a table that is read twice
-    sweep, update = lessened(fills | sums, GONE), lessened(passes, left)
     rows = fills | sums | passes
-    return Finding(rows, lambda run, each: sweep(replace(run, ops=update(run, each)), each), int(fills.sum()))
+    return Finding(rows, partial(_rows_alone, fills | sums, passes, left), int(fills.sum()))
+
+
+def _once(adds: Rows, fills: Rows) -> Rows:
+    """Select one row of each sum: where it sorts its indices before it fills the table, it is two."""
+    behind = adds & np.append(False, fills[:-1])
+    return behind if behind.any() else adds
+
+
+def _written(ops: OpList, rows: Rows) -> int:
+    return sum(cost.write_bytes for cost in ops.cost[rows & ops.costed])
+
+
+_FOR_ROWS = 5
+"""Launches for each pass over a table if only its rows are updated: 25 for five of Adagrad, which merges them, too."""
+
+
+def _rows_alone(swept: Rows, passes: Rows, left: Outcomes, base: Baseline, outcome: Outcome) -> OpList:
+    """Return the op list with this part of the passes, of which those over large tables take many launches. Before the
+    first, the host reads how many rows there are, except at best, where the optimizer keeps nothing of them."""
+    ops, part = base.ops, np.where(swept, 0.0, np.where(passes, pick(left, outcome), 1.0))
+    few = np.maximum(np.ceil(part * ops.launches).astype(np.int64), _FOR_ROWS)
+    many = passes & (ops.launches > few)
+    host = np.where(many, np.minimum(ops.host_ns, few * plain_launch_ns(base)), ops.host_ns)
+    first = passes & (np.cumsum(passes) == 1) & (outcome != "best")
+    launches = np.where(many, few, ops.launches)
+    return ops.assign(kernel_ns=ops.kernel_ns * part, host_ns=host, launches=launches, sync=ops.sync | first)
 
 
 def _is_output(base: Baseline, tables: np.ndarray) -> bool:

@@ -14,7 +14,7 @@ from tracekit.advise.waste.repeats import gathered_from, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.cost import Cost, Product
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 
 
 def weights_made_ready(base: Baseline) -> Finding | None:
@@ -112,12 +112,14 @@ def _stays(base: Baseline, place: int, begin: int) -> bool:
 
 
 def copied_each_pass(base: Baseline) -> Finding | None:
-    """Find copies to the device of what it has, or of what a product of no layer reads beside what the step made."""
+    """Find copies to the device of what it has, of what a product of no layer reads beside what the step made, or of
+    rows among which a batch of others is looked up."""
     if found := copied_again(base):
         return found
     ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
     coming = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) >= _LARGE)
-    rows[[place for place in np.flatnonzero(coming[:-1]).tolist() if _brings_operand(base, place)]] = True
+    places = np.flatnonzero(coming[:-1]).tolist()
+    rows[[place for place in places if _brings_operand(base, place) or _brings_table(base, place)]] = True
     return Finding(rows, removed(rows), int(rows.sum()), way="operand-copied") if rows.any() else None
 
 
@@ -134,6 +136,32 @@ def _brings_operand(base: Baseline, place: int) -> bool:
 
 _LARGE = 1 << 20
 """Fewest bytes of an operand that is copied."""
+_WRITTEN = 50e9
+"""Bytes that a host writes in a second at most: what it had no time to write is no new data."""
+
+
+def _brings_table(base: Baseline, place: int) -> bool:
+    """Return whether what was copied has rows that the batch has not, and items are looked up among all of them, or
+    multiplied with all, after a layer perhaps; and whether the step had no time to make them."""
+    copied = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
+    took = base.recorded.copied_bytes(base.ops)[place] / _WRITTEN * 1e9
+    if len(copied) != len(("rows", "width")) or base.outside.total() >= took:
+        return False
+    forward = np.flatnonzero(~in_phase(base.ops, "backward")).tolist()
+    costs = [cost for cost in base.ops.cost[forward] if cost is not None and isinstance(cost.work, Product)]
+    works = [cost.work for cost in costs if cost.work.groups == 1]
+    others = sum(bool(work.m % copied[0] and copied[0] % work.m) for work in works)
+    tables = {copied, *((work.m, work.n) for work in works if (work.m, work.k) == copied)}
+    return 2 * others > len(works) and any(_reads(base, at, tables) for at in forward)
+
+
+def _reads(base: Baseline, place: int, tables: set[tuple[int, ...]]) -> bool:
+    """Return whether an op looks up rows in one of these tables, or multiplies others with each of its rows."""
+    cost, call = base.ops.cost[place], base.ops.call[place]
+    if call == "aten::embedding":
+        return any(shape in tables for _, shape in tensors_in(base, place, place + 1)[:1])
+    work = cost.work if cost is not None else None
+    return isinstance(work, Product) and call not in _CASTING and (work.n, work.k) in tables
 
 
 def _operands(base: Baseline, place: int) -> tuple[int, int]:
