@@ -8,9 +8,9 @@ from msgspec import structs
 
 from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.fitting import fitting_first, memory_fit
+from tracekit.advise.gains import WORTHWHILE, usefulness, worthwhile
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.outcomes import change, speedup, too_large
-from tracekit.advise.gains import WORTHWHILE, usefulness, worthwhile
 from tracekit.advise.search import Search, Steps
 from tracekit.analyzers.core import Interval, counted
 from tracekit.analyzers.predict import Baseline, OpList, predicted_work
