@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         normalizes_channels_first,
     )
     from tracekit.analyzers.attribute.layer_tables import NO_LAYER, depths
+    from tracekit.analyzers.attribute.loaders import Loader, loader_of
     from tracekit.analyzers.attribute.merged_captures import with_captures
     from tracekit.analyzers.attribute.nesting import Nest, nearest, outermost, take
     from tracekit.analyzers.attribute.op_costs import price

@@ -33,6 +33,7 @@ from tracekit.analyzers.attribute.layer_tables import (
     layers_table,
     synchronized_problem,
 )
+from tracekit.analyzers.attribute.loaders import loader_of
 from tracekit.analyzers.attribute.op_tables import Totals, kernels_table, ops_table, phases_table
 from tracekit.analyzers.attribute.origin import runtime_of
 from tracekit.analyzers.attribute.set_apart import recurring, set_apart
@@ -186,6 +187,7 @@ def _problems(
             problems.problem("busy-exceeds-latency", int(exceeds)),
             unrecorded_problem(host, attributed.items, trace.metadata),
             _shorter_steps(trace.metadata.latency, times),
+            _batches_ready(trace.host, times.steps),
             problems.problem("steps-set-apart", attributed.steps.set_apart),
             problems.problem("modelled-uncompiled", int(bool(capture and capture.without_compile))),
             outside_problem(work),
@@ -197,6 +199,12 @@ def _shorter_steps(latency: Latency | None, times: Timeline) -> problems.Problem
     stated, traced = latency.median_us if latency else 0.0, _traced_us(times)
     shorter = traced < (1 - MISSING) * stated
     return problems.problem("shorter-steps", int(shorter), f"{stated / 1e3:,.3g} ms, but {traced / 1e3:,.3g} ms in")
+
+
+def _batches_ready(host: pd.DataFrame, steps: pd.DataFrame) -> problems.Problem:
+    loader = loader_of(host, steps)
+    detail = f"took {loader.taken} batches, and workers made {loader.made}"
+    return problems.problem("batches-ready", int(loader.lives_on_stock), detail)
 
 
 def _traced_us(times: Timeline) -> float:

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from tracekit.analyzers.attribute import analyzed, growing_prefix, matching, recurring, usual_ns, whole_steps
+from tracekit.analyzers.attribute import analyzed, growing_prefix, loader_of, matching, recurring, usual_ns, whole_steps
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.predict.batch_size import batch_by_shapes
 from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS, host_speed, modelled_speed
+from tracekit.analyzers.predict.loading import at_workers_pace, waits_for_workers, with_wait_for_workers
 from tracekit.analyzers.predict.math_fallback import math_fallback
 from tracekit.analyzers.predict.memory import least_memory
 from tracekit.analyzers.predict.oplist import listed, typical_step
@@ -88,6 +89,7 @@ def _calibrated(trace: Trace, analysis: Analysis) -> Baseline | None:
         decisions=step.decisions,
         idle_casts=step.idle_casts,
         host_speed=host_speed(analysis.work, trace.host, gpu),
+        loader=loader_of(trace.host, analysis.timeline.steps),
     )
     least = least_memory(trace, ops, raw.gpu, training=raw.trains)
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
@@ -98,7 +100,9 @@ def _calibrated(trace: Trace, analysis: Analysis) -> Baseline | None:
     launching, python = float(ops.host_ns.sum()), raw.outside.total(PYTHON)
     share = profiler_share(launching, step.recorded, analysis.source.format, python)
     _, calls, _ = calls_share(launching + python, step.recorded)
-    return explained(timed(raw, share), raw.stated_ns, usual) if without else profiled(raw, share, calls)
+    if without:
+        return explained(timed(raw, share), raw.stated_ns, usual)
+    return at_workers_pace(profiled(raw, share, calls))
 
 
 def start(trace: Trace, gpu: GPU | None = None) -> tuple[Analysis, Baseline | None]:
@@ -225,9 +229,12 @@ def _fitting(raw: Baseline, usual: float) -> Baseline:
     A step that waits for its kernels, at the `usual` factor on host times, tells how long these take. In any other one,
     the host's work outside the model takes as much longer or shorter than recorded as launches do than usual: part of
     the recorded time is the profiler's, and other processes slow both. What nothing explains in the trace is limited to
-    what fits beside that.
+    what fits beside that. But workers of a data loader have batches ready when a recording begins: if steps wait for
+    them, or no such host explains the latency, what it has more than the trace is the wait for them.
     """
     needed = raw.simulate(raw.ops, usual) - raw.rest_ns
+    if raw.stated_ns > (1.0 if waits_for_workers(raw) else _BUSIER) * needed and raw.loader.workers:
+        return with_wait_for_workers(raw, raw.stated_ns - needed)
     raw = replace(raw, rest_ns=float(np.clip(raw.stated_ns - needed, 0.0, raw.rest_ns)))
     device = replace(raw, outside=Outside()).simulate(raw.ops, 0.0)
     if device > raw.stated_ns or needed <= (1 + _AS_LONG) * (device - raw.rest_ns):

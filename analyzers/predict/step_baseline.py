@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import Growth
+from tracekit.analyzers.attribute import Growth, Loader
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU
 from tracekit.analyzers.fuse import Timed
@@ -89,6 +89,8 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether `gpu` ran the step; else it stands in for an unknown one, and its rates mean nothing."""
     origin: "Baseline | None" = None
     """The run before optimizations, whose ops the recorded facts describe; None: this is it."""
+    loader: Loader = Loader()
+    """The data loader of the run."""
     entry_ns: float = 0.0
     """Host time before the first launch that calls compiled code. It counts as launching."""
 

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 import tracekit
 from tracekit.advise import OPTIMIZATIONS, find
 from tracekit.advise.optimizations.compile import entering_ns
+from tracekit.analyzers.attribute import Loader
 from tracekit.analyzers.core import Interval, TracekitError
 from tracekit.analyzers.predict import Outside, changed, start
 from tracekit.analyzers.predict.running import GraphUse
+from tracekit.analyzers.predict.traced_step import HostTail
 from tracekit.analyzers.results import HOST_CAUSES
 from tracekit.analyzers.trace import load
 
@@ -83,14 +85,17 @@ def test_four_workers_share_what_the_step_does_not_cover():
 
 
 def test_a_loader_with_workers_is_told_from_one_without():
-    alone = with_work("data-loading", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    waiting = with_work("data-loading", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+    alone = with_work("data-loading")
+    alone = replace(alone, loader=Loader(in_process=True))
+    waiting = replace(alone, loader=Loader(workers=True))
     advice = find("data-loading")
     assert "num_workers=8" in advice.how_to(alone)
-    assert "2 * num_workers" in advice.how_to(waiting)
+    assert "2 * num_workers" in advice.how_to(waiting) and "only what an item needs" in advice.how_to(waiting)
     assert advice.notes(alone)
     assert not advice.notes(waiting)
     assert after("data-loading", waiting, "worst") > after("data-loading", alone, "worst")
+    rest = replace(waiting, outside=Outside()).latency_ns
+    assert after("data-loading", waiting) == pytest.approx(max(LOADED_NS / 8, rest))
 
 
 def test_the_evidence_names_the_function():
@@ -321,14 +326,49 @@ def test_what_the_simulated_step_is_short_of_the_mean_goes_with_the_host_work_th
 
 @pytest.mark.parametrize(("name", "goes"), [("aten::arange", True), ("aten::index", False), ("load_images", False)])
 def test_what_the_host_makes_of_constants_is_not_copied_once_the_gpu_makes_it(name: str, goes: bool):
-    base = with_work("preprocessing", name)
-    ops = base.ops.assign(kernel_ns=changed(base.ops.kernel_ns, np.arange(len(base.ops)) == 0, 5e6))
-    copied = np.array(["Memcpy HtoD (Pageable -> Device)"], dtype=object)
-    base = replace(base, ops=ops, recorded=replace(base.recorded, copies=copied))
+    base = copying_to_gpu(with_work("preprocessing", name))
     unnamed = replace(base, host_causes=pd.concat([base.host_causes, base.host_causes.assign(name="")]))
     for run in (base, unnamed):
         assert (find("preprocessing").transform(run, "expected").kernel_ns[0] == 0) == goes
         assert find("preprocessing").transform(run, "worst").kernel_ns[0] == 5e6
+
+
+@pytest.mark.parametrize(("part", "goes"), [(0.005, True), (0.05, False)])
+def test_a_function_that_takes_hardly_any_time_makes_nothing_that_is_copied(part: float, goes: bool):
+    base = copying_to_gpu(with_work("preprocessing", "aten::randn"))
+    beside = base.host_causes.assign(name="slow.step", idle_ns=round(part * LOADED_NS))
+    base = replace(base, host_causes=pd.concat([base.host_causes, beside]))
+    assert (find("preprocessing").transform(base, "expected").kernel_ns[0] == 0) == goes
+
+
+def copying_to_gpu(base, memory: str = "Pageable"):
+    """Return a run whose first op is a copy of 5 ms to the device, for which the host waits."""
+    first = np.arange(len(base.ops)) == 0
+    ops = base.ops.assign(kernel_ns=changed(base.ops.kernel_ns, first, 5e6), sync=first)
+    copied = np.array([f"Memcpy HtoD ({memory} -> Device)"], dtype=object)
+    return replace(base, ops=ops, recorded=replace(base.recorded, copies=copied))
+
+
+def test_at_best_the_gpu_makes_all_that_is_copied_to_it_from_pageable_memory():
+    pageable, pinned = (copying_to_gpu(with_work("preprocessing"), each) for each in ("Pageable", "Pinned"))
+    times = [
+        find("preprocessing").transform(run, outcome).kernel_ns[0]
+        for run, outcome in ((pageable, "best"), (pageable, "expected"), (pinned, "best"))
+    ]
+    assert times == [0.0, 5e6, 5e6]
+
+
+def test_a_host_that_no_longer_keeps_the_device_waiting_runs_ahead_unless_it_waits_itself():
+    base = with_work("python", tokens=4096, host_us=2.0)
+    waiting = replace(base, ops=base.ops.assign(sync=np.arange(len(base.ops)) == 3))
+    ends_in_wait = replace(base, tail=HostTail(waits=True))
+    little = replace(base, outside=base.outside.scaled(0.01))
+    host_bound = with_work("python")
+    ahead = [find("preprocessing").applied(base, outcome).overlaps for outcome in ("worst", "expected", "best")]
+    assert ahead == [False, True, True]
+    others = (waiting, ends_in_wait, little, host_bound)
+    assert not any(find("preprocessing").applied(run, "best").overlaps for run in others)
+    assert after("preprocessing", base, "best") < replace(base, outside=Outside()).latency_ns
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class LessHostWork(Optimization):
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """Return the run without this work. Steps of a script take different times because its host work does: what the
         simulated step is short of the mean is as much of this work as the step is, all of it at best, none at worst."""
-        after = super().applied(base, outcome)
+        after = running_ahead(base, super().applied(base, outcome), outcome)
         if outcome == "worst" or base.rest_ns <= 0:
             return after
         gone = (base.outside.total() - after.outside.total()) / (base.latency_ns - base.rest_ns)
@@ -75,6 +75,15 @@ class LessHostWork(Optimization):
 
     def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code around the model, which the advice shows.")
+
+
+def running_ahead(before: Baseline, after: Baseline, outcome: Outcome) -> Baseline:
+    """Return the run after a change in which, except at worst, the host launches the next step while the device
+    computes this one: if it had more to do than the device, has less, and waits for nothing."""
+    waits = after.ops.sync.any() or (after.tail and after.tail.waits)
+    was_ahead, is_ahead = (run.ops.host_ns.sum() + run.outside.total() < run.busy_ns for run in (before, after))
+    ahead = is_ahead and not (was_ahead or waits or outcome == "worst")
+    return replace(after, overlaps=True) if ahead else after
 
 
 def most_of_it(base: Baseline, causes: tuple[str, ...]) -> Statements:
@@ -161,8 +170,8 @@ class Preprocessing(LessHostWork):
     which the host recorded nothing, if that is a quarter of a step. 0.98 of this time is expected to disappear, 0.997
     of that of PyTorch's ops; at the high end all of it, at the low end nine tenths of the largest named function's
     time. So do, except at the low end, copies of what PyTorch's ops make on the host from constants or random numbers,
-    and those of what they read there, as the GPU runs the same ops. At the high end, what is copied to the GPU is
-    bytes, a quarter of fp32. The evidence names the functions.
+    and those of what they read there, as the GPU runs the same ops. At the high end, nothing large is copied to the
+    GPU from pageable memory. The evidence names the functions.
 
     *Refused* if they take less than 1 % of the step.
     """
@@ -180,12 +189,11 @@ class Preprocessing(LessHostWork):
         return 1 - moved * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
-        """Leave out the copies of what the host makes of nothing, or reads, which the GPU does in its place."""
+        """Leave out the copies of what the host makes of nothing, or reads, which the GPU does in its place. At best,
+        it makes all that is copied to it."""
         ops, made = base.ops, (_made_on_host(base) | _read_on_host(base)) & (outcome != "worst")
+        made |= _long_to_device(base) & (outcome == "best")
         kernel, host = (np.where(made, 0.0, times) for times in (ops.kernel_ns, ops.host_ns))
-        if outcome == "best":
-            coming = base.recorded.copies_like(ops, TO_DEVICE, PAGEABLE) & (ops.kernel_ns >= LONG_NS)
-            kernel = np.where(coming, kernel * _NUMBERS["as_bytes"], kernel)
         return ops.assign(kernel_ns=kernel, host_ns=host, sync=ops.sync & ~made)
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
@@ -218,9 +226,12 @@ def _unnamed_by(base: Baseline) -> str:
 def _made_on_host(base: Baseline) -> Rows:
     """Return the long copies of pageable memory to the device, if ops of PyTorch alone make them on the host, from
     constants or random numbers."""
-    copies, names = base.recorded.copies_like(base.ops, TO_DEVICE, PAGEABLE), _ops_on_host(base)
-    made = any(re.match(_MADE, name) for name in names)
-    return np.asarray(copies & (base.ops.kernel_ns >= LONG_NS) & made)
+    return _long_to_device(base) & any(re.match(_MADE, name) for name in _ops_on_host(base))
+
+
+def _long_to_device(base: Baseline) -> Rows:
+    copies = base.recorded.copies_like(base.ops, TO_DEVICE, PAGEABLE)
+    return np.asarray(copies & (base.ops.kernel_ns >= LONG_NS))
 
 
 def _read_on_host(base: Baseline) -> Rows:
@@ -233,12 +244,12 @@ def _read_on_host(base: Baseline) -> Rows:
 
 
 def _ops_on_host(base: Baseline) -> list[str]:
-    """Return the names of PyTorch's ops that take the host's time, if they take half of it or more, and nothing else
-    has a name; else none."""
+    """Return the names of PyTorch's ops that take the host's time, if they take half of it or more, and no function
+    with a name takes a notable part of it; else none."""
     rows = base.host_causes[base.host_causes["cause"].isin(Preprocessing.causes)]
     times = rows.groupby(rows["name"].astype(str))["idle_ns"].sum()
     ops, named = times.index.str.startswith("aten::"), times.index != ""
-    alone = not (named & ~ops).any() and 2 * times[ops].sum() >= times.sum()
+    alone = times[named & ~ops].sum() <= NOTABLE * times.sum() and 2 * times[ops].sum() >= times.sum()
     return times.index[ops].tolist() if alone else []
 
 

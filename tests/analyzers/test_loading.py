@@ -1,0 +1,93 @@
+"""Data loaders with workers: a recording of a few steps lives on batches that were ready before."""
+
+import pytest
+from handmade import Handmade
+
+from tracekit.advise import find
+from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.predict import Baseline, baseline
+from tracekit.analyzers.trace import Trace
+from tracekit.analyzers.trace.trace import single
+
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+PIN = "torch/utils/data/_utils/pin_memory.py"
+STEP = 20_000
+"""Time of a step that waits for no batch, in µs."""
+
+
+def training(waits: tuple[float, ...], arrivals: tuple[float, ...] | None = None, loader: str = NEXT) -> Trace:
+    """Return steps of 20 ms and these waits for batches, which arrive at these times at the thread that pins them."""
+    made, at = Handmade(), 0.0
+    for step, wait in enumerate(waits):
+        made.host("range", f"ProfilerStep#{step}", at, wait + STEP).host("range", loader, at + 10, wait)
+        for begin in range(int(at + wait) + 100, int(at + wait) + STEP - 100, 100):
+            made.host("op", "aten::add", begin, 90).launched("k", begin + 80, begin + 85, 20)
+        at += wait + STEP
+    if arrivals is not None:
+        made.host("python", f"{PIN}(52): _pin_memory_loop", -500, at + 500, thread=1)
+        for begin in arrivals:
+            made.host("python", f"{PIN}(100): pin_memory", begin, 900, thread=1)
+            made.host("python", f"{PIN}(57): pin_memory", begin + 10, 500, thread=1)
+    return made.trace()
+
+
+def run_of(trace: Trace, told_ms: float | None = None) -> Baseline:
+    trace = trace.timed(single(told_ms)) if told_ms else trace
+    run = baseline(trace, analyze(trace, None))
+    assert run is not None
+    return run
+
+
+def test_steps_that_wait_for_workers_take_as_long_as_workers_take_for_a_batch() -> None:
+    starved = run_of(training((200, 200, 40_000), arrivals=(90_000,)))
+    assert (starved.loader.taken, starved.loader.made) == (3, 1)
+    assert starved.unprofiled_ns == pytest.approx(100.4e6, rel=0.01)
+    assert find("data-loading").expected_speedup(starved) > 4
+
+
+def test_a_recording_that_lives_on_batches_that_were_ready_says_so() -> None:
+    def problems(*arrivals: float) -> list[str]:
+        return analyze(training((200, 200, 200), arrivals), None).problems["code"].tolist()
+
+    assert "batches-ready" in problems(-900, 5_000)
+    assert "batches-ready" not in problems(5_000, 25_000)
+    assert "batches-ready" not in analyze(training((200, 200, 200)), None).problems["code"].tolist()
+
+
+def test_a_recording_without_the_thread_that_pins_tells_the_mean_wait() -> None:
+    """Workers are not profiled, so that a step that waits for them is no shorter without a profiler."""
+    run = run_of(training((20_000, 20_000, 20_000)))
+    assert run.loader.made is None
+    assert run.unprofiled_ns == pytest.approx(40e6, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("waits", "arrivals", "loader"),
+    [((200, 200, 200), (-900,), NEXT), ((200, 200, 200), None, NEXT), ((20_000, 20_000, 20_000), None, ALONE)],
+    ids=["workers that may be behind", "workers that keep up", "no workers"],
+)
+def test_a_step_that_waits_for_no_worker_is_shorter_without_a_profiler(waits, arrivals, loader) -> None:
+    run = run_of(training(waits, arrivals, loader))
+    assert run.unprofiled_ns < 0.95 * (STEP + sum(waits) / 3) * 1e3
+
+
+def test_what_no_host_explains_of_a_told_latency_is_a_wait_for_workers() -> None:
+    loads, other = ({"loader": each} for each in (NEXT, "optimizer"))
+    untold = run_of(training((200, 200, 200)))
+    longer, busier, alone = (
+        run_of(training((200, 200, 200), **kind), told)
+        for kind, told in ((loads, 100.0), (loads, 1.3 * untold.latency_ns / 1e6), (other, 100.0))
+    )
+    rest = [run.latency_ns - run.outside.total(("data-loading",)) for run in (longer, busier, alone)]
+    assert rest[0] == pytest.approx(untold.latency_ns, rel=0.05)
+    assert rest[1] == pytest.approx(1.3 * untold.latency_ns, rel=0.05)
+    assert rest[2] == pytest.approx(100e6, rel=0.05)
+
+
+def test_what_a_told_latency_has_more_than_steps_that_wait_for_workers_is_this_wait() -> None:
+    trace = training((20_000, 20_000, 20_000))
+    untold, told = run_of(trace), run_of(trace, 60.0)
+    rest = [run.latency_ns - run.outside.total(("data-loading",)) for run in (untold, told)]
+    assert told.latency_ns == pytest.approx(60e6, rel=0.02)
+    assert rest[1] == pytest.approx(rest[0], rel=0.05)
