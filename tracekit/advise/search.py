@@ -20,7 +20,7 @@ _MOSTLY = 0.5
 """Fraction of a step in which the GPU must work for its waste to come first, whatever it gains now."""
 _OF_THE_MOST = 0.5
 """Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
-_BESIDE_THE_MOST = 0.25
+_BESIDE_THE_MOST = 0.2
 """The same fraction for waste."""
 _AWAITED = 0.5
 """Part of that fraction from which the fix of a mistake comes first for which another step waits."""
