@@ -20,8 +20,6 @@ _MOSTLY = 0.5
 """Fraction of a step in which the GPU must work for its waste to come first, whatever it gains now."""
 _OF_THE_MOST = 0.5
 """Fraction of the largest gain of a step, in the logarithm, above which the fix of a mistake comes first."""
-_BESIDE_THE_MOST = 0.2
-"""The same fraction for waste."""
 _AWAITED = 0.5
 """Part of that fraction from which the fix of a mistake comes first for which another step waits."""
 _NEARLY = 0.95
@@ -118,15 +116,13 @@ class Search:
         """Return `start` and the steps, beginning with fixes of mistakes that gain enough alone or beside the others.
 
         Mistakes are fixed first, unless another step gains far more and does not wait for the fix. Work of no use
-        comes before everything, if the step without it is a tenth faster, beside no far larger gain, or has much less
-        work. Of several, what
+        comes before everything, if the step without it is a tenth faster, or without much of its work. Of several, what
         a trace shows comes before what it lets suspect, and then the most useful.
         """
         alone = {step: math.log(self._expected((step,))) for step in steps}
         added = {step: math.log(self._expected(steps) / self._expected(tuple({*steps} - {step}))) for step in steps}
         awaited = {name for step in steps for name in step.after}
-        least = max(math.log(LARGE), _BESIDE_THE_MOST * max(alone.values(), default=0.0))
-        first = [step for step in steps if step.needless and (alone[step] >= least or self._is_large(step))]
+        first = [step for step in steps if step.needless and (alone[step] >= math.log(LARGE) or self._is_large(step))]
         part = {step: _OF_THE_MOST * (_AWAITED if step.id in awaited else 1.0) for step in steps}
         large = {step for step in steps if max(alone[step], added[step]) >= part[step] * max(alone.values())}
         fixes = [step for step in steps if step.fixes_mistake and (step in first or step in large)]
