@@ -1,8 +1,8 @@
 """Measures what no trace shows of a script's gains: the errors of gains that were predicted before they were known.
 
     python -m benchmarks fitting.scripts               # sets that were left out, before and after
-    python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces, of
-                                                       # which one named as the set is taken before others
+    python -m benchmarks fitting.scripts FOLDER...     # before that, predicts the fixes again: folders of traces, each
+                                                       # with the name of its set; without a trace, a row stays
 
 Any gain has an error in the logarithm. One that saves waiting for the host has a larger one: a trace tells how long
 kernels take, but not how long the host's work takes at another time. A fix may save more than the trace shows, up to
@@ -92,8 +92,7 @@ def _predictions(folders: list[Path]) -> Iterator[tuple[object, ...]]:
     """Yield a row for each script whose trace is there, and for which the fix is predicted."""
     asked = {(row["set"], row["script"]): row["first_advice"] for row in compared(of_first_recordings())}
     for (set_, script), name in sorted(asked.items()):
-        found = [path for folder in folders if (path := folder / f"{script}.json.gz").is_file()]
-        found.sort(key=lambda path: path.parent.name != set_)
+        found = [path for each in folders if each.name == set_ and (path := each / f"{script}.json.gz").is_file()]
         base = start(load(found[0]), None)[1] if found else None
         optimization = find(name)
         if base is None or optimization.obstacle(base):
@@ -202,11 +201,17 @@ def summary(pairs: Sequence[tuple[Judged, Interval]]) -> tuple[int, float, float
     return len(pairs), fmean(hits), median(ratios), fmean(scored)
 
 
+def _write(predictions: Iterable[tuple[object, ...]]) -> None:
+    with TARGET.open(newline="", encoding="utf-8") as file:
+        rows: dict[object, Sequence[object]] = {(row[0], row[1]): row for row in list(csv.reader(file))[1:]}
+    rows |= {row[:2]: row for row in predictions}
+    with TARGET.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([_HEAD, *(rows[key] for key in sorted(rows, key=str))])
+
+
 def main() -> None:
     if sys.argv[1:]:
-        rows = list(_predictions([Path(folder) for folder in sys.argv[1:]]))
-        with TARGET.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([_HEAD, *rows])
+        _write(_predictions([Path(folder) for folder in sys.argv[1:]]))
     blind = blind_rows()
     for title, judged in (("blind", blind), ("gains known", later_rows())):
         pairs = left_out(blind, judged)
