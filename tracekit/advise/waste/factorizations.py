@@ -33,9 +33,7 @@ _OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Back
 """Gradients of factorizations: the matrix then depends on what changes."""
 _CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
 _OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
-_OF_MATRIX_ALONE = re.compile(
-    r"^aten::(?:linalg_(?:inv|pinv|eig|svd|qr|det|slogdet)|inverse|pinverse|det|slogdet|logdet)"
-)
+_OF_MATRIX_ALONE = re.compile(r"^aten::(?:linalg_(?:inv|pinv|eig|svd|qr|det|slogdet)|p?inverse|(?:slog|log)?det)")
 _OF_MATRICES = re.compile(
     r"^aten::(?:_?linalg_(?:lu|ldl|cholesky|inv|pinv|eig|svd|qr|solve(?!_tri)|lstsq)|cholesky|inverse|(?:linalg_)?matrix_exp)"
 )

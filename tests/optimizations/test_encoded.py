@@ -1,0 +1,102 @@
+"""Networks that encode in each step what lies on the device, and those that only look like it."""
+
+from itertools import pairwise
+
+import op_lists
+import pytest
+from op_lists import elementwise
+from test_waste import ENGINE, op, run
+from test_work_again import again, given
+
+from tracekit.advise import find
+from tracekit.analyzers.cost import Cost
+
+ITEMS, SIDES, WIDTH = 128, (3, 64, 64), 512
+BATCH, TABLE = ("float", ITEMS, *SIDES), ("float", 4096, *SIDES)
+BYTES = 4 * ITEMS * 3 * 64 * 64
+TAKEN = op("aten::index", ns=9_000.0) | given(TABLE)
+SENT = op("aten::copy_", Cost(0, BYTES, BYTES, "copy", "fp32"), category="memcpy") | given(BATCH, BATCH)
+SENT |= {"copies": "Memcpy HtoD (Pinned -> Device)", "copied": float(BYTES)}
+NOISE = op("aten::normal_", Cost(0, 0, BYTES, "copy", "fp32"), call="aten::randn_like") | given(BATCH)
+ADDS = op("aten::add", Cost(0, 2 * BYTES, BYTES, "pointwise", "fp32")) | given(BATCH, BATCH)
+
+
+def makes_linear(rows, inner, outer, **more):
+    cost = op_lists.product(rows, outer, inner, "fp32")
+    weights = given(("float", outer), ("float", rows, inner), ("float", inner, outer))
+    return op("aten::addmm", cost, call="aten::linear", ns=900_000.0, phase="forward", **more) | weights
+
+
+def network(width, rows=ITEMS, inner=3 * 64 * 64, layers=6, **facts):
+    sides = [inner, *[width] * layers]
+    return [makes_linear(rows, *each) | facts for each in pairwise(sides)]
+
+
+FROZEN, GRADIENTS = network(WIDTH), {"differentiable": True}
+HEAD = [makes_linear(ITEMS, WIDTH, 64) | GRADIENTS, makes_linear(ITEMS, 64, 10) | GRADIENTS]
+LEARNS = [
+    op("aten::mm", op_lists.product(64, 10, ITEMS, "fp32"), call=ENGINE + "AddmmBackward0", phase="backward"),
+    op("aten::_fused_adam_", ns=9_000.0, phase="optimizer"),
+]
+LEARNS[0] |= given(("float", 64, ITEMS), ("float", ITEMS, 10))
+STUDENT = network(96, **GRADIENTS)
+TRAINED = network(WIDTH, **GRADIENTS)
+PART = [FROZEN[0] | {"takes": True}, *FROZEN[1:]]
+WRITTEN = op("aten::copy_", Cost(0, BYTES, BYTES, "copy", "fp32"), call="aten::copy_") | given(BATCH, BATCH)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [TAKEN, *FROZEN, *HEAD, *LEARNS],  # items that come again in each epoch
+        [TAKEN, *STUDENT, *FROZEN, *LEARNS],  # of a teacher, after the student
+        [SENT, *STUDENT, *network(WIDTH, rows=60, inner=700), *LEARNS],  # of prompts that lie on the device
+    ],
+)
+def test_a_frozen_network_encodes_what_lies_on_the_device_once(step):
+    base = run(*step)
+    assert again(base)
+    assert len(find("computed-again").transform(base, "expected")) == len(step) - len(FROZEN)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [SENT, *FROZEN, *HEAD, *LEARNS],  # of what the host sends
+        [TAKEN, NOISE, ADDS, *FROZEN, *HEAD, *LEARNS],  # of items that are augmented
+        [TAKEN, *FROZEN, *TRAINED, *LEARNS],  # by a mean of the network that is trained
+        [WRITTEN, TAKEN, *FROZEN, *HEAD, *LEARNS],  # of items that a simulation brings
+        [SENT, *STUDENT, *PART, *LEARNS],  # of a part of a batch
+        [*FROZEN, *HEAD, *LEARNS],  # of the one batch of a benchmark, to which nothing new comes
+    ],
+)
+def test_what_a_network_encodes_anew_is_work(step):
+    assert not again(run(*step))
+
+
+TOWER, PROMPTS = network(768), network(WIDTH, rows=1320, inner=800)
+SCORES = op("aten::mm", op_lists.product(ITEMS, 1320, 768, "fp32"), call="aten::matmul") | given(
+    ("float", ITEMS, 768), ("float", 768, 1320)
+)
+STATE = op("aten::tanh", elementwise(1320 * 800, "fp32")) | given(("float", 1320, 800))
+
+
+def test_inference_encodes_prompts_once_for_all_images():
+    step = [SENT, *TOWER, *PROMPTS, SCORES]
+    assert find("computed-again").transform(run(*step), "expected").name.tolist() == [
+        each["name"] for each in (SENT, *TOWER, SCORES)
+    ]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [SENT, *TOWER, PROMPTS[0] | {"takes": True}, *PROMPTS[1:], SCORES],  # of a part of all texts in turn
+        [SENT, *TOWER, *PROMPTS, SCORES, STATE],  # of a state that the step leaves to the next one
+        [*TOWER, *PROMPTS, SCORES],  # of inputs of which none is new
+        [SENT, *PROMPTS],  # with no other network
+        [SENT, *TOWER, *network(WIDTH, rows=ITEMS, inner=768), SCORES],  # of what another network made
+    ],
+)
+def test_inference_of_inputs_that_may_be_new_is_work(step):
+    assert not again(run(*step))

@@ -1,0 +1,232 @@
+"""Detector of networks that encode in each step what lies on the device: one input, or items that come again."""
+
+import math
+import re
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from tracekit.advise.waste.again import fits
+from tracekit.advise.waste.finding import Finding, removed
+from tracekit.advise.waste.repeats import Span, Tensors, inside, joined_in, size_of, tensors_in
+from tracekit.advise.waste.rounds import JOINS, products
+from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
+from tracekit.analyzers.cost import Product
+from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
+
+_DRAWS = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|multinomial|exponential_")
+_FILLS = re.compile(r"^aten::(?:fill_|zero_|zeros|ones|full|eye|arange|linspace)$")
+_TAKES_ROWS = re.compile(r"^aten::index(?:_select)?$")
+_OF_LISTS = re.compile(r"^aten::_?(?:index\w*|foreach\w*|fused\w*|put\w*|nonzero|unique\w*|masked_select)$")
+"""Ops on lists of tensors that a trace does not record, or that make a tensor of a size that depends on numbers."""
+_MAKES_INDICES = re.compile(r"arg\w+$|topk|sort|nonzero|randperm|randint")
+_EMBEDS, _OF_TWO = "aten::embedding", re.compile(r"^aten::(?:matmul|mm|bmm|einsum|baddbmm)$")
+"""Calls that read a table of weights, and those that may multiply what two networks made."""
+_INTEGERS = ("long int", "int")
+
+_PRODUCTS = 4
+"""Fewest products of a network."""
+_SOON = 4
+"""Ops within which a result of unknown size is used."""
+_IN_CACHE = 4
+"""Most times the bandwidth of memory that a cache has."""
+_LARGE = 1 << 16
+"""Fewest bytes of an input that a step gets; less are numbers that the host chooses."""
+
+Sizes = set[int]
+Read = tuple[str, int]
+"""Type and size in bytes of a tensor."""
+Weights = list[tuple[int, ...]]
+
+
+class _Flow(NamedTuple):
+    """What each op of a step reads beside weights, and the sizes in bytes that it may write."""
+
+    reads: list[list[Read]]
+    writes: list[Sizes]
+    free: Rows
+    """Whether the op is of a forward pass without a gradient, draws nothing, and has to do with no list and no host."""
+    viewed: Rows
+    """Whether the program took a part of a tensor for the op."""
+    last: dict[int, int]
+    """Place of the last op that writes a tensor of a size."""
+    changed: set[tuple[str, tuple[int, ...]]]
+    """Type and sides of an item of each tensor that the program changes in place."""
+
+
+def encoded_each_step(base: Baseline) -> Finding | None:
+    """Find passes of networks without a gradient over what lies on the device and no op of the step writes, beside what
+    is new in it; in training, over the rows that a step takes from a table that stays, too, which come again in each
+    epoch. A network that the step trains, as its order of weights shows, encodes them differently each time."""
+    ops, updates = base.ops, in_phase(base.ops, "optimizer").any()
+    if base.growth is not None or in_phase(ops, "decode").any() or base.trains != updates or not ops.costed.any():
+        return None
+    flow = _flow(base)
+    items = {place: sizes for place in range(len(ops)) if (sizes := _rows_of_table(base, flow, place))}
+    if not (items or _gets_new(base)):
+        return None
+    trained = _weights(base, np.flatnonzero(base.recorded.for_gradients(ops)).tolist())
+    found = [span for span in _passes(base, flow, items) if _stays(base, flow, span, trained)]
+    found = [span for span in found if fits(base, _kept(base, flow, span, items))]
+    rows = inside(ops, found)
+    beside = (products(ops) & ~rows).any()
+    return Finding(rows, removed(rows), len(found), way="encoded-each-step") if found and beside else None
+
+
+def _kept(base: Baseline, flow: _Flow, span: Span, items: dict[int, Sizes]) -> float:
+    """Return the bytes of what a stretch makes, of all items of the tables of which a step takes some."""
+    batches = [size_of(*tensors_in(base, place, place + 1)[0]) / max(sizes) for place, sizes in items.items()]
+    return max(flow.writes[span[1] - 1], default=0) * max([1.0, *batches])
+
+
+def _gets_new(base: Baseline) -> bool:
+    """Return whether an input comes from the host in the step, or is drawn."""
+    ops = base.ops
+    drawn = [cost.write_bytes for cost in ops.cost[which(ops.name, _DRAWS.search)] if cost is not None]
+    sent = base.recorded.copied_bytes(ops)[base.recorded.copies_like(ops, TO_DEVICE)]
+    return max([*drawn, *sent.tolist()], default=0) >= _LARGE
+
+
+def _flow(base: Baseline) -> _Flow:
+    ops, recorded = base.ops, base.recorded
+    reads = [_reads(base, place) for place in range(len(ops))]
+    writes = [_writes(base, place, _soon(reads, place)) for place in range(len(ops))]
+    free = which(ops.call, lambda call: call.startswith("aten::") and not _DRAWS.search(call) and call not in JOINS[1:])
+    free &= ~which(ops.name, lambda name: bool(_DRAWS.search(name) or _OF_LISTS.match(name)))
+    free &= ~in_phase(ops, "backward") & ~in_phase(ops, "optimizer") & ~recorded.for_gradients(ops)
+    free &= ~recorded.copies_like(ops, TO_DEVICE) & ~recorded.copies_like(ops, TO_HOST)
+    free &= which(ops.name, _FILLS.match) | np.array([bool(each) for each in reads])
+    viewed = recorded.takes_part(ops) | recorded.selects(ops) | recorded.reads_windows(ops)
+    same_call = np.append(False, (ops.call[1:] == ops.call[:-1]) & (ops.call[1:] != ops.name[1:]))
+    for place in np.flatnonzero(same_call).tolist():
+        viewed[place] |= viewed[place - 1]
+    last = {size: place for place, sizes in enumerate(writes) for size in sizes}
+    in_place = np.flatnonzero(which(ops.call, lambda call: call.endswith("_"))).tolist()
+    firsts = [first for place in in_place for first in tensors_in(base, place, place + 1)[:1]]
+    return _Flow(reads, writes, free, viewed, last, {(kind, shape[1:]) for kind, shape in firsts})
+
+
+def _soon(reads: list[list[Read]], place: int) -> list[Read]:
+    return list(chain(*reads[place + 1 : place + 1 + _SOON]))
+
+
+def _reads(base: Baseline, place: int) -> list[Read]:
+    """Return the type and size of each tensor that an op reads, but for weights."""
+    ops, cost = base.ops, base.ops.cost[place]
+    given = tensors_in(base, place, place + 1)
+    if ops.name[place] == "aten::copy_":
+        return [(kind, size_of(kind, shape)) for kind, shape in given[1:]]
+    if ops.call[place] in JOINS and (parts := joined_in(base, place)) and cost is not None:
+        each = cost.write_bytes // max(sum(map(math.prod, parts)), 1)
+        return [("", each * math.prod(part)) for part in parts]
+    if ops.call[place] == _EMBEDS:
+        of_rows = [shape[:1] if len(shape) > 1 else shape for kind, shape in given[1:] if kind in _INTEGERS]
+        return [(kind, size_of(kind, shape)) for kind, shape in zip(_INTEGERS, of_rows, strict=False)]
+    if ops.call[place].startswith("aten::conv") and cost is not None and cost.family == "convolution":
+        return [(kind, size_of(kind, shape)) for kind, shape in given[:1]]
+    large = [(kind, size_of(kind, shape)) for kind, shape in given if sum(side > 1 for side in shape) > 1]
+    if cost is not None and cost.weight_bytes and not _OF_TWO.match(ops.call[place]):
+        return [each for each in large if each[1] != cost.weight_bytes] or large[:1]
+    return large or [(kind, size_of(kind, shape)) for kind, shape in given]
+
+
+def _writes(base: Baseline, place: int, soon: list[Read]) -> Sizes:
+    """Return the sizes that an op may write: if they are not known, those that are read soon, that its time is enough
+    for, and that are of its type."""
+    ops, cost = base.ops, base.ops.cost[place]
+    given = tensors_in(base, place, place + 1)
+    first = {size_of(*each) for each in given[:1]}
+    copied = {int(each) for each in base.recorded.copied_bytes(ops[place : place + 1]) if each}
+    if cost is not None:
+        return copied | {int(cost.write_bytes)} | (first if cost.family == "norm" else set())
+    most = _IN_CACHE * base.gpu.bandwidth * ops.kernel_ns[place] / 1e9
+    kinds = _kinds_of_rows(ops.name[place], ops.call[place], given) or {kind for kind, _ in soon}
+    made = {size for kind, size in soon if kind in kinds and size <= most}
+    return copied | made | (first if ops.name[place].endswith("_") else set())
+
+
+def _kinds_of_rows(name: str, call: str, given: Tensors) -> set[str]:
+    """Return the types that an op writes which takes rows or makes indices; none for others."""
+    makes = bool(_MAKES_INDICES.search(call))
+    return {kind for kind, _ in given[:1] if makes or _TAKES_ROWS.match(name)} | ({"long int"} if makes else set())
+
+
+def _rows_of_table(base: Baseline, flow: _Flow, place: int) -> Sizes:
+    """Return the size of the items that an op of training takes from a table that no op writes: of sequences of
+    numbers of words, or of items of several sides, as images. A table of vectors is one of weights."""
+    ops, given = base.ops, tensors_in(base, place, place + 1)
+    if not (base.trains and given and _TAKES_ROWS.match(ops.name[place])):
+        return set()
+    (kind, table), whole = given[0], size_of(*given[0])
+    fields = 2 if kind in _INTEGERS else 3
+    if in_phase(ops, "backward")[place] or len(table) < fields or whole in flow.last:
+        return set()
+    if (kind, table[1:]) in flow.changed:
+        return set()
+    row = size_of(kind, table[1:])
+    return {size for each, size in _soon(flow.reads, place) if each == kind and size % row == 0}
+
+
+def _passes(base: Baseline, flow: _Flow, items: dict[int, Sizes]) -> list[Span]:
+    """Return the stretches of ops that read only what they made, or what no op has written before in the step but those
+    that take items of a table, or in an earlier stretch."""
+    new, kinds, found, start = Sizes(), set[str](), list[Span](), 0
+    heavy = products(base.ops)
+    while start < len(base.ops):
+        end = _end(flow, start, new, kinds)
+        if heavy[start:end].sum() >= _PRODUCTS:
+            found.append((start, end))
+            start = end
+        for place in range(start, max(end, start + 1)) if start < len(base.ops) else ():
+            if place not in items:
+                new |= flow.writes[place]
+                kinds |= {kind for kind, _ in tensors_in(base, place, place + 1)[:1]}
+                kinds |= {"long int"} if _MAKES_INDICES.search(base.ops.name[place]) else set()
+        start = max(end, start + 1)
+    return found
+
+
+def _end(flow: _Flow, start: int, new: Sizes, kinds: set[str]) -> int:
+    """Return the end of the stretch that begins here. What no op of it made may be a part of what is new, if it is of
+    its type, and what a later op writes may come from the last step."""
+    made, lies, end = Sizes(), list[tuple[int, int]](), start
+    while end < len(flow.free) and flow.free[end]:
+        unmade = [(kind, size) for kind, size in flow.reads[end] if size not in made]
+        parts = {size for kind, size in unmade if flow.viewed[end] and kind in kinds}
+        if parts or any(size in new for _, size in flow.reads[end]):
+            new |= parts
+            break
+        lies += [(end, size) for _, size in unmade]
+        made |= flow.writes[end]
+        end += 1
+    while carried := [place for place, size in lies if place < end <= flow.last.get(size, -1)]:
+        end = carried[0]
+    return end
+
+
+def _stays(base: Baseline, flow: _Flow, span: Span, trained: Weights) -> bool:
+    """Return whether a stretch computes the same in each step. In training, its weights have another order than those
+    of the pass with gradients; in inference, its input is no part of a larger tensor, as of all that is encoded."""
+    if base.trains:
+        weights = _weights(base, list(range(*span)))
+        known = [set(weights[:count]) == set(weights) for count in range(len(weights) + 1)].index(True)
+        begins = weights[:known]
+        return bool(begins) and not any(trained[at : at + known] == begins for at in range(len(trained)))
+    made, lies = Sizes(), dict[int, bool]()
+    for place in range(*span):
+        lies |= {size: bool(flow.viewed[place]) for _, size in flow.reads[place] if size not in {*made, *lies}}
+        made |= flow.writes[place]
+    return bool(lies) and not lies[max(lies)]
+
+
+def _weights(base: Baseline, places: list[int]) -> Weights:
+    """Return the sides of the weights of the products and convolutions among these ops, in order."""
+    found: Weights = []
+    for place in places:
+        cost, given = base.ops.cost[place], tensors_in(base, place, place + 1)
+        if cost is not None and isinstance(work := cost.work, Product) and work.weight:
+            found.append((work.k, work.n))
+        elif cost is not None and cost.family == "convolution" and len(given) > 1:
+            found.append(given[1][1])
+    return found
