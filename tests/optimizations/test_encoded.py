@@ -66,6 +66,8 @@ def test_a_frozen_network_encodes_what_lies_on_the_device_once(step):
         [TAKEN, NOISE, ADDS, *FROZEN, *HEAD, *LEARNS],  # of items that are augmented
         [TAKEN, *FROZEN, *TRAINED, *LEARNS],  # by a mean of the network that is trained
         [WRITTEN, TAKEN, *FROZEN, *HEAD, *LEARNS],  # of items that a simulation brings
+        [SENT, TAKEN | {"takes": True}, *FROZEN, *HEAD, *LEARNS],  # of rows of a part of a batch
+        [TAKEN | given(("float", 1 << 28, *SIDES)), *FROZEN, *HEAD, *LEARNS],  # of more than the memory keeps
         [SENT, *STUDENT, *PART, *LEARNS],  # of a part of a batch
         [*FROZEN, *HEAD, *LEARNS],  # of the one batch of a benchmark, to which nothing new comes
     ],
@@ -95,6 +97,7 @@ def test_inference_encodes_prompts_once_for_all_images():
         [SENT, *TOWER, *PROMPTS, SCORES, STATE],  # of a state that the step leaves to the next one
         [*TOWER, *PROMPTS, SCORES],  # of inputs of which none is new
         [SENT, *PROMPTS],  # with no other network
+        [SENT, *TOWER, *network(WIDTH, inner=800), SCORES],  # of as many items as the host sends
         [SENT, *TOWER, *network(WIDTH, rows=ITEMS, inner=768), SCORES],  # of what another network made
     ],
 )

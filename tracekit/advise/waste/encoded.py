@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ class _Flow(NamedTuple):
     last: dict[int, int]
     """Place of the last op that writes a tensor of a size."""
     changed: set[tuple[str, tuple[int, ...]]]
-    """Type and sides of an item of each tensor that the program changes in place."""
+    """Type and sides of each tensor that the program changes in place, and of an item of it."""
 
 
 def encoded_each_step(base: Baseline) -> Finding | None:
@@ -63,11 +64,13 @@ def encoded_each_step(base: Baseline) -> Finding | None:
     if base.growth is not None or in_phase(ops, "decode").any() or base.trains != updates or not ops.costed.any():
         return None
     flow = _flow(base)
-    items = {place: sizes for place in range(len(ops)) if (sizes := _rows_of_table(base, flow, place))}
-    if not (items or _gets_new(base)):
+    new = _new_in(base)
+    kinds, tables = {kind for kind, _ in new}, range(len(ops) * base.trains)
+    items = {place: sizes for place in tables if (sizes := _rows_of_table(base, flow, place, kinds))}
+    if not (items or new):
         return None
-    trained = _weights(base, np.flatnonzero(base.recorded.for_gradients(ops)).tolist())
-    found = [span for span in _passes(base, flow, items) if _stays(base, flow, span, trained)]
+    stays = _has_other_weights if base.trains else partial(_is_of_other_items, new={shape[:1] for _, shape in new})
+    found = [span for span in _passes(base, flow, items) if stays(base, flow, span)]
     found = [span for span in found if fits(base, _kept(base, flow, span, items))]
     rows = inside(ops, found)
     beside = (products(ops) & ~rows).any()
@@ -80,12 +83,14 @@ def _kept(base: Baseline, flow: _Flow, span: Span, items: dict[int, Sizes]) -> f
     return max(flow.writes[span[1] - 1], default=0) * max([1.0, *batches])
 
 
-def _gets_new(base: Baseline) -> bool:
-    """Return whether an input comes from the host in the step, or is drawn."""
+def _new_in(base: Baseline) -> Tensors:
+    """Return the type and shape of each large tensor that comes from the host in the step, or is drawn."""
     ops = base.ops
-    drawn = [cost.write_bytes for cost in ops.cost[which(ops.name, _DRAWS.search)] if cost is not None]
-    sent = base.recorded.copied_bytes(ops)[base.recorded.copies_like(ops, TO_DEVICE)]
-    return max([*drawn, *sent.tolist()], default=0) >= _LARGE
+    drawn = which(ops.name, _DRAWS.search)
+    written = np.array([cost.write_bytes if cost is not None else 0 for cost in ops.cost]) * drawn
+    sent = base.recorded.copied_bytes(ops) * base.recorded.copies_like(ops, TO_DEVICE)
+    places = np.flatnonzero(np.maximum(written, sent) >= _LARGE).tolist()
+    return tuple(next(iter(tensors_in(base, place, place + 1)), ("", ())) for place in places)
 
 
 def _flow(base: Baseline) -> _Flow:
@@ -104,7 +109,8 @@ def _flow(base: Baseline) -> _Flow:
     last = {size: place for place, sizes in enumerate(writes) for size in sizes}
     in_place = np.flatnonzero(which(ops.call, lambda call: call.endswith("_"))).tolist()
     firsts = [first for place in in_place for first in tensors_in(base, place, place + 1)[:1]]
-    return _Flow(reads, writes, free, viewed, last, {(kind, shape[1:]) for kind, shape in firsts})
+    changed = {(kind, sides) for kind, shape in firsts for sides in (shape, shape[1:])}
+    return _Flow(reads, writes, free, viewed, last, changed)
 
 
 def _soon(reads: list[list[Read]], place: int) -> list[Read]:
@@ -152,17 +158,18 @@ def _kinds_of_rows(name: str, call: str, given: Tensors) -> set[str]:
     return {kind for kind, _ in given[:1] if makes or _TAKES_ROWS.match(name)} | ({"long int"} if makes else set())
 
 
-def _rows_of_table(base: Baseline, flow: _Flow, place: int) -> Sizes:
-    """Return the size of the items that an op of training takes from a table that no op writes: of sequences of
-    numbers of words, or of items of several sides, as images. A table of vectors is one of weights."""
+def _rows_of_table(base: Baseline, flow: _Flow, place: int, new: set[str]) -> Sizes:
+    """Return the size of the items that an op of training takes from a table that no op writes, and that is no part of
+    a tensor of these types: of sequences of numbers of words, or of items of several sides, as images. A table of
+    vectors is one of weights."""
     ops, given = base.ops, tensors_in(base, place, place + 1)
-    if not (base.trains and given and _TAKES_ROWS.match(ops.name[place])):
+    if not (given and _TAKES_ROWS.match(ops.name[place])):
         return set()
     (kind, table), whole = given[0], size_of(*given[0])
     fields = 2 if kind in _INTEGERS else 3
     if in_phase(ops, "backward")[place] or len(table) < fields or whole in flow.last:
         return set()
-    if (kind, table[1:]) in flow.changed:
+    if (kind, table[1:]) in flow.changed or (flow.viewed[place] and kind in new):
         return set()
     row = size_of(kind, table[1:])
     return {size for each, size in _soon(flow.reads, place) if each == kind and size % row == 0}
@@ -205,19 +212,26 @@ def _end(flow: _Flow, start: int, new: Sizes, kinds: set[str]) -> int:
     return end
 
 
-def _stays(base: Baseline, flow: _Flow, span: Span, trained: Weights) -> bool:
-    """Return whether a stretch computes the same in each step. In training, its weights have another order than those
-    of the pass with gradients; in inference, its input is no part of a larger tensor, as of all that is encoded."""
-    if base.trains:
-        weights = _weights(base, list(range(*span)))
-        known = [set(weights[:count]) == set(weights) for count in range(len(weights) + 1)].index(True)
-        begins = weights[:known]
-        return bool(begins) and not any(trained[at : at + known] == begins for at in range(len(trained)))
-    made, lies = Sizes(), dict[int, bool]()
+def _has_other_weights(base: Baseline, _: _Flow, span: Span) -> bool:
+    """Return whether the weights of a stretch have another order than those of the pass with gradients, as those of a
+    mean or an older state of the network that is trained do not."""
+    trained = _weights(base, np.flatnonzero(base.recorded.for_gradients(base.ops)).tolist())
+    weights = _weights(base, list(range(*span)))
+    known = [set(weights[:count]) == set(weights) for count in range(len(weights) + 1)].index(True)
+    begins = weights[:known]
+    return bool(begins) and not any(trained[at : at + known] == begins for at in range(len(trained)))
+
+
+def _is_of_other_items(base: Baseline, flow: _Flow, span: Span, new: set[tuple[int, ...]]) -> bool:
+    """Return whether the input of a stretch is neither a part of a larger tensor, as of all that is encoded in turn,
+    nor of as many items as what is new in the step, to which it may belong."""
+    made, lies, items = Sizes(), dict[int, bool](), set[tuple[int, ...]]()
     for place in range(*span):
         lies |= {size: bool(flow.viewed[place]) for _, size in flow.reads[place] if size not in {*made, *lies}}
         made |= flow.writes[place]
-    return bool(lies) and not lies[max(lies)]
+        given = tensors_in(base, place, place + 1)
+        items |= {shape[:1] for kind, shape in given if (kind, size_of(kind, shape)) in flow.reads[place]}
+    return bool(lies) and not lies[max(lies)] and not items & new - {(1,)}
 
 
 def _weights(base: Baseline, places: list[int]) -> Weights:
