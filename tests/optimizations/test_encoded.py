@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import op_lists
 import pytest
+from msgspec.structs import replace
 from op_lists import elementwise
 from test_waste import ENGINE, op, run
 from test_work_again import again, given
@@ -34,13 +35,22 @@ def network(width, rows=ITEMS, inner=3 * 64 * 64, layers=6, **facts):
 
 FROZEN, GRADIENTS = network(WIDTH), {"differentiable": True}
 HEAD = [makes_linear(ITEMS, WIDTH, 64) | GRADIENTS, makes_linear(ITEMS, 64, 10) | GRADIENTS]
-LEARNS = [
-    op("aten::mm", op_lists.product(64, 10, ITEMS, "fp32"), call=ENGINE + "AddmmBackward0", phase="backward"),
-    op("aten::_fused_adam_", ns=9_000.0, phase="optimizer"),
-]
-LEARNS[0] |= given(("float", 64, ITEMS), ("float", ITEMS, 10))
+UPDATE = op("aten::_fused_adam_", ns=9_000.0, phase="optimizer")
+
+
+def learns(*layers):
+    """Return the gradients of the weights of these layers, in reverse order, and their update."""
+    works = [layer["cost"].work for layer in reversed(layers)]
+    costs = [op_lists.product(work.k, work.n, ITEMS, "fp32") for work in works]
+    costs = [replace(cost, work=replace(cost.work, weight="", gradient=True)) for cost in costs]
+    return [*(op("aten::mm", cost, call=ENGINE + "AddmmBackward0", phase="backward") for cost in costs), UPDATE]
+
+
+LEARNS = learns(*HEAD)
 STUDENT = network(96, **GRADIENTS)
 TRAINED = network(WIDTH, **GRADIENTS)
+ADAPTER = [makes_linear(ITEMS, WIDTH, 8), makes_linear(ITEMS, 8, WIDTH)]
+ADAPTED = [each for layer in FROZEN[1:] for each in (layer, *ADAPTER)]
 PART = [FROZEN[0] | {"takes": True}, *FROZEN[1:]]
 WRITTEN = op("aten::copy_", Cost(0, BYTES, BYTES, "copy", "fp32"), call="aten::copy_") | given(BATCH, BATCH)
 
@@ -49,8 +59,8 @@ WRITTEN = op("aten::copy_", Cost(0, BYTES, BYTES, "copy", "fp32"), call="aten::c
     "step",
     [
         [TAKEN, *FROZEN, *HEAD, *LEARNS],  # items that come again in each epoch
-        [TAKEN, *STUDENT, *FROZEN, *LEARNS],  # of a teacher, after the student
-        [SENT, *STUDENT, *network(WIDTH, rows=60, inner=700), *LEARNS],  # of prompts that lie on the device
+        [TAKEN, *STUDENT, *FROZEN, *learns(*STUDENT)],  # of a teacher, after the student
+        [SENT, *STUDENT, *network(WIDTH, rows=60, inner=700), *learns(*STUDENT)],  # of prompts that lie on the device
     ],
 )
 def test_a_frozen_network_encodes_what_lies_on_the_device_once(step):
@@ -64,11 +74,13 @@ def test_a_frozen_network_encodes_what_lies_on_the_device_once(step):
     [
         [SENT, *FROZEN, *HEAD, *LEARNS],  # of what the host sends
         [TAKEN, NOISE, ADDS, *FROZEN, *HEAD, *LEARNS],  # of items that are augmented
-        [TAKEN, *FROZEN, *TRAINED, *LEARNS],  # by a mean of the network that is trained
+        [TAKEN, *FROZEN, *TRAINED, *learns(*TRAINED)],  # by a mean of the network that is trained
+        [TAKEN, FROZEN[0], *ADAPTED, *HEAD, *learns(*ADAPTER * 5, *HEAD)],  # with adapters that are trained, and a head
+        [TAKEN, FROZEN[0], *ADAPTED, *STUDENT, *learns(*ADAPTER * 5)],  # with adapters that are trained
         [WRITTEN, TAKEN, *FROZEN, *HEAD, *LEARNS],  # of items that a simulation brings
         [SENT, TAKEN | {"takes": True}, *FROZEN, *HEAD, *LEARNS],  # of rows of a part of a batch
         [TAKEN | given(("float", 1 << 28, *SIDES)), *FROZEN, *HEAD, *LEARNS],  # of more than the memory keeps
-        [SENT, *STUDENT, *PART, *LEARNS],  # of a part of a batch
+        [SENT, *STUDENT, *PART, *learns(*STUDENT)],  # of a part of a batch
         [*FROZEN, *HEAD, *LEARNS],  # of the one batch of a benchmark, to which nothing new comes
     ],
 )

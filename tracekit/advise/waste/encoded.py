@@ -2,14 +2,16 @@
 
 import math
 import re
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from tracekit.advise.waste.again import fits
 from tracekit.advise.waste.finding import Finding, removed
+from tracekit.advise.waste.frozen import sides_of, weight_gradients
 from tracekit.advise.waste.repeats import Span, Tensors, inside, joined_in, size_of, tensors_in
 from tracekit.advise.waste.rounds import JOINS, products
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
@@ -38,7 +40,6 @@ _LARGE = 1 << 16
 Sizes = set[int]
 Read = tuple[str, int]
 """Type and size in bytes of a tensor."""
-Weights = list[tuple[int, ...]]
 
 
 class _Flow(NamedTuple):
@@ -48,6 +49,8 @@ class _Flow(NamedTuple):
     writes: list[Sizes]
     free: Rows
     """Whether the op is of a forward pass without a gradient, draws nothing, and has to do with no list and no host."""
+    casts: Rows
+    """Whether the op casts a weight for the product of its call."""
     viewed: Rows
     """Whether the program took a part of a tensor for the op."""
     last: dict[int, int]
@@ -69,9 +72,10 @@ def encoded_each_step(base: Baseline) -> Finding | None:
     items = {place: sizes for place in tables if (sizes := _rows_of_table(base, flow, place, kinds))}
     if not (items or new):
         return None
-    stays = _has_other_weights if base.trains else partial(_is_of_other_items, new={shape[:1] for _, shape in new})
-    found = [span for span in _passes(base, flow, items) if stays(base, flow, span)]
-    found = [span for span in found if fits(base, _kept(base, flow, span, items))]
+    stays = partial(_has_other_weights, base)
+    if not base.trains:
+        stays = partial(_is_of_other_items, base, flow, {shape[:1] for _, shape in new})
+    found = [span for span in _passes(base, flow, items, stays) if fits(base, _kept(base, flow, span, items))]
     rows = inside(ops, found)
     beside = (products(ops) & ~rows).any()
     return Finding(rows, removed(rows), len(found), way="encoded-each-step") if found and beside else None
@@ -101,7 +105,8 @@ def _flow(base: Baseline) -> _Flow:
     free &= ~which(ops.name, lambda name: bool(_DRAWS.search(name) or _OF_LISTS.match(name)))
     free &= ~in_phase(ops, "backward") & ~in_phase(ops, "optimizer") & ~recorded.for_gradients(ops)
     free &= ~recorded.copies_like(ops, TO_DEVICE) & ~recorded.copies_like(ops, TO_HOST)
-    free &= which(ops.name, _FILLS.match) | np.array([bool(each) for each in reads])
+    casts = np.array([_casts_weight(base, place) for place in range(len(ops))], dtype=bool)
+    free &= casts | which(ops.name, _FILLS.match) | np.array([bool(each) for each in reads])
     viewed = recorded.takes_part(ops) | recorded.selects(ops) | recorded.reads_windows(ops)
     same_call = np.append(False, (ops.call[1:] == ops.call[:-1]) & (ops.call[1:] != ops.name[1:]))
     for place in np.flatnonzero(same_call).tolist():
@@ -110,7 +115,7 @@ def _flow(base: Baseline) -> _Flow:
     in_place = np.flatnonzero(which(ops.call, lambda call: call.endswith("_"))).tolist()
     firsts = [first for place in in_place for first in tensors_in(base, place, place + 1)[:1]]
     changed = {(kind, sides) for kind, shape in firsts for sides in (shape, shape[1:])}
-    return _Flow(reads, writes, free, viewed, last, changed)
+    return _Flow(reads, writes, free, casts, viewed, last, changed)
 
 
 def _soon(reads: list[list[Read]], place: int) -> list[Read]:
@@ -121,20 +126,33 @@ def _reads(base: Baseline, place: int) -> list[Read]:
     """Return the type and size of each tensor that an op reads, but for weights."""
     ops, cost = base.ops, base.ops.cost[place]
     given = tensors_in(base, place, place + 1)
+    if _casts_weight(base, place):
+        return []
     if ops.name[place] == "aten::copy_":
         return [(kind, size_of(kind, shape)) for kind, shape in given[1:]]
     if ops.call[place] in JOINS and (parts := joined_in(base, place)) and cost is not None:
         each = cost.write_bytes // max(sum(map(math.prod, parts)), 1)
         return [("", each * math.prod(part)) for part in parts]
     if ops.call[place] == _EMBEDS:
-        of_rows = [shape[:1] if len(shape) > 1 else shape for kind, shape in given[1:] if kind in _INTEGERS]
-        return [(kind, size_of(kind, shape)) for kind, shape in zip(_INTEGERS, of_rows, strict=False)]
+        width, words = given[0][1][-1:], [each for each in given[1:] if each[0] in _INTEGERS]
+        one_each = [(kind, shape[:-1] if len(shape) > 1 and shape[-1:] == width else shape) for kind, shape in words]
+        return [(kind, size_of(kind, shape)) for kind, shape in one_each[:1]]
     if ops.call[place].startswith("aten::conv") and cost is not None and cost.family == "convolution":
         return [(kind, size_of(kind, shape)) for kind, shape in given[:1]]
     large = [(kind, size_of(kind, shape)) for kind, shape in given if sum(side > 1 for side in shape) > 1]
     if cost is not None and cost.weight_bytes and not _OF_TWO.match(ops.call[place]):
         return [each for each in large if each[1] != cost.weight_bytes] or large[:1]
     return large or [(kind, size_of(kind, shape)) for kind, shape in given]
+
+
+def _casts_weight(base: Baseline, place: int) -> bool:
+    """Return whether an op copies a vector, or what the product or convolution of its call reads as its weight."""
+    ops, given = base.ops, tensors_in(base, place, place + 1)[:1]
+    if ops.name[place] != "aten::copy_" or ops.call[place] == "aten::copy_" or not given:
+        return False
+    same = [at for at in range(place + 1, min(place + 1 + _SOON, len(ops))) if ops.call[at] == ops.call[place]]
+    weights = [weight for at in same if (weight := _weight(base, at))][:1]
+    return bool(weights) and (len(given[0][1]) == 1 or sorted(given[0][1]) == sorted(weights[0]))
 
 
 def _writes(base: Baseline, place: int, soon: list[Read]) -> Sizes:
@@ -175,54 +193,67 @@ def _rows_of_table(base: Baseline, flow: _Flow, place: int, new: set[str]) -> Si
     return {size for each, size in _soon(flow.reads, place) if each == kind and size % row == 0}
 
 
-def _passes(base: Baseline, flow: _Flow, items: dict[int, Sizes]) -> list[Span]:
-    """Return the stretches of ops that read only what they made, or what no op has written before in the step but those
+def _passes(base: Baseline, flow: _Flow, items: dict[int, Sizes], stays: Callable[[Span], bool]) -> Iterator[Span]:
+    """Yield the stretches of ops that read only what they made, or what no op has written before in the step but those
     that take items of a table, or in an earlier stretch."""
-    new, kinds, found, start = Sizes(), set[str](), list[Span](), 0
-    heavy = products(base.ops)
+    known, heavy, start = _Known(Sizes(), set(), Sizes()), products(base.ops), 0
     while start < len(base.ops):
-        end = _end(flow, start, new, kinds)
-        if heavy[start:end].sum() >= _PRODUCTS:
-            found.append((start, end))
+        end = _end(flow, start, known)
+        if heavy[start:end].sum() >= _PRODUCTS and stays((start, end)):
+            yield start, end
             start = end
-        for place in range(start, max(end, start + 1)) if start < len(base.ops) else ():
+        for place in range(start, min(max(end, start) + 1, len(base.ops))):
+            known.items.update(items.get(place, ()))
             if place not in items:
-                new |= flow.writes[place]
-                kinds |= {kind for kind, _ in tensors_in(base, place, place + 1)[:1]}
-                kinds |= {"long int"} if _MAKES_INDICES.search(base.ops.name[place]) else set()
-        start = max(end, start + 1)
-    return found
+                known.new.update(flow.writes[place])
+                known.kinds.update(kind for kind, _ in tensors_in(base, place, place + 1)[:1])
+                known.kinds.update({"long int"} if _MAKES_INDICES.search(base.ops.name[place]) else ())
+        start = max(end, start) + 1
 
 
-def _end(flow: _Flow, start: int, new: Sizes, kinds: set[str]) -> int:
+class _Known(NamedTuple):
+    """What the ops of a step have written so far that may be other than in the last step, and its types; and the sizes
+    of items of tables."""
+
+    new: Sizes
+    kinds: set[str]
+    items: Sizes
+
+
+def _end(flow: _Flow, start: int, known: _Known) -> int:
     """Return the end of the stretch that begins here. What no op of it made may be a part of what is new, if it is of
     its type, and what a later op writes may come from the last step."""
     made, lies, end = Sizes(), list[tuple[int, int]](), start
     while end < len(flow.free) and flow.free[end]:
         unmade = [(kind, size) for kind, size in flow.reads[end] if size not in made]
-        parts = {size for kind, size in unmade if flow.viewed[end] and kind in kinds}
-        if parts or any(size in new for _, size in flow.reads[end]):
-            new |= parts
+        parts = {size for kind, size in unmade if flow.viewed[end] and kind in known.kinds}
+        if parts or any(size in known.new for _, size in flow.reads[end]):
+            known.new.update(parts)
             break
-        lies += [(end, size) for _, size in unmade]
+        lies += [(end, size) for _, size in unmade if size not in known.items]
         made |= flow.writes[end]
         end += 1
     while carried := [place for place, size in lies if place < end <= flow.last.get(size, -1)]:
         end = carried[0]
+    while end > start and flow.casts[end - 1]:
+        end -= 1
     return end
 
 
-def _has_other_weights(base: Baseline, _: _Flow, span: Span) -> bool:
-    """Return whether the weights of a stretch have another order than those of the pass with gradients, as those of a
-    mean or an older state of the network that is trained do not."""
-    trained = _weights(base, np.flatnonzero(base.recorded.for_gradients(base.ops)).tolist())
-    weights = _weights(base, list(range(*span)))
+def _has_other_weights(base: Baseline, span: Span) -> bool:
+    """Return whether a stretch is of no network that the step trains: its weights do not come in a row in the order of
+    the backward pass, as those of a mean or an older state of the network do, nor most of those of the backward pass in
+    its order, as adapters between frozen layers do."""
+    trained = [sides_of(shape) for shape in reversed(weight_gradients(base).values())]
+    weights = [sides_of(weight) for place in range(*span) if (weight := _weight(base, place))]
     known = [set(weights[:count]) == set(weights) for count in range(len(weights) + 1)].index(True)
-    begins = weights[:known]
-    return bool(begins) and not any(trained[at : at + known] == begins for at in range(len(trained)))
+    begins, rest = weights[:known], iter(weights)
+    adapted = len(list(takewhile(lambda shape: shape in rest, trained)))
+    in_a_row = any(trained[at : at + known] == begins for at in range(len(trained)))
+    return bool(begins and trained) and not in_a_row and 2 * adapted <= len(trained)
 
 
-def _is_of_other_items(base: Baseline, flow: _Flow, span: Span, new: set[tuple[int, ...]]) -> bool:
+def _is_of_other_items(base: Baseline, flow: _Flow, new: set[tuple[int, ...]], span: Span) -> bool:
     """Return whether the input of a stretch is neither a part of a larger tensor, as of all that is encoded in turn,
     nor of as many items as what is new in the step, to which it may belong."""
     made, lies, items = Sizes(), dict[int, bool](), set[tuple[int, ...]]()
@@ -234,13 +265,9 @@ def _is_of_other_items(base: Baseline, flow: _Flow, span: Span, new: set[tuple[i
     return bool(lies) and not lies[max(lies)] and not items & new - {(1,)}
 
 
-def _weights(base: Baseline, places: list[int]) -> Weights:
-    """Return the sides of the weights of the products and convolutions among these ops, in order."""
-    found: Weights = []
-    for place in places:
-        cost, given = base.ops.cost[place], tensors_in(base, place, place + 1)
-        if cost is not None and isinstance(work := cost.work, Product) and work.weight:
-            found.append((work.k, work.n))
-        elif cost is not None and cost.family == "convolution" and len(given) > 1:
-            found.append(given[1][1])
-    return found
+def _weight(base: Baseline, place: int) -> tuple[int, ...]:
+    """Return the sides of the weight of a product or a convolution; () for others."""
+    cost, given = base.ops.cost[place], tensors_in(base, place, place + 1)
+    if cost is not None and cost.family == "convolution" and len(given) > 1:
+        return given[1][1]
+    return (work.k, work.n) if cost is not None and isinstance(work := cost.work, Product) and work.weight else ()
