@@ -19,6 +19,10 @@ TAKEN = op("aten::index", ns=9_000.0) | given(TABLE)
 SENT = op("aten::copy_", Cost(0, BYTES, BYTES, "copy", "fp32"), category="memcpy") | given(BATCH, BATCH)
 SENT |= {"copies": "Memcpy HtoD (Pinned -> Device)", "copied": float(BYTES)}
 NOISE = op("aten::normal_", Cost(0, 0, BYTES, "copy", "fp32"), call="aten::randn_like") | given(BATCH)
+COINS, FLIPPED = ("float", ITEMS, 1), ("bool", ITEMS, 1, 1, 1)
+DRAWN = op("aten::uniform_", Cost(0, 0, 4 * ITEMS, "copy", "fp32"), call="aten::rand") | given(COINS)
+TOSSED = op("aten::lt", Cost(0, 4 * ITEMS, ITEMS, "pointwise", "fp32")) | given(COINS)
+FLIPS = op("aten::where", Cost(0, 2 * BYTES, BYTES, "pointwise", "fp32")) | given(FLIPPED, BATCH, BATCH)
 ADDS = op("aten::add", Cost(0, 2 * BYTES, BYTES, "pointwise", "fp32")) | given(BATCH, BATCH)
 
 
@@ -28,13 +32,20 @@ def makes_linear(rows, inner, outer, **more):
     return op("aten::addmm", cost, call="aten::linear", ns=900_000.0, phase="forward", **more) | weights
 
 
-def network(width, rows=ITEMS, inner=3 * 64 * 64, layers=6, **facts):
+def network(width, rows=ITEMS, inner=3 * 64 * 64, layers=6):
     sides = [inner, *[width] * layers]
-    return [makes_linear(rows, *each) | facts for each in pairwise(sides)]
+    return [makes_linear(rows, *each) for each in pairwise(sides)]
 
 
-FROZEN, GRADIENTS = network(WIDTH), {"differentiable": True}
-HEAD = [makes_linear(ITEMS, WIDTH, 64) | GRADIENTS, makes_linear(ITEMS, 64, 10) | GRADIENTS]
+def graphed(layers):
+    """Return these layers, each of which makes a node of autograd's graph."""
+    return [layer | {"begun": number} for number, layer in enumerate(layers)]
+
+
+FROZEN = network(WIDTH)
+WITHOUT_NODES = [layer | {"begun": 0} for layer in FROZEN]
+WITHOUT_NODES[-1]["call"] = "aten::addmm"
+HEAD = graphed([makes_linear(ITEMS, WIDTH, 64), makes_linear(ITEMS, 64, 10)])
 UPDATE = op("aten::_fused_adam_", ns=9_000.0, phase="optimizer")
 
 
@@ -47,8 +58,8 @@ def learns(*layers):
 
 
 LEARNS = learns(*HEAD)
-STUDENT = network(96, **GRADIENTS)
-TRAINED = network(WIDTH, **GRADIENTS)
+STUDENT = graphed(network(96))
+TRAINED = graphed(network(WIDTH))
 ADAPTER = [makes_linear(ITEMS, WIDTH, 8), makes_linear(ITEMS, 8, WIDTH)]
 ADAPTED = [each for layer in FROZEN[1:] for each in (layer, *ADAPTER)]
 PART = [FROZEN[0] | {"takes": True}, *FROZEN[1:]]
@@ -59,6 +70,7 @@ WRITTEN = op("aten::copy_", Cost(0, BYTES, BYTES, "copy", "fp32"), call="aten::c
     "step",
     [
         [TAKEN, *FROZEN, *HEAD, *LEARNS],  # items that come again in each epoch
+        [TAKEN, *WITHOUT_NODES, *HEAD, *LEARNS],  # by weights without gradients
         [TAKEN, *STUDENT, *FROZEN, *learns(*STUDENT)],  # of a teacher, after the student
         [SENT, *STUDENT, *network(WIDTH, rows=60, inner=700), *learns(*STUDENT)],  # of prompts that lie on the device
     ],
@@ -74,6 +86,8 @@ def test_a_frozen_network_encodes_what_lies_on_the_device_once(step):
     [
         [SENT, *FROZEN, *HEAD, *LEARNS],  # of what the host sends
         [TAKEN, NOISE, ADDS, *FROZEN, *HEAD, *LEARNS],  # of items that are augmented
+        [TAKEN, DRAWN, TOSSED, FLIPS, *FROZEN, *HEAD, *LEARNS],  # each or not
+        [TAKEN, *TRAINED, *HEAD, *learns(*HEAD)],  # of gradients that go on
         [TAKEN, *FROZEN, *TRAINED, *learns(*TRAINED)],  # by a mean of the network that is trained
         [TAKEN, FROZEN[0], *ADAPTED, *HEAD, *learns(*ADAPTER * 5, *HEAD)],  # with adapters that are trained, and a head
         [TAKEN, FROZEN[0], *ADAPTED, *STUDENT, *learns(*ADAPTER * 5)],  # with adapters that are trained

@@ -103,7 +103,7 @@ def _flow(base: Baseline) -> _Flow:
     writes = [_writes(base, place, _soon(reads, place)) for place in range(len(ops))]
     free = which(ops.call, lambda call: call.startswith("aten::") and not _DRAWS.search(call) and call not in JOINS[1:])
     free &= ~which(ops.name, lambda name: bool(_DRAWS.search(name) or _OF_LISTS.match(name)))
-    free &= ~in_phase(ops, "backward") & ~in_phase(ops, "optimizer") & ~recorded.for_gradients(ops)
+    free &= ~in_phase(ops, "backward") & ~in_phase(ops, "optimizer") & ~recorded.has_node(ops)
     free &= ~recorded.copies_like(ops, TO_DEVICE) & ~recorded.copies_like(ops, TO_HOST)
     casts = np.array([_casts_weight(base, place) for place in range(len(ops))], dtype=bool)
     free &= casts | which(ops.name, _FILLS.match) | np.array([bool(each) for each in reads])
@@ -139,7 +139,8 @@ def _reads(base: Baseline, place: int) -> list[Read]:
         return [(kind, size_of(kind, shape)) for kind, shape in one_each[:1]]
     if ops.call[place].startswith("aten::conv") and cost is not None and cost.family == "convolution":
         return [(kind, size_of(kind, shape)) for kind, shape in given[:1]]
-    large = [(kind, size_of(kind, shape)) for kind, shape in given if sum(side > 1 for side in shape) > 1]
+    data = [each for each in given if sum(side > 1 for side in each[1]) > 1 or (len(each[1]) > 1 and each[1][0] > 1)]
+    large = [(kind, size_of(kind, shape)) for kind, shape in data]
     if cost is not None and cost.weight_bytes and not _OF_TWO.match(ops.call[place]):
         return [each for each in large if each[1] != cost.weight_bytes] or large[:1]
     return large or [(kind, size_of(kind, shape)) for kind, shape in given]
