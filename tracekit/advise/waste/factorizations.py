@@ -66,15 +66,21 @@ def _of_one_shape(base: Baseline, factors: Rows) -> dict[tuple[str, str, Shape],
 
 
 def _matrices(base: Baseline, places: list[int]) -> int:
-    """Return of how many matrices these factorizations are at most: each op writes one, or if it writes between them,
-    all are different. Of what an optimizer updates, only itself reads what no backward pass writes as a gradient."""
+    """Return of how many matrices these factorizations are: each op writes one, but for those right behind that are
+    given it and make the next of it; all are different if one writes between them. Of what an optimizer updates, only
+    itself reads what no backward pass writes as a gradient."""
     others, updates = ~which(base.ops.call, _OF_LIBRARY.match), in_phase(base.ops, "optimizer")
     others &= ~updates | updates[places].any()
     kind, shape = tensors_in(base, places[0], places[0] + 1)[0]
     written = [place for place in np.flatnonzero(others).tolist() if may_write(base, place, kind, shape)]
     between = any(places[0] < place < places[-1] for place in written)
     one_each = all(_writes_one(base, place, kind, shape) for place in written)
-    return len(written) if one_each and not between else len(places)
+    made = [place for place in written if place - 1 not in written or not _is_given(base, place, kind, shape)]
+    return len(made) if one_each and not between else len(places)
+
+
+def _is_given(base: Baseline, place: int, kind: str, shape: Shape) -> bool:
+    return (kind, shape) in tensors_in(base, place, place + 1)
 
 
 def _writes_one(base: Baseline, place: int, kind: str, shape: Shape) -> bool:
