@@ -62,8 +62,15 @@ STUDENT = graphed(network(96))
 TRAINED = graphed(network(WIDTH))
 ADAPTER = [makes_linear(ITEMS, WIDTH, 8), makes_linear(ITEMS, 8, WIDTH)]
 ADAPTED = [each for layer in FROZEN[1:] for each in (layer, *ADAPTER)]
-PART = [FROZEN[0] | {"takes": True}, *FROZEN[1:]]
-WRITTEN = op("aten::copy_", Cost(0, BYTES, BYTES, "copy", "fp32"), call="aten::copy_") | given(BATCH, BATCH)
+HALF = network(WIDTH, rows=ITEMS // 2)
+PART = [HALF[0] | {"takes": True}, *HALF[1:]]
+WHOLE = op("aten::copy_", Cost(0, 3 * BYTES, 3 * BYTES, "copy", "fp32"), category="memcpy") | given(
+    ("float", 3 * ITEMS, *SIDES)
+)
+WHOLE |= {"call": "aten::to", "copies": "Memcpy HtoD (Pinned -> Device)", "copied": 3.0 * BYTES}
+DECODER = graphed(network(96, inner=WIDTH, layers=8))
+ITEM = ("float", 5, *SIDES)
+WRITTEN = op("aten::copy_", elementwise(5 * 3 * 64 * 64, "fp32"), call="aten::copy_") | given(ITEM, ITEM)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +96,11 @@ def test_a_frozen_network_encodes_what_lies_on_the_device_once(step):
         [TAKEN, DRAWN, TOSSED, FLIPS, *FROZEN, *HEAD, *LEARNS],  # each or not
         [TAKEN, *TRAINED, *HEAD, *learns(*HEAD)],  # of gradients that go on
         [TAKEN, *FROZEN, *TRAINED, *learns(*TRAINED)],  # by a mean of the network that is trained
+        [TAKEN, *FROZEN, *TRAINED, *DECODER, *learns(*TRAINED, *DECODER)],  # by an older encoder of it
         [TAKEN, FROZEN[0], *ADAPTED, *HEAD, *learns(*ADAPTER * 5, *HEAD)],  # with adapters that are trained, and a head
         [TAKEN, FROZEN[0], *ADAPTED, *STUDENT, *learns(*ADAPTER * 5)],  # with adapters that are trained
         [WRITTEN, TAKEN, *FROZEN, *HEAD, *LEARNS],  # of items that a simulation brings
-        [SENT, TAKEN | {"takes": True}, *FROZEN, *HEAD, *LEARNS],  # of rows of a part of a batch
+        [WHOLE, TAKEN | {"takes": True}, *FROZEN, *HEAD, *LEARNS],  # of rows of a part of a batch
         [TAKEN | given(("float", 1 << 28, *SIDES)), *FROZEN, *HEAD, *LEARNS],  # of more than the memory keeps
         [SENT, *STUDENT, *PART, *learns(*STUDENT)],  # of a part of a batch
         [*FROZEN, *HEAD, *LEARNS],  # of the one batch of a benchmark, to which nothing new comes
@@ -100,6 +108,15 @@ def test_a_frozen_network_encodes_what_lies_on_the_device_once(step):
 )
 def test_what_a_network_encodes_anew_is_work(step):
     assert not again(run(*step))
+
+
+def test_the_cast_of_a_weight_for_a_product_is_no_data_even_if_a_gradient_has_its_size():
+    bias = Cost(0, 4 * WIDTH, 2 * WIDTH, "copy", "fp32")
+    cast = op("aten::copy_", bias, call="aten::linear") | given(("c10::BFloat16", WIDTH), ("float", WIDTH))
+    gradient = op("aten::sum", elementwise(WIDTH, "fp32"), call=ENGINE + "AddmmBackward0", phase="backward")
+    layers = [each for layer in FROZEN for each in (cast, layer)]
+    step = run(TAKEN, *layers, *HEAD, gradient, *LEARNS)
+    assert len(find("computed-again").transform(step, "expected")) == 1 + len([*HEAD, gradient, *LEARNS])
 
 
 TOWER, PROMPTS = network(768), network(WIDTH, rows=1320, inner=800)
@@ -116,10 +133,14 @@ def test_inference_encodes_prompts_once_for_all_images():
     ]
 
 
+HALVES = given(("c10::Half", WIDTH), ("c10::Half", 1320, 800), ("c10::Half", 800, WIDTH))
+TEXTS = [PROMPTS[0] | HALVES | {"takes": True}, *PROMPTS[1:]]
+
+
 @pytest.mark.parametrize(
     "step",
     [
-        [SENT, *TOWER, PROMPTS[0] | {"takes": True}, *PROMPTS[1:], SCORES],  # of a part of all texts in turn
+        [SENT, *TOWER, *TEXTS, SCORES],  # of a part of all texts in turn
         [SENT, *TOWER, *PROMPTS, SCORES, STATE],  # of a state that the step leaves to the next one
         [*TOWER, *PROMPTS, SCORES],  # of inputs of which none is new
         [SENT, *PROMPTS],  # with no other network
