@@ -157,6 +157,7 @@ def _grouped(
         inputs=given,
         strides=inputs(trace.host, owner[first], beside="strides"),
         planned_ns=of_new_shapes(before.planning, ops, given),
+        begun=take(trace.host.sequence.to_numpy(), np.maximum(calls_of, -1), absent=-1),
         nodes=nodes(trace.host, calls_of, words["call"]),
         takes=viewed(PARTS, *between),
         selected=viewed(SELECTED, *between),

@@ -59,6 +59,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Whether the op is one of the forward pass that the backward pass runs again."""
     differentiable: Bools = msgspec.field(default_factory=_none(bool))
     """Whether autograd recorded the op for a backward pass."""
+    begun: Ints = msgspec.field(default_factory=_none(int))
+    """Number of the next node of autograd's graph when the op's call began; -1: without gradients, or not recorded."""
     place: Objects = msgspec.field(default_factory=_none(object))
     """File and line of the function outside torch that called the op; "": no stacks, or a short function."""
     inputs: Objects = msgspec.field(default_factory=_none(object))
@@ -163,6 +165,17 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     def for_gradients(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the ops that autograd recorded for a backward pass."""
         return _facts(ops, self.differentiable, False)
+
+    def has_node(self, ops: OpList) -> npt.NDArray[np.bool_]:
+        """Select the ops whose calls made nodes of autograd's graph: the next call found a later one to be next."""
+        begun, made = _facts(ops, self.begun, -1), np.zeros(len(ops), dtype=bool)
+        known = np.flatnonzero((begun >= 0) & (ops.phase != "backward") & (ops.phase != "optimizer"))
+        if len(known):
+            numbers, calls = begun[known], ops.call[known]
+            first = np.append(True, (numbers[1:] != numbers[:-1]) | (calls[1:] != calls[:-1]))
+            of_calls = numbers[first]
+            made[known] = np.append(of_calls[1:] != of_calls[:-1], True)[np.cumsum(first) - 1]
+        return made
 
     def nodes_of(self, ops: OpList) -> npt.NDArray[np.int64]:
         return _facts(ops, self.nodes, -1)

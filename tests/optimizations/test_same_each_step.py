@@ -1,5 +1,6 @@
 """Factorizations that nothing new reaches in a step, and those that only look like it."""
 
+import op_lists
 import pytest
 from op_lists import elementwise
 from test_waste import ENGINE, op, run, trained
@@ -64,3 +65,50 @@ def test_a_call_that_writes_new_numbers_into_a_part_of_its_result_makes_a_new_on
     layer = op("aten::mm", ns=9_000.0, call=ENGINE + "MmBackward0", phase="backward")
     step = [each | {"phase": "forward"} for each in (sent | {"copies": "Memcpy HtoD"}, fills, copies, filters)]
     assert not again(trained(*step, layer))
+
+
+SYSTEM, SIDE = ("float", N, N), ("float", N, 8)
+SOLVES = [
+    makes("copy_", N * N, SYSTEM, SYSTEM, call="aten::linalg_solve"),
+    op("aten::linalg_lu_factor_ex", call="aten::linalg_solve", ns=8_000_000.0) | given(SYSTEM, SYSTEM),
+    op("aten::linalg_lu_solve", call="aten::linalg_solve", ns=80_000.0) | given(SYSTEM, SIDE),
+    makes("add", 8 * N, SIDE, SIDE),
+]
+GRADIENT = op("aten::mm", op_lists.product(64, 64, 64, "fp32"), call=ENGINE + "MmBackward0", phase="backward")
+UPDATE = op("aten::_fused_adam_", ns=9_000.0, phase="optimizer")
+LEARNS = [GRADIENT | given(("float", 64, 64)), UPDATE]
+
+
+def left_of(*step):
+    return find("computed-again").transform(run(*step), "expected").name.tolist().count("aten::linalg_lu_factor_ex")
+
+
+def test_training_solves_with_one_factorization_of_a_matrix_that_no_step_changes_or_of_one_that_it_makes_once():
+    assert left_of(*SOLVES * 6, *LEARNS) == 0
+    assert left_of(UPDATED, *SOLVES * 6, *LEARNS) == 1
+    assert left_of(*correlation(), UPDATED, *SOLVES * 6, *LEARNS) == 1, "that several ops make one of the other"
+    assert left_of(UPDATED, SOLVES[-1], UPDATED, *SOLVES * 6, *LEARNS) == 2
+
+
+STACK = op("aten::bmm", op_lists.product(N, N, 8, "fp32", batch=6, weights=False))
+THROUGH = op("aten::mm", ns=9_000.0, call=ENGINE + "LinalgSolveExBackward0", phase="backward")
+PRECONDITIONER = IN_PLACE | {"phase": "optimizer"}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [UPDATED, *SOLVES] * 6 + LEARNS,  # of a matrix that each round makes
+        [*SOLVES * 6, THROUGH, *LEARNS],  # of one that is trained
+        [STACK | given(("float", 6, N, 8), ("float", 6, 8, N)), *SOLVES * 6, *LEARNS],  # of those of a batch in turn
+        [*LEARNS, PRECONDITIONER, *[each | {"phase": "optimizer"} for each in SOLVES]],  # of an optimizer's statistics
+    ],
+)
+def test_solves_of_other_matrices_are_work(step):
+    assert not again(run(*step))
+
+
+def test_of_the_inverse_of_a_matrix_that_stays_nothing_is_left():
+    inverts = [each | {"call": "aten::linalg_inv"} for each in SOLVES[1:3]]
+    step = run(*[*inverts, makes("mm", 8 * N, SYSTEM, SIDE)] * 2, *LEARNS)
+    assert find("computed-again").transform(step, "expected").name.tolist()[:2] == ["aten::mm"] * 2

@@ -46,6 +46,7 @@ def run(*rows, **facts):
         doubles=np.array([row.get("doubles", 0.0) for row in rows]),
         again=np.array([row.get("again", False) for row in rows]),
         place=objects([row.get("place", "") for row in rows]),
+        begun=np.array([row.get("begun", -1) for row in rows]),
         differentiable=np.array([row.get("differentiable", False) for row in rows]),
         planned_ns=np.array([row.get("planned", 0.0) for row in rows]),
         mask=objects([row.get("mask") for row in rows]),

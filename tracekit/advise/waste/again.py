@@ -39,7 +39,7 @@ def forward_passes_again(base: Baseline) -> Finding | None:
     if not rows.any() or not base.trains:
         return None
     added = sum(cost.write_bytes for cost in base.ops.cost[rows] if cost is not None)
-    return Finding(rows, removed(rows), int(rows.sum()), notes=_note_on_memory(base)) if _fits(base, added) else None
+    return Finding(rows, removed(rows), int(rows.sum()), notes=_note_on_memory(base)) if fits(base, added) else None
 
 
 _BEGINS = re.compile(r"^aten::(?:arange|linspace|eye|ones|full|tril_indices|triu_indices|\w+_window)(?:_|$)")
@@ -99,7 +99,7 @@ def tensors_moved_back(base: Baseline) -> Finding | None:
     coming, leaving = (Counter(sizes[way].tolist()) for way in ways)
     pairs = coming & leaving
     large = Counter({size: count for size, count in pairs.items() if size >= _MOVED})
-    if large.total() < _PAIRS or len(large) < _SIZES or not _fits(base, sum(pairs.elements())):
+    if large.total() < _PAIRS or len(large) < _SIZES or not fits(base, sum(pairs.elements())):
         return None
     rows = np.zeros(len(ops), dtype=bool)
     for way in ways:
@@ -136,7 +136,7 @@ def _in_old_order(rows: Rows) -> Change:
     return change
 
 
-def _fits(base: Baseline, added: float) -> bool:
+def fits(base: Baseline, added: float) -> bool:
     """Return whether the memory holds so many more bytes, as far as the trace shows."""
     memory = base.memory or base.least_memory
     return (memory.peak if memory else 0) + added <= _MOST_MEMORY * base.gpu.memory_bytes

@@ -21,7 +21,10 @@ from tracekit.advise.waste.repeats import (
     tensors_in,
 )
 from tracekit.analyzers.core import outcomes
+from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
+
+Shape = tuple[int, ...]
 
 _KNOWN = outcomes(__file__)
 
@@ -30,29 +33,72 @@ _OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Back
 """Gradients of factorizations: the matrix then depends on what changes."""
 _CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
 _OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
+_OF_MATRIX_ALONE = re.compile(r"^aten::(?:linalg_(?:inv|pinv|eig|svd|qr|det|slogdet)|p?inverse|(?:slog|log)?det)")
 _OF_MATRICES = re.compile(
     r"^aten::(?:_?linalg_(?:lu|ldl|cholesky|inv|pinv|eig|svd|qr|solve(?!_tri)|lstsq)|cholesky|inverse|(?:linalg_)?matrix_exp)"
 )
 
 
 def factorized_again(base: Baseline) -> Rows:
-    """Select factorizations, and copies for them, of matrices that no other op of a step without training writes, as in
-    gradients for a sampler, which update no weights; else those of each round of a step that nothing new reaches."""
-    ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
-    if in_phase(ops, "optimizer").any():
-        return _factorized_each_round(base)
+    """Select factorizations, and copies for them, of matrices that no other op of a step writes and no gradient goes
+    through, as in gradients for a sampler, which update no weights; else those of each round of a step that nothing new
+    reaches."""
+    ops, updates = base.ops, in_phase(base.ops, "optimizer").any()
     factors = which(ops.name, _FACTORIZES.match)
-    others = np.flatnonzero(~which(ops.call, _OF_LIBRARY.match))
-    for place in np.flatnonzero(factors & (not base.trains)).tolist():
-        kind, shape = next(iter(tensors_in(base, place, place + 1)), ("", ()))
-        if shape and not any(may_write(base, other, kind, shape) for other in others.tolist()):
-            before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
-            copies = before is not None and before.family == "copy" and before.write_bytes == size_of(kind, shape)
-            again[place - copies : place + 1] = True
+    again = _factorized_each_round(base) if updates else np.zeros(len(ops), dtype=bool)
+    for places in _of_one_shape(base, factors).values() if updates or not base.trains else ():
+        for place in places[_matrices(base, places) :]:
+            again[_depends_on_matrix(base, place)] = True
             again[_read_after(ops, place)] = True
-    if again.any() or which(ops.call, _OF_FACTORS.search).any():
+    if updates or again.any() or which(ops.call, _OF_FACTORS.search).any():
         return again
     return _factors_of_what_stays(base, factors)
+
+
+def _of_one_shape(base: Baseline, factors: Rows) -> dict[tuple[str, str, Shape], list[int]]:
+    """Return the places of factorizations without a gradient, of each op, type and shape."""
+    nodes, found = nodes_of_gradients(base.ops), dict[tuple[str, str, Shape], list[int]]()
+    for place in np.flatnonzero(factors).tolist():
+        called = (base.ops.name[place], base.ops.call[place])
+        if (given := tensors_in(base, place, place + 1)) and not any(has_gradient(nodes, each) for each in called):
+            found.setdefault((called[0], *given[0]), []).append(place)
+    return found
+
+
+def _matrices(base: Baseline, places: list[int]) -> int:
+    """Return of how many matrices these factorizations are: each op writes one, but for those right behind that are
+    given it and make the next of it; all are different if one writes between them. Of what an optimizer updates, only
+    itself reads what no backward pass writes as a gradient."""
+    others, updates = ~which(base.ops.call, _OF_LIBRARY.match), in_phase(base.ops, "optimizer")
+    others &= ~updates | updates[places].any()
+    kind, shape = tensors_in(base, places[0], places[0] + 1)[0]
+    written = [place for place in np.flatnonzero(others).tolist() if may_write(base, place, kind, shape)]
+    between = any(places[0] < place < places[-1] for place in written)
+    one_each = all(_writes_one(base, place, kind, shape) for place in written)
+    made = [place for place in written if place - 1 not in written or not _is_given(base, place, kind, shape)]
+    return len(made) if one_each and not between else len(places)
+
+
+def _is_given(base: Baseline, place: int, kind: str, shape: Shape) -> bool:
+    return (kind, shape) in tensors_in(base, place, place + 1)
+
+
+def _writes_one(base: Baseline, place: int, kind: str, shape: Shape) -> bool:
+    """Return whether it is known that an op writes just one such matrix."""
+    cost = base.ops.cost[place]
+    return cost is not None and cost.write_bytes == size_of(kind, shape)
+
+
+def _depends_on_matrix(base: Baseline, place: int) -> slice:
+    """Select the ops of a call that follow from its matrix alone: all but those that solve, else the factorization and
+    the copy for it."""
+    ops = base.ops
+    if _OF_MATRIX_ALONE.match(ops.call[place]):
+        return _with_checks(ops, np.zeros(len(ops), dtype=bool), place)
+    before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
+    matrix = size_of(*tensors_in(base, place, place + 1)[0])
+    copies = before is not None and before.family == "copy" and before.write_bytes == matrix
+    return slice(place - copies, place + 1)
 
 
 def _factorized_each_round(base: Baseline) -> Rows:
@@ -108,13 +154,16 @@ def _with_checks(ops: OpList, checks: Rows, place: int) -> slice:
     return slice(begin, end)
 
 
-def may_write(base: Baseline, place: int, kind: str, shape: tuple[int, ...]) -> bool:
-    """Return whether an op writes as much as such a tensor has, or is given it first, or is not known."""
-    cost, tensors = base.ops.cost[place], tensors_in(base, place, place + 1)
+def may_write(base: Baseline, place: int, kind: str, shape: Shape) -> bool:
+    """Return whether an op writes as much as such a tensor has, or a stack of such, or is given it first, or is not
+    known."""
+    cost, tensors, size = base.ops.cost[place], tensors_in(base, place, place + 1), size_of(kind, shape)
+    stacked = any(each[-len(shape) :] == shape for _, each in tensors)
     if cost is None:
-        return not tensors or any(each == shape for _, each in tensors)
+        return not tensors or stacked
     in_place = base.ops.name[place].endswith("_") and tensors[:1] == ((kind, shape),)
-    return in_place or cost.write_bytes == size_of(kind, shape)
+    stacked |= isinstance(cost.work, Product) and (cost.work.m, cost.work.n) == shape[-2:]
+    return in_place or cost.write_bytes == size or (stacked and cost.write_bytes > size)
 
 
 _ORTHOGONAL = re.compile(r"^aten::(?:linalg_(?:lstsq|qr|householder_product)|qr|geqrf|ormqr|orgqr)$")

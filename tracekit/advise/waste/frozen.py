@@ -30,7 +30,7 @@ _OF_A_NORM = 2
 def backward_of_frozen(base: Baseline) -> Finding | None:
     """Find the ops of each backward pass behind all gradients that the optimizer uses, unless a later pass goes through
     the same graph; or gradients of weights that it does not have, if they take more."""
-    if not _weights(base):
+    if not weight_gradients(base):
         return unreset_gradients(base)
     ops, rows, again, unused = base.ops, np.zeros(len(base.ops), dtype=bool), backward_again(base), 0
     trained = _trained(base)
@@ -46,7 +46,7 @@ def backward_of_frozen(base: Baseline) -> Finding | None:
     return longest(found, ops.kernel_ns)
 
 
-def _weights(base: Baseline) -> dict[int, Shape]:
+def weight_gradients(base: Baseline) -> dict[int, Shape]:
     """Return the place and the shape of each gradient of a weight that the backward pass computes."""
     places = np.flatnonzero(in_phase(base.ops, "backward")).tolist()
     return {place: shape for place in places if (shape := _weight(base, place))}
@@ -55,10 +55,11 @@ def _weights(base: Baseline) -> dict[int, Shape]:
 def _kept(base: Baseline, trained: "Counter[Shape]") -> Rows:
     """Select the gradients of embeddings, and those that are added to older ones, that no product computes and the
     optimizer does not have. Where it is not known what it has, each pass precedes an update, and they are added."""
-    rows, known = np.zeros(len(base.ops), dtype=bool), {_sides(shape) for shape in (*trained, *_weights(base).values())}
+    rows, computed = np.zeros(len(base.ops), dtype=bool), weight_gradients(base).values()
+    known = {sides_of(shape) for shape in (*trained, *computed)}
     if trained or one_update_a_pass(base.ops):
         last = {shape: place for place, shape in (*(_tables(base) if trained else ()), *_accumulated(base))}
-        rows[[place for shape, place in last.items() if _sides(shape) not in known]] = True
+        rows[[place for shape, place in last.items() if sides_of(shape) not in known]] = True
     return rows
 
 
@@ -77,11 +78,12 @@ def _of_others(base: Baseline, trained: "Counter[Shape]") -> Finding | None:
     teacher, or of a network whose features a loss compares. Those of convolutions come with their input's. Of a shape
     that it updates, too, they are those before the last that is added, if as many come later as it updates. Where it
     is not known what it updates, all that it updates are reset."""
-    ops, added = base.ops, {_sides(shape): place for place, shape in _accumulated(base)}  # in order: the last one stays
+    ops = base.ops
+    added = {sides_of(shape): place for place, shape in _accumulated(base)}  # in order: the last one stays
     if not added:
         return None
-    of = {place: _sides(shape) for place, shape in _weights(base).items()}
-    known = Counter(_sides(shape) for shape in trained.elements()) if trained else _reset(base, of, added)
+    of = {place: sides_of(shape) for place, shape in weight_gradients(base).items()}
+    known = Counter(sides_of(shape) for shape in trained.elements()) if trained else _reset(base, of, added)
     older = added.keys() - known.keys()
     later = Counter(shape for place, shape in of.items() if place > added.get(shape, place))
     others = [place for place, shape in of.items() if place < added.get(shape, -1) and later[shape] >= known[shape]]
@@ -108,7 +110,7 @@ def _reset(base: Baseline, of: dict[int, Shape], added: dict[Shape, int]) -> "Co
     later = Counter(shape for place, shape in of.items() if shape and place > added.get(shape, -1))
     passes, updates = (len(spans_of(in_phase(base.ops, phase))) for phase in ("backward", "optimizer"))
     adds = np.flatnonzero(in_phase(base.ops, "backward") & np.isin(base.ops.name, _ADDS)).tolist()
-    sums = Counter(_sides(shape) for at in adds for _, shape in tensors_in(base, at, at + 1)[:1])
+    sums = Counter(sides_of(shape) for at in adds for _, shape in tensors_in(base, at, at + 1)[:1])
     if fills_zeros(base.ops) or passes != updates or not later:
         sums.clear()
     return +Counter({s: later[s] if computed[s] - later[s] == sums[s] else computed[s] + 1 for s in added})
@@ -147,7 +149,7 @@ _MOVES = (*_ADDS, "aten::copy_")
 def _first_in(base: Baseline, shapes: set[Shape]) -> Rows:
     """Select the ops whose first tensor has one of these shapes, whether transposed or not."""
     first = [tensors_in(base, place, place + 1)[:1] for place in range(len(base.ops))]
-    return np.array([any(_sides(shape) in shapes for _, shape in each) for each in first], dtype=bool)
+    return np.array([any(sides_of(shape) in shapes for _, shape in each) for each in first], dtype=bool)
 
 
 def _accumulated(base: Baseline) -> list[tuple[int, Shape]]:
@@ -186,12 +188,14 @@ def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape
     """Return the place after the last gradient of a trained tensor; the end if it is not known. Gradients of matrices
     are known by their shapes, or are parts of packed ones; of other tensors, they are counted. A matrix that is used
     several times, as that of a recurrent cell, has several gradients, which are added up."""
-    matrices = Counter({_sides(shape): count for shape, count in trained.items() if len(shape) > 1 and 1 not in shape})
-    vectors = trained.total() - sum(count for shape, count in trained.items() if _sides(shape) in matrices)
+    matrices = Counter(
+        {sides_of(shape): count for shape, count in trained.items() if len(shape) > 1 and 1 not in shape}
+    )
+    vectors = trained.total() - sum(count for shape, count in trained.items() if sides_of(shape) in matrices)
     rows_left = {shape: shape[-1] * count for shape, count in matrices.items()}
     for place in range(begin, end):
         if weight := _weight(base, place):
-            _take(rows_left, _sides(weight))
+            _take(rows_left, sides_of(weight))
         vectors -= _vectors(base, place)
         if vectors <= 0 and not any(rows_left.values()):
             return max(place + 1, _after_summed(base, begin, end, set(matrices)))
@@ -202,11 +206,11 @@ def _after_summed(base: Baseline, begin: int, end: int, trained: set[Shape]) -> 
     """Return the place after the last gradient that the backward pass adds to others of the same trained matrix."""
     adds = np.isin(base.ops.name[begin:end], _ADDS) & (base.ops.call[begin:end] != ACCUMULATES)
     given = [tensors_in(base, place, place + 1)[:1] for place in (begin + np.flatnonzero(adds)).tolist()]
-    summed = trained & {_sides(shape) for each in given for _, shape in each}
-    return max((place + 1 for place in range(begin, end) if _sides(_weight(base, place)) in summed), default=begin)
+    summed = trained & {sides_of(shape) for each in given for _, shape in each}
+    return max((place + 1 for place in range(begin, end) if sides_of(_weight(base, place)) in summed), default=begin)
 
 
-def _sides(shape: Shape) -> Shape:
+def sides_of(shape: Shape) -> Shape:
     """Return the sides of a weight that do not depend on whether it is transposed, the longer one last."""
     return (*shape[2:], *sorted(shape[:2]))
 
@@ -244,8 +248,8 @@ def _after_fresh(base: Baseline, begin: int, end: int) -> int:
     the others are of weights whose gradients nothing resets, as an optimizer does. The end if none is like that."""
     if fills_zeros(base.ops) or not in_phase(base.ops, "optimizer").any():
         return end
-    older = Counter(_sides(shape) for place, shape in _accumulated(base) if begin <= place < end)
-    made = {place: _sides(shape) for place in range(begin, end) if (shape := _weight(base, place))}
+    older = Counter(sides_of(shape) for place, shape in _accumulated(base) if begin <= place < end)
+    made = {place: sides_of(shape) for place in range(begin, end) if (shape := _weight(base, place))}
     computed = Counter(made.values())
     fresh = [place for place, shape in made.items() if older[shape] < computed[shape]]
     return max(fresh) + 1 if fresh and older else end

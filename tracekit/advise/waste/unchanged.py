@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.advise.waste.edges import sorted_edges
+from tracekit.advise.waste.encoded import encoded_each_step
 from tracekit.advise.waste.equal_rows import equal_rows, layers_of_pairs
 from tracekit.advise.waste.factorizations import factorized_again
 from tracekit.advise.waste.finding import Finding, longest
@@ -50,7 +51,7 @@ def done_again(base: Baseline) -> Finding | None:
     alone = ((find, find(base)) for find in (*same, _functions_of_weights, _rows_of_before, _propagated))
     whole = [_without(rows, rows, _name(find)) for find, rows in alone]
     gathered = (rows_repeated_before, networks_on_gathered_rows, work_on_repeated_rows)
-    rows = (windows_encoded_again, *gathered, equal_rows, layers_of_pairs)
+    rows = (encoded_each_step, windows_encoded_again, *gathered, equal_rows, layers_of_pairs)
     found = [each for each in (*within, *whole, *(find(base) for find in rows)) if each is not None]
     spent = base.ops.kernel_ns + base.ops.host_ns
     return longest(found, spent)
