@@ -10,6 +10,7 @@ import numpy as np
 
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.again import is_attention
+from tracekit.advise.waste.as_one import repeated_in
 from tracekit.advise.waste.cheaper import (
     fourier_bases,
     long_filters,
@@ -21,7 +22,6 @@ from tracekit.advise.waste.cheaper import (
 from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
 from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobian
-from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
 from tracekit.advise.waste.repeats import joined_in, tensors_in
 from tracekit.advise.waste.rounds import cells, products
