@@ -25,6 +25,7 @@ from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobi
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
 from tracekit.advise.waste.repeats import joined_in, tensors_in
 from tracekit.advise.waste.rounds import cells, products
+from tracekit.advise.waste.trees import cells_of_a_tree
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -57,7 +58,11 @@ def checked_gradients(base: Baseline) -> Finding | None:
 
 
 def cells_step_by_step(base: Baseline) -> Finding | None:
-    """Find steps of a recurrent network whose cell a program calls or writes out for each step."""
+    """Find steps of a recurrent network whose cell a program calls or writes out for each step, or for each node."""
+    return cells_of_a_tree(base) or _steps_of_a_sequence(base)
+
+
+def _steps_of_a_sequence(base: Baseline) -> Finding | None:
     ops, rows, count = base.ops, np.zeros(len(base.ops), dtype=bool), 0
     loops: list[tuple[Ints, int]] = []
     for steps in cells(base):
