@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from tracekit.analyzers.cost.ops.gemm import GATES
     from tracekit.analyzers.cost.ops.registry import costs, formula, generated
     from tracekit.analyzers.cost.ops.tensors import Tensor
-    from tracekit.analyzers.cost.ops.work import Append, Attention, Norm, Precision, Product, Recurrent, Reduce, Work
+    from tracekit.analyzers.cost.ops.work import (
+        Append,
+        Attention,
+        ConvolutionGradients,
+        Norm,
+        Precision,
+        Product,
+        Recurrent,
+        Reduce,
+        Work,
+    )
     from tracekit.analyzers.cost.time.attention import BACKWARD
     from tracekit.analyzers.cost.time.estimate import estimate_ns
     from tracekit.analyzers.cost.time.gemm import VECTOR_BYTES, is_unaligned, multiple_of, padded, rounded_up, vectors

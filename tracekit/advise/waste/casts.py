@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened, longest, removed
+from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Attention, Cost, Precision
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, narrowed, where, which
@@ -22,8 +23,9 @@ def casts_back(base: Baseline) -> Finding | None:
 
 
 def _casts_there_and_back(base: Baseline) -> Finding | None:
-    """Find pairs of casts, of which the second undoes the first, without an op between that needs the wider type."""
-    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
+    """Find pairs of casts, of which the second undoes the first, without an op between that needs the type that it runs
+    in: sums need the wider one, and products are faster in the narrower one, as autocast runs them."""
+    ops, rows, product = base.ops, np.zeros(len(base.ops), dtype=bool), products(base.ops)
     casts = np.flatnonzero(where(ops, is_cast))
     sensitive = where(ops, lambda cost: cost is not None and cost.family in _SENSITIVE)
     sensitive |= which(ops.name, _SENSITIVE_OPS.match)
@@ -31,7 +33,8 @@ def _casts_there_and_back(base: Baseline) -> Finding | None:
         there, back = ops.cost[one], ops.cost[other]
         undone = (there.read_bytes, there.write_bytes) == (back.write_bytes, back.read_bytes)
         near = 1 < other - one <= _NEAR and ops.phase[one] == ops.phase[other]
-        if undone and near and not rows[one] and not sensitive[one:other].any():
+        needed = product if there.write_bytes < there.read_bytes else sensitive
+        if undone and near and not rows[one] and not needed[one:other].any():
             rows[[one, other]] = True
     return Finding(rows, removed(rows), int(rows.sum()) // 2) if rows.any() else None
 

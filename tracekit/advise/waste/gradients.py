@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from tracekit.advise.waste.as_one import for_all, repeated_in
 from tracekit.advise.waste.finding import Finding, lessened, removed
-from tracekit.advise.waste.items import for_all, products_of_layers, repeated_in
+from tracekit.advise.waste.items import products_of_layers
 from tracekit.advise.waste.repeats import Span, spans_of, tensors_in
 from tracekit.advise.waste.rounds import products
 from tracekit.analyzers.core import Ints, Outcomes, outcomes

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracekit.advise.optimization import runs_torch
 from tracekit.advise.waste.again import is_attention
+from tracekit.advise.waste.as_one import repeated_in
 from tracekit.advise.waste.cheaper import (
     fourier_bases,
     long_filters,
@@ -21,10 +22,10 @@ from tracekit.advise.waste.cheaper import (
 from tracekit.advise.waste.factorizations import tall_factorizations, unsymmetric_eigenvalues
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened, longest, removed
 from tracekit.advise.waste.gradients import jacobian_across_a_batch, tall_jacobian
-from tracekit.advise.waste.items import repeated_in
 from tracekit.advise.waste.order import pooled_late, products_out_of_order
 from tracekit.advise.waste.repeats import joined_in, tensors_in
 from tracekit.advise.waste.rounds import cells, products
+from tracekit.advise.waste.trees import cells_of_a_tree
 from tracekit.analyzers.core import Ints, Outcomes, outcomes
 from tracekit.analyzers.cost import batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
@@ -57,7 +58,11 @@ def checked_gradients(base: Baseline) -> Finding | None:
 
 
 def cells_step_by_step(base: Baseline) -> Finding | None:
-    """Find steps of a recurrent network whose cell a program calls or writes out for each step."""
+    """Find steps of a recurrent network whose cell a program calls or writes out for each step, or for each node."""
+    return cells_of_a_tree(base) or _steps_of_a_sequence(base)
+
+
+def _steps_of_a_sequence(base: Baseline) -> Finding | None:
     ops, rows, count = base.ops, np.zeros(len(base.ops), dtype=bool), 0
     loops: list[tuple[Ints, int]] = []
     for steps in cells(base):

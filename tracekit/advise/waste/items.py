@@ -2,38 +2,25 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 
 from tracekit.advise.waste.again import ELEMENTWISE, used_by
-from tracekit.advise.waste.finding import STAYS, Change, Finding, in_first_rounds, lessened
+from tracekit.advise.waste.as_one import for_all, gradients_of, together
+from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, is_cell, products, rounds
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
-from tracekit.analyzers.core import Ints, Outcomes, outcomes
-from tracekit.analyzers.cost import Cost, batched
-from tracekit.analyzers.predict import (
-    Baseline,
-    OpList,
-    Outcome,
-    Rows,
-    changed,
-    in_phase,
-    pick,
-    retimed,
-    which,
-)
+from tracekit.analyzers.core import Ints
+from tracekit.analyzers.cost import ConvolutionGradients, Cost
+from tracekit.analyzers.predict import Baseline, OpList, in_phase, where, which
 
 _ALIKE = 0.8
 """Fraction of the calls that launch the same ops of the same sizes."""
 _NUMBERS = 8
 """Most numbers of an answer that are read one by one."""
 _APPENDS = re.compile(r"^aten::(?:cat|index_copy_?)$")
-_GROWS = outcomes(__file__)["grows"]
-"""Exponent of the growth of kernels of unknown cost with the number of items."""
 
 
 def calls_for_items(base: Baseline) -> Finding | None:
@@ -84,35 +71,12 @@ def _answers(base: Baseline, call: Ints) -> bool:
     return bool(products(ops).any() and not trains.any() and read[appends + 1].all())
 
 
-def together(ops: OpList, calls: Sequence[Ints], way: str = "") -> Finding:
-    """Return the finding that all calls become the first one, for as many items."""
-    others, first = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool)
-    others[np.concatenate(calls[1:])], first[calls[0]] = True, True
-    items = len(calls)
-    known, unknown = first & ops.costed, first & ~ops.costed
-
-    def change(base: Baseline, outcome: Outcome) -> OpList:
-        larger = _enlarged(base, known, items, outcome)
-        growth = items ** pick(_GROWS, outcome)
-        return larger.assign(kernel_ns=changed(larger.kernel_ns, unknown, larger.kernel_ns[unknown] * growth))[~others]
-
-    return Finding(first | others, change, items, way=way)
-
-
-def _enlarged(base: Baseline, rows: Rows, items: int, outcome: Outcome) -> OpList:
-    """Return the op list in which these ops have the cost of all items, and their modelled time."""
-    if not rows.any():
-        return base.ops
-    part = retimed(base.ops[rows], partial(batched, factor=items), base.gpu, outcome)
-    return base.ops.assign(
-        kernel_ns=changed(base.ops.kernel_ns, rows, part.kernel_ns), cost=changed(base.ops.cost, rows, part.cost)
-    )
-
-
 _ADDS = ("aten::add_", "aten::add")
 _OF_LAYER = re.compile(r"[Mm]mBackward")
 _CHOICES = {"aten::argmax", "aten::multinomial", "aten::max"}
 _OF_TOKENS = re.compile(r"embedding|attention|aten::(?:cat|index_copy_?|index_select|gather)$")
+_BIASED = 3
+"""Tensors of a product with a bias: the bias, the input and the weight."""
 _SUMMED = re.compile(r"evaluate_function: (?:T|Transpose|Permute|CudnnRnn|Convolution)Backward")
 
 
@@ -128,9 +92,31 @@ def _shared_layers(base: Baseline) -> Finding | None:
     items = max(map(len, stretches), default=0)
     if items < FEWEST or added.sum() < _ALIKE * items or not _of_data(one, items):
         return None
-    rows = in_phase(ops, "backward") & repeated_in(ops, items)
-    rows[np.concatenate([call for same in stretches if len(same) == items for call in same])] = True
+    loops = [(_with_ends(ops, same), len(same[0])) for same in stretches if len(same) == items]
+    items = max(round(len(loop) / period) for loop, period in loops)
+    places = np.concatenate([loop for loop, _ in loops])
+    rows = gradients_of(ops, places, items)
+    rows[places] = True
     return Finding(rows, for_all(ops, rows, items), items)
+
+
+def _with_ends(ops: OpList, calls: list[Ints]) -> Ints:
+    """Return the places of these calls and of the parts of calls before and behind them. Copies more are skipped before
+    them: under autocast, the first call casts the weights for all."""
+    before, place, behind = list[int](), int(calls[0][0]) - 1, int(calls[-1][-1]) + 1
+    for usual in calls[0][::-1].tolist():
+        while place >= 0 and ops.name[place] == "aten::copy_" and not _same(ops, place, usual):
+            place -= 1
+        if place < 0 or not _same(ops, place, usual):
+            break
+        before, place = [place, *before], place - 1
+    ends = range(behind, min(behind + len(calls[0]), len(ops)))
+    after = list(takewhile(lambda place: _same(ops, place, calls[0][place - behind]), ends))
+    return np.concatenate([np.array(before, dtype=int), *calls, np.array(after, dtype=int)])
+
+
+def _same(ops: OpList, one: int, other: int) -> bool:
+    return bool(ops.name[one] == ops.name[other] and ops.call[one] == ops.call[other])
 
 
 def _decisions(base: Baseline) -> Finding | None:
@@ -230,7 +216,8 @@ def feeds_itself(base: Baseline, call: Ints) -> bool:
     """Return whether the call writes at its end as many bytes as it reads at its beginning, perhaps beside a bias, by
     recorded shapes."""
     given, last = tensors_in(base, int(call[0]), int(call[0]) + 1), base.ops.cost[call[-1]]
-    return last is not None and any(size_of(*each) == last.write_bytes for each in given[:2])
+    read = given[1:2] if base.ops.name[call[0]] == "aten::addmm" and len(given) == _BIASED else given[:2]
+    return last is not None and any(size_of(*each) == last.write_bytes for each in read)
 
 
 def _first_update(ops: OpList) -> int:
@@ -241,7 +228,11 @@ def _first_update(ops: OpList) -> int:
 def _of_data(ops: OpList, items: int) -> bool:
     """Return whether one product of most calls has no gradient of its input, as a layer has that reads data."""
     layers, gradients = products_of_layers(ops)
-    return 2 * layers - gradients >= _ALIKE * items
+    return 2 * layers - gradients + int(where(ops, _of_weights_alone).sum()) >= _ALIKE * items
+
+
+def _of_weights_alone(cost: Cost | None) -> bool:
+    return cost is not None and isinstance(cost.work, ConvolutionGradients) and not cost.work.of_input
 
 
 def products_of_layers(ops: OpList) -> tuple[int, int]:
@@ -249,17 +240,3 @@ def products_of_layers(ops: OpList) -> tuple[int, int]:
     layers = products(ops) & in_phase(ops, "forward") & (ops.call == "aten::linear")
     gradients = products(ops) & in_phase(ops, "backward") & which(ops.call, _OF_LAYER.search)
     return int(layers.sum()), int(gradients.sum())
-
-
-def repeated_in(ops: OpList, items: int) -> Rows:
-    """Select the ops whose name is called at least once an item."""
-    _, places, counts = np.unique(ops.name.astype(str), return_inverse=True, return_counts=True)
-    return np.asarray(counts[places] >= items)
-
-
-def for_all(ops: OpList, rows: Rows, items: int, host: Outcomes = STAYS) -> Change:
-    """Return the change by which one call of each op does this for all items, in so many times the host time of one."""
-    kept = _GROWS.mapped(lambda growth: items ** (growth - 1))
-    shorter = lessened(rows, kept, host.mapped(lambda times: times / items))
-    calls = [np.flatnonzero(rows & (ops.name == name)) for name in set(ops.name[rows])]
-    return in_first_rounds(shorter, [(places, items) for places in calls])

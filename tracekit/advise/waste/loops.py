@@ -8,6 +8,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened
 from tracekit.advise.waste.rounds import products
+from tracekit.advise.waste.trees import cells_of_a_tree
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, present, remembered, which
 
@@ -33,10 +34,10 @@ _HOST = _KNOWN["host"]
 @remembered
 def loops_of_small_ops(base: Baseline) -> Finding | None:
     """Find stretches of one layer, or of code outside of layers, that repeat a few ops many times, and in which the
-    device waits for launches. Products and the steps of PyTorch's optimizers have kinds of their own, except for a step
-    that launches its ops on lists for each tensor, which has a group of its own."""
-    ops, grouped = base.ops, _on_one_tensor(base)
-    stretches = _stretches(ops, grouped)
+    device waits for launches. Products, nodes of a tree and the steps of PyTorch's optimizers have kinds of their own,
+    except for a step that launches its ops on lists for each tensor, which has a group of its own."""
+    ops, grouped, tree = base.ops, _on_one_tensor(base), cells_of_a_tree(base)
+    stretches = _stretches(ops, grouped, tree.rows if tree else np.zeros(len(base.ops), dtype=bool))
     counts = [(stretch, _rounds(ops[stretch])) for stretch in stretches]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
@@ -100,9 +101,9 @@ def _branches(ops: OpList, stretch: Ints, count: int) -> bool:
     return bool((ops.call[stretch] == "aten::is_nonzero").sum() >= _REPEATED * count)
 
 
-def _stretches(ops: OpList, grouped: Rows) -> list[Ints]:
+def _stretches(ops: OpList, grouped: Rows, nodes: Rows) -> list[Ints]:
     """Return the places of successive ops of one layer and phase without products, if there are enough for a loop."""
-    apart = products(ops) | (ops.kernel_ns > _LONG_NS) | ((ops.phase == "optimizer") & ~grouped)
+    apart = nodes | products(ops) | (ops.kernel_ns > _LONG_NS) | ((ops.phase == "optimizer") & ~grouped)
     apart |= which(ops.call, _OF_PYTORCH.match)
     apart |= which(ops.name, _OF_A_SOLVER.match)
     if present(ops.message).any():  # gradients that are copied into what ranks reduce

@@ -17,7 +17,7 @@ from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, remembe
 
 _VARIES = re.compile(
     r"rand|dropout|bernoulli|normal_|uniform_|empty|multinomial|fill_|zero|ones|full|arange|copy_|::to$"
-    r"|::(?:index|index_put|cat|stack)$|_$"
+    r"|::(?:index|index_put|cat|stack)$|::_foreach_|_$"
 )
 """Ops whose results may differ in each step: random ones, new or copied tensors, those on lists of tensors, of which a
 trace records nothing, and those that change a tensor in place."""

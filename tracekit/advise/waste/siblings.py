@@ -6,9 +6,10 @@ from itertools import pairwise
 import numpy as np
 from msgspec.structs import replace
 
-from tracekit.advise.waste.finding import Change, Finding
+from tracekit.advise.waste.as_one import for_all, gradients_of, together
+from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.gradients import ACCUMULATES
-from tracekit.advise.waste.items import calls_for_items, feeds_itself, for_all, repeated_in, signature, together
+from tracekit.advise.waste.items import calls_for_items, feeds_itself, signature
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds, rounds_inside
 from tracekit.advise.waste.same_each_step import encoded_each_draw
@@ -40,9 +41,23 @@ def networks_on_one_input(base: Baseline) -> Finding | None:
         found = [calls for calls in stretches if _joined_beside(base, calls)]
         alike = [calls for calls in found if len(calls) == len(found[0])]
         if alike:
-            places = np.concatenate([call for calls in alike for call in calls])
-            return _at_once(base.ops, places, len(alike[0]), "networks-beside")
+            places = _wherever_called(base.ops, alike)
+            one = _at_once(base.ops, places, len(alike[0]), "networks-beside")
+            return one and _updated_at_once(base.ops, one, _WEIGHTS * _forward_products(base.ops, one.rows))
     return None
+
+
+def _wherever_called(ops: OpList, found: list[list[Ints]]) -> Ints:
+    """Return the places of these calls, and of calls with the same costs behind the first backward pass."""
+    back, places = np.flatnonzero(in_phase(ops, "backward")), [call for calls in found for call in calls]
+    usual, ends = signature(ops, places[0]), places[-1][-1] + 1
+    keys = signature(ops, np.arange(len(ops)))
+    starts = [at for at in range(int(back[0]), len(ops)) if keys[at] == usual[0]] if len(back) else []
+    for start in starts:
+        if start >= ends and keys[start : start + len(usual)] == usual:
+            places.append(np.arange(start, start + len(usual)))
+            ends = start + len(usual)
+    return np.concatenate(places)
 
 
 def _joined_beside(base: Baseline, calls: list[Ints]) -> bool:
@@ -63,7 +78,7 @@ def tables_one_by_one(base: Baseline) -> Finding | None:
         many = begin + np.flatnonzero(np.isin(ops.call[begin:end].astype(str), calls[counts >= _TABLES]))
         if len(many) and end < len(ops) and ops.call[end] in JOINS:
             found = _at_once(ops, many, int(counts[counts >= _TABLES].min()), "tables-one-by-one")
-            return found and replace(found, change=_updated_at_once(ops, found))
+            return found and _updated_at_once(ops, found, found.times)
     return None
 
 
@@ -71,22 +86,27 @@ _WEIGHTS = 2
 """Parameters of a layer."""
 
 
-def _updated_at_once(ops: OpList, found: Finding) -> Change:
-    """Return the change after which the optimizer visits one tensor in place of those of all tables, too."""
-    others = _WEIGHTS * int((products(ops) & in_phase(ops, "forward") & ~found.rows).sum())
-    part = (1 + others) / (found.times + others)
+def _updated_at_once(ops: OpList, found: Finding, own: int) -> Finding:
+    """Return the finding after whose change the optimizer visits a tensor of all tables or networks in place of one of
+    each, too: these have so many of their own."""
+    others = _WEIGHTS * _forward_products(ops, ~found.rows)
+    part = (own / found.times + others) / max(own + others, 1)
 
     def change(base: Baseline, outcome: Outcome) -> OpList:
         after = found.change(base, outcome)
         return after.assign(host_ns=after.host_ns * np.where(in_phase(after, "optimizer"), part, 1.0))
 
-    return change
+    return replace(found, change=change)
+
+
+def _forward_products(ops: OpList, rows: Rows) -> int:
+    return int((products(ops) & in_phase(ops, "forward") & rows).sum())
 
 
 def _at_once(ops: OpList, places: np.ndarray, items: int, way: str) -> Finding | None:
     """Return the finding that one call does what these ops, and as many of the backward pass, do; None if they are not
     small. The gradient of a small table may take long, whose kernel walks through the indices on a part of the GPU."""
-    rows: Rows = in_phase(ops, "backward") & repeated_in(ops, items)
+    rows = gradients_of(ops, places, items)
     rows[places] = True
     small = _is_small(ops, rows & (ops.name != _OF_A_TABLE))
     return Finding(rows, for_all(ops, rows, items), items, way=way) if small else None
