@@ -10,6 +10,8 @@ Row = dict[str, str]
 _LATER = "later, gains known"
 _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
+_SMALL = 9
+"""Number of sets of at most twenty scripts, which came first."""
 _TOLD = ", latency told"
 """End of the name of a set that was diagnosed again with the latency of each script told."""
 
@@ -67,11 +69,15 @@ def width(some: list[Row]) -> float:
 
 
 def summary() -> str:
-    """Return a row for each set, one for all sets, and those of what was diagnosed later or recorded again."""
+    """Return a row for each set but the first nine, one for all sets, and those of what was diagnosed later or recorded
+    again."""
     first = before_gains()
+    names = list(dict.fromkeys(row["set"] for row in first))
     head = ["set", "scripts", "diagnosis was committed", "first advice right", "gain inside", "median high ÷ low"]
     lines = [" | ".join(head), "---|---:|---|---:|---:|---:"]
-    for name in dict.fromkeys(row["set"] for row in first):
+    early = [row for row in first if row["set"] in names[:_SMALL]]
+    lines.append(_counts("first nine", early, "before gains, or with them"))
+    for name in names[_SMALL:]:
         some = [row for row in first if row["set"] == name]
         lines.append(_counts(name, some, some[0]["diagnosed"]))
     lines.append(_counts("**all sets**", first, ""))
