@@ -112,3 +112,19 @@ def test_of_the_inverse_of_a_matrix_that_stays_nothing_is_left():
     inverts = [each | {"call": "aten::linalg_inv"} for each in SOLVES[1:3]]
     step = run(*[*inverts, makes("mm", 8 * N, SYSTEM, SIDE)] * 2, *LEARNS)
     assert find("computed-again").transform(step, "expected").name.tolist()[:2] == ["aten::mm"] * 2
+
+
+def test_a_distribution_that_is_made_in_each_step_of_training_factorizes_and_checks_what_stays():
+    checks = [makes(name, N * N, MATRIX, MATRIX, call="aten::isclose") for name in ("sub", "abs", "le")]
+    checks.append(op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy"))
+    factor = op("aten::linalg_cholesky_ex", call="aten::linalg_cholesky", ns=4_000_000.0) | given(MATRIX)
+    lower = makes("tril_", N * N, MATRIX, call="aten::linalg_cholesky")
+    solve = "aten::linalg_solve_triangular"
+    solves = op(solve, call=solve, ns=90_000.0) | given(MATRIX, SIDE)
+    back = solves | {"call": ENGINE + "LinalgSolveTriangularBackward0", "phase": "backward"}
+    step = [*checks, factor, lower, solves, back, UPDATE]
+    left = find("computed-again").transform(run(*step), "expected").name.tolist()
+    assert left == [solve] * 2 + ["aten::_fused_adam_"]
+    assert not again(run(UPDATED, *step)), "of a matrix that each step makes"
+    of_matrix = makes("mm", N * N, SIDE, SIDE, call=back["call"], phase="backward")
+    assert not again(run(*step[:-1], of_matrix, UPDATE)), "of a matrix that learns"

@@ -82,7 +82,8 @@ def test_factorizations_that_no_weight_of_a_round_reaches_are_computed_once_in_a
     assert not again(run(*[makes, choleskys, *rest, through, update] * 4)), "of a weight that changes"
     drawn = op("aten::multinomial", call="aten::multinomial", ns=9_000.0, phase="forward")
     assert not again(run(*[drawn, makes, choleskys, *rest, update] * 4)), "of other rows in each round"
-    assert not again(run(*rest, *[choleskys] * 4, update)), "of several layers"
+    of_weight = op("aten::mm", op_lists.product(512, 512, 64, "fp32"), call=back["call"], phase="backward")
+    assert not again(run(*rest, *[of_weight] * 4, *[choleskys] * 4, update)), "of several layers that learn"
 
 
 MATRIX, SIDE = ("double", 512, 512), ("double", 512, 8)

@@ -33,7 +33,9 @@ _OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Back
 """Gradients of factorizations: the matrix then depends on what changes."""
 _CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
 _OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
-_OF_MATRIX_ALONE = re.compile(r"^aten::(?:linalg_(?:inv|pinv|eig|svd|qr|det|slogdet)|p?inverse|(?:slog|log)?det)")
+_OF_MATRIX_ALONE = re.compile(
+    r"^aten::(?:linalg_(?:cholesky|inv|pinv|eig|svd|qr|det|slogdet)|cholesky(?!_solve)|p?inverse|(?:slog|log)?det)"
+)
 _OF_MATRICES = re.compile(
     r"^aten::(?:_?linalg_(?:lu|ldl|cholesky|inv|pinv|eig|svd|qr|solve(?!_tri)|lstsq)|cholesky|inverse|(?:linalg_)?matrix_exp)"
 )
@@ -69,7 +71,7 @@ def _matrices(base: Baseline, places: list[int]) -> int:
     """Return of how many matrices these factorizations are: each op writes one, but for those right behind that are
     given it and make the next of it; all are different if one writes between them. Of what an optimizer updates, only
     itself reads what no backward pass writes as a gradient."""
-    others, updates = ~which(base.ops.call, _OF_LIBRARY.match), in_phase(base.ops, "optimizer")
+    others, updates = ~_of_library(base.ops), in_phase(base.ops, "optimizer")
     others &= ~updates | updates[places].any()
     kind, shape = tensors_in(base, places[0], places[0] + 1)[0]
     written = [place for place in np.flatnonzero(others).tolist() if may_write(base, place, kind, shape)]
@@ -90,11 +92,11 @@ def _writes_one(base: Baseline, place: int, kind: str, shape: Shape) -> bool:
 
 
 def _depends_on_matrix(base: Baseline, place: int) -> slice:
-    """Select the ops of a call that follow from its matrix alone: all but those that solve, else the factorization and
-    the copy for it."""
+    """Select the ops of a call that follow from its matrix alone: all but those that solve, with the checks
+    of it right before, else the factorization and the copy for it."""
     ops = base.ops
     if _OF_MATRIX_ALONE.match(ops.call[place]):
-        return _with_checks(ops, np.zeros(len(ops), dtype=bool), place)
+        return _with_checks(ops, which(ops.call, _CHECKS.match), place)
     before = ops.cost[place - 1] if place and ops.call[place - 1] == ops.call[place] else None
     matrix = size_of(*tensors_in(base, place, place + 1)[0])
     copies = before is not None and before.family == "copy" and before.write_bytes == matrix
@@ -132,8 +134,7 @@ def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
     and the checks of matrices right before. A check reads a matrix and makes a truth value."""
     ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
     checks = which(ops.call, _CHECKS.match)
-    library = checks | which(ops.call, _OF_LIBRARY.match)
-    library |= which(ops.name, _OF_LIBRARY.match)
+    library = _of_library(ops)
     copies = library & (ops.name == "aten::copy_")
     for one, other in pairwise(np.flatnonzero(factors).tolist()):
         between = ops[one + 1 : other]
@@ -142,6 +143,12 @@ def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
         if ops.name[one] == ops.name[other] and 2 * longest < copied:
             again[_with_checks(ops, checks, other)] = True
     return again
+
+
+def _of_library(ops: OpList) -> Rows:
+    """Select checks of matrices, and the ops of a library of linear algebra, also in the backward pass."""
+    library = which(ops.call, _CHECKS.match) | which(ops.call, _OF_LIBRARY.match)
+    return library | which(ops.name, _OF_LIBRARY.match)
 
 
 def _with_checks(ops: OpList, checks: Rows, place: int) -> slice:
