@@ -150,3 +150,46 @@ TEXTS = [PROMPTS[0] | HALVES | {"takes": True}, *PROMPTS[1:]]
 )
 def test_inference_of_inputs_that_may_be_new_is_work(step):
     assert not again(run(*step))
+
+
+PLACES = ("float", 1, WIDTH)
+ADDED = op("aten::add", elementwise(ITEMS * WIDTH, "fp32")) | given(("float", ITEMS, WIDTH), PLACES)
+ENCODER = [each | {"layer": "Encoder_0", "phase": ""} for each in [FROZEN[0], ADDED, *FROZEN[1:]]]
+TIME = op("aten::fill_", Cost(0, 0, 4 * ITEMS, "copy", "fp32"), call="aten::full") | given(("float", ITEMS))
+DENOISER = [TIME, *(each | {"layer": "Denoiser_0", "phase": ""} for each in network(64, inner=WIDTH, layers=2))]
+INNER = [each | {"layer": f"Model_0.{each['layer'] or 'Time_0'}"} for each in [*ENCODER, *DENOISER]]
+STEPS = [*ENCODER, *DENOISER]
+
+
+@pytest.mark.parametrize("rounds", [STEPS * 5, INNER * 5])
+def test_a_sampler_encodes_once_what_all_its_steps_attend_to(rounds):
+    left = find("computed-again").transform(run(SENT, *rounds), "expected")
+    assert sum(layer.endswith("Encoder_0") for layer in left.layer) == len(ENCODER)
+    assert len(left) == 1 + len(ENCODER) + 5 * len(DENOISER)
+
+
+def of(number):
+    return [each | {"layer": f"Encoder_{number}"} for each in ENCODER]
+
+
+STARTED, STATES = (NOISE | given(("float", ITEMS, WIDTH)), network(WIDTH, inner=WIDTH))
+STARTED |= {"cost": Cost(0, 0, 4 * ITEMS * WIDTH, "copy", "fp32")}
+CELL = [each | {"layer": "Encoder_0", "phase": ""} for each in STATES]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [SENT, *[each for number in range(5) for each in (*of(number), *DENOISER)]],  # by networks of an ensemble
+        [STARTED, *[*CELL, *DENOISER] * 5],  # of what the network wrote, as a recurrent one does
+        [*[SENT, *STEPS] * 5],  # of what each round gets
+        [SENT, *[ADDS, *STEPS] * 5],  # of what each round makes
+        [*[SENT] * 5, *STEPS * 5],  # of inputs that came before, one after another
+        [*STEPS * 5],  # of what may be a list of inputs
+        [SENT, *[ENCODER[0] | {"takes": True}, *ENCODER[1:], *DENOISER] * 5],  # of parts of a batch
+        [SENT, *[*ENCODER[:2], TIME | {"layer": "Encoder_0"}, *ENCODER[2:], *DENOISER] * 5],  # at a time
+        [SENT, *[*ENCODER, op("aten::relu", ns=9_000.0)] * 5],  # with no other network
+    ],
+)
+def test_a_network_that_rounds_call_for_other_inputs_is_work(step):
+    assert not again(run(*step))

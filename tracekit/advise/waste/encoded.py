@@ -16,7 +16,7 @@ from tracekit.advise.waste.repeats import Span, Tensors, inside, joined_in, size
 from tracekit.advise.waste.rounds import JOINS, products
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.cost import Product
-from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
+from tracekit.analyzers.predict import Baseline, Rows, in_phase, remembered, which
 
 _DRAWS = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|multinomial|exponential_")
 _FILLS = re.compile(r"^aten::(?:fill_|zero_|zeros|ones|full|eye|arange|linspace)$")
@@ -42,7 +42,7 @@ Read = tuple[str, int]
 """Type and size in bytes of a tensor."""
 
 
-class _Flow(NamedTuple):
+class Flow(NamedTuple):
     """What each op of a step reads beside weights, and the sizes in bytes that it may write."""
 
     reads: list[list[Read]]
@@ -66,7 +66,7 @@ def encoded_each_step(base: Baseline) -> Finding | None:
     ops, updates = base.ops, in_phase(base.ops, "optimizer").any()
     if base.growth is not None or in_phase(ops, "decode").any() or base.trains != updates or not ops.costed.any():
         return None
-    flow = _flow(base)
+    flow = flow_of(base)
     new = _new_in(base)
     kinds, tables = {kind for kind, _ in new}, range(len(ops) * base.trains)
     items = {place: sizes for place in tables if (sizes := _rows_of_table(base, flow, place, kinds))}
@@ -81,7 +81,7 @@ def encoded_each_step(base: Baseline) -> Finding | None:
     return Finding(rows, removed(rows), len(found), way="encoded-each-step") if found and beside else None
 
 
-def _kept(base: Baseline, flow: _Flow, span: Span, items: dict[int, Sizes]) -> float:
+def _kept(base: Baseline, flow: Flow, span: Span, items: dict[int, Sizes]) -> float:
     """Return the bytes of what a stretch makes, of all items of the tables of which a step takes some."""
     batches = [size_of(*tensors_in(base, place, place + 1)[0]) / max(sizes) for place, sizes in items.items()]
     return max(flow.writes[span[1] - 1], default=0) * max([1.0, *batches])
@@ -97,7 +97,9 @@ def _new_in(base: Baseline) -> Tensors:
     return tuple(next(iter(tensors_in(base, place, place + 1)), ("", ())) for place in places)
 
 
-def _flow(base: Baseline) -> _Flow:
+@remembered
+def flow_of(base: Baseline) -> Flow:
+    """Return what the ops of a step read and write."""
     ops, recorded = base.ops, base.recorded
     reads = [_reads(base, place) for place in range(len(ops))]
     writes = [_writes(base, place, _soon(reads, place)) for place in range(len(ops))]
@@ -115,7 +117,7 @@ def _flow(base: Baseline) -> _Flow:
     in_place = np.flatnonzero(which(ops.call, lambda call: call.endswith("_"))).tolist()
     firsts = [first for place in in_place for first in tensors_in(base, place, place + 1)[:1]]
     changed = {(kind, sides) for kind, shape in firsts for sides in (shape, shape[1:])}
-    return _Flow(reads, writes, free, casts, viewed, last, changed)
+    return Flow(reads, writes, free, casts, viewed, last, changed)
 
 
 def _soon(reads: list[list[Read]], place: int) -> list[Read]:
@@ -177,7 +179,7 @@ def _kinds_of_rows(name: str, call: str, given: Tensors) -> set[str]:
     return {kind for kind, _ in given[:1] if makes or _TAKES_ROWS.match(name)} | ({"long int"} if makes else set())
 
 
-def _rows_of_table(base: Baseline, flow: _Flow, place: int, new: set[str]) -> Sizes:
+def _rows_of_table(base: Baseline, flow: Flow, place: int, new: set[str]) -> Sizes:
     """Return the size of the items that an op of training takes from a table that no op writes, and that is no part of
     a tensor of these types: of sequences of numbers of words, or of items of several sides, as images. A table of
     vectors is one of weights."""
@@ -194,7 +196,7 @@ def _rows_of_table(base: Baseline, flow: _Flow, place: int, new: set[str]) -> Si
     return {size for each, size in _soon(flow.reads, place) if each == kind and size % row == 0}
 
 
-def _passes(base: Baseline, flow: _Flow, items: dict[int, Sizes], stays: Callable[[Span], bool]) -> Iterator[Span]:
+def _passes(base: Baseline, flow: Flow, items: dict[int, Sizes], stays: Callable[[Span], bool]) -> Iterator[Span]:
     """Yield the stretches of ops that read only what they made, or what no op has written before in the step but those
     that take items of a table, or in an earlier stretch."""
     known, heavy, start = _Known(Sizes(), set(), Sizes()), products(base.ops), 0
@@ -221,7 +223,7 @@ class _Known(NamedTuple):
     items: Sizes
 
 
-def _end(flow: _Flow, start: int, known: _Known) -> int:
+def _end(flow: Flow, start: int, known: _Known) -> int:
     """Return the end of the stretch that begins here. What no op of it made may be a part of what is new, if it is of
     its type, and what a later op writes may come from the last step."""
     made, lies, end = Sizes(), list[tuple[int, int]](), start
@@ -254,7 +256,7 @@ def _has_other_weights(base: Baseline, span: Span) -> bool:
     return bool(begins and trained) and not in_a_row and 2 * adapted <= len(trained)
 
 
-def _is_of_other_items(base: Baseline, flow: _Flow, new: set[tuple[int, ...]], span: Span) -> bool:
+def _is_of_other_items(base: Baseline, flow: Flow, new: set[tuple[int, ...]], span: Span) -> bool:
     """Return whether the input of a stretch is neither a part of a larger tensor, as of all that is encoded in turn,
     nor of as many items as what is new in the step, to which it may belong."""
     made, lies, items = Sizes(), dict[int, bool](), set[tuple[int, ...]]()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracekit.advise.waste.each_round import encoded_each_round
 from tracekit.advise.waste.edges import sorted_edges
 from tracekit.advise.waste.encoded import encoded_each_step
 from tracekit.advise.waste.equal_rows import equal_rows, layers_of_pairs
@@ -47,8 +48,9 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 def done_again(base: Baseline) -> Finding | None:
     """Find the kind of such work that takes most time."""
     within = [_without(*find(base), _name(find)) for find in (sorted_edges, _made_large)]
-    same = (same_in_each_step, encoded_each_epoch, encoded_each_draw, factorized_again, factorized_each_step)
-    alone = ((find, find(base)) for find in (*same, _functions_of_weights, _rows_of_before, _propagated))
+    same = (same_in_each_step, encoded_each_epoch, encoded_each_draw, encoded_each_round)
+    factors = (factorized_again, factorized_each_step)
+    alone = ((find, find(base)) for find in (*same, *factors, _functions_of_weights, _rows_of_before, _propagated))
     whole = [_without(rows, rows, _name(find)) for find, rows in alone]
     gathered = (rows_repeated_before, networks_on_gathered_rows, work_on_repeated_rows)
     rows = (encoded_each_step, windows_encoded_again, *gathered, equal_rows, layers_of_pairs)
