@@ -184,6 +184,7 @@ CELL = [each | {"layer": "Encoder_0", "phase": ""} for each in STATES]
         [STARTED, *[*CELL, *DENOISER] * 5],  # of what the network wrote, as a recurrent one does
         [*[SENT, *STEPS] * 5],  # of what each round gets
         [SENT, *[ADDS, *STEPS] * 5],  # of what each round makes
+        [SENT, *[TAKEN, *STEPS] * 5],  # of items that each round takes
         [*[SENT] * 5, *STEPS * 5],  # of inputs that came before, one after another
         [*STEPS * 5],  # of what may be a list of inputs
         [SENT, *[ENCODER[0] | {"takes": True}, *ENCODER[1:], *DENOISER] * 5],  # of parts of a batch

@@ -1,7 +1,7 @@
 """Detector of networks that encode one input in each round of a step, as of a sampler."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -59,9 +59,14 @@ def _of_one_input(base: Baseline, spans: list[Span]) -> bool:
     lies = _lies(base, flow, spans[0])
     of_items = [each for each, spread in lies.items() if not spread]
     within = {size for place in range(start, end) for size in flow.writes[place]}
-    changed = any(may_write(base, place, *each) for place in between for each in lies)
-    once = all(sum(may_write(base, place, *each) for place in range(start)) == 1 for each in of_items)
+    changed = any(_written(base, flow, between, each) for each in lies)
+    once = all(_written(base, flow, range(start), each) == 1 for each in of_items)
     return bool(of_items) and once and not changed and not any(size_of(*each) in within for each in of_items)
+
+
+def _written(base: Baseline, flow: Flow, places: Iterable[int], each: Tensor) -> int:
+    """Return how many ops may write such a tensor."""
+    return sum(may_write(base, place, *each) or size_of(*each) in flow.writes[place] for place in places)
 
 
 def _lies(base: Baseline, flow: Flow, span: Span) -> dict[Tensor, bool]:
