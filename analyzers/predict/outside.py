@@ -109,6 +109,11 @@ class Outside(msgspec.Struct, frozen=True, eq=False):
         np.add.at(times, rows, np.where(self.place == STALL, 0.0, self.ns * host_factor**VARIES))
         return times
 
+    def after_each(self, ops: int, causes: Iterable[str]) -> Floats:
+        """Return the time of these causes after each of `ops` ops."""
+        only = self.scaled(0.0, set(OUTSIDE_MODEL) - set(causes))
+        return np.cumsum(only.before_each(ops)[::-1])[-2::-1]
+
 
 class BeforeOps(msgspec.Struct, frozen=True, eq=False):
     """Host time before each op, in nanoseconds, that is not spent launching. The sum is at most the op's host time."""

@@ -37,7 +37,9 @@ class Sources(msgspec.Struct, frozen=True):
     most: float = math.inf
     """Largest speed-up that the work which remains in some outcome allows."""
     limit: float = math.inf
-    """Speed-up that physics allows at most: the factor on the work of a step, or `most` if kernels keep their times."""
+    """Speed-up that physics allows at most: the factor on the work of a step."""
+    keeps_kernels: bool = False
+    """Whether no kernel takes less time, so that `most` is no larger for another way to change the code."""
     waiting: float = 0.0
     """Part of the saved time in which the device waits for the host, 0 to 1. A trace tells how long kernels take, but
     not how long the host's work takes at another time and without a profiler."""
@@ -78,7 +80,8 @@ def interval(expected: float, sources: Sources, widths: Widths) -> Interval:
     )
     low, high = expected * math.exp(-down), expected * math.exp(up)
     least = min(1.0, expected * math.exp(-widths.repeat)) if sources.no_loss else 0.0
-    most = min(sources.most * math.exp(widths.repeat + errors[0]), sources.limit)
+    unsure = widths.repeat + (0.0 if sources.keeps_kernels else errors[0])
+    most = min(sources.most * math.exp(unsure), sources.limit)
     return Interval(max(low, least), expected, min(high, max(expected, most)))
 
 

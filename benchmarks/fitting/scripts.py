@@ -83,8 +83,8 @@ def _read(row: dict[str, str]) -> Predicted:
     hosts = {log: float(row[str(log)]) for log in _HOSTS}
     ends = (float(row["down"]), float(row["up"]))
     most = float(row["most"])
-    limit = most if find(row["optimization"]).keeps_kernels else math.inf
-    known = Sources(ends, hosts, row["no_loss"] == "yes", most, limit, float(row["waiting"]))
+    keeps = find(row["optimization"]).keeps_kernels
+    known = Sources(ends, hosts, row["no_loss"] == "yes", most, keeps_kernels=keeps, waiting=float(row["waiting"]))
     return Predicted(row["optimization"], float(row["expected"]), known)
 
 

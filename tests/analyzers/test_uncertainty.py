@@ -50,6 +50,13 @@ def test_physics_bounds_what_sources_add_up_to():
     assert interval(2.0, Sources(outcome=(4.0, 4.0), most=9.0, limit=8.0), WIDTHS).high == 8.0
 
 
+def test_a_gain_that_keeps_kernels_differs_from_the_most_that_a_trace_allows_only_as_repeats_do():
+    script = Widths(0.03, 1.0, 0.3, Untold(0.5, 0.0, 0.0))
+    any_gain, keeping = (interval(2.0, Sources(most=2.5, keeps_kernels=keeps), script) for keeps in (False, True))
+    assert any_gain.high == pytest.approx(2.0 * math.exp(math.hypot(0.03, 0.5)))
+    assert keeping.high == pytest.approx(2.5 * math.exp(0.03))
+
+
 @pytest.mark.parametrize(
     ("width", "down", "up"),
     [(0.0, 0.0, 0.0), (0.25, 0.1, 0.2), (0.5, 0.2, 0.4), (0.85, 0.25, 0.7), (1.2, 0.3, 1.0), (3.0, 0.3, 1.0)],

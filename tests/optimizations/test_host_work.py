@@ -388,11 +388,49 @@ def test_the_code_is_that_of_the_function_which_takes_most_time(name, code):
     assert code in find("preprocessing").how_to(replace(base, host_causes=both))
 
 
-@pytest.mark.parametrize(("part", "goes"), [(0.3, True), (1.5, False)])
-def test_what_ops_of_pytorch_read_on_the_host_stays_on_the_gpu_beside_little_python(part: float, goes: bool):
-    base = with_work("preprocessing", "aten::argmax")
-    python = base.host_causes.assign(name="", idle_ns=round(part * LOADED_NS))
-    ops = base.ops.assign(kernel_ns=changed(base.ops.kernel_ns, np.arange(len(base.ops)) == 0, 5e6))
+def reading(name: str, place: float = 0.5, part: float = 1.0):
+    """Return a run whose first op is a copy of 5 ms to the host, for which it waits, with host work at a place."""
+    base = with_work("preprocessing", name)
+    first = np.arange(len(base.ops)) == 0
+    ops = base.ops.assign(kernel_ns=changed(base.ops.kernel_ns, first, 5e6), sync=first)
     recorded = replace(base.recorded, copies=np.array(["Memcpy DtoH (Device -> Pageable)"], dtype=object))
-    base = replace(base, ops=ops, recorded=recorded, host_causes=pd.concat([base.host_causes, python]))
-    assert (find("preprocessing").transform(base, "expected").kernel_ns[0] == 0) == goes
+    outside = replace(base.outside, place=np.array([place]), ns=base.outside.ns * part)
+    return replace(base, ops=ops, recorded=recorded, outside=outside)
+
+
+def copied(run, outcome: str = "expected") -> tuple[float, bool]:
+    """Return the time of the first op without the host's work, and whether the host waits for it."""
+    ops = find("preprocessing").transform(run, outcome)
+    return float(ops.kernel_ns[0]), bool(ops.sync[0])
+
+
+@pytest.mark.parametrize("name", ["aten::argmax", "evaluate.add", ""])
+def test_what_only_the_hosts_work_reads_stays_on_the_gpu(name: str):
+    run = reading(name)
+    assert [copied(run, outcome) for outcome in ("worst", "expected", "best")] == [
+        (5e6, True),
+        (0.0, False),
+        (0.0, False),
+    ]
+    assert (
+        after("preprocessing", run, "best") < after("preprocessing", run) < 3e6 < after("preprocessing", run, "worst")
+    )
+
+
+def test_what_else_may_read_a_copy_keeps_it_but_at_best():
+    written = reading("PIL/Image.py(2433): save")
+    short = reading("evaluate.add", part=0.05)
+    for run in (written, short):
+        assert (copied(run), copied(run, "best")) == ((5e6, True), (0.0, False))
+    before = reading("read_frames", place=0.0)
+    assert copied(before) == copied(before, "best") == (5e6, True)
+
+
+@pytest.mark.parametrize(("name", "goes"), [("aten::argmax", True), ("evaluate.add", False)])
+def test_a_function_that_may_make_inputs_keeps_the_copy_of_results(name: str, goes: bool):
+    run = reading(name)
+    second = np.arange(len(run.ops)) == 1
+    both = run.ops.assign(kernel_ns=changed(run.ops.kernel_ns, second, 5e6))
+    facts = np.array(["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"], dtype=object)
+    run = replace(run, ops=both, recorded=replace(run.recorded, copies=facts))
+    assert (find("preprocessing").transform(run, "expected").kernel_ns[1] == 0) == goes

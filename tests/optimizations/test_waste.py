@@ -255,6 +255,15 @@ def test_groups_of_one_tensor_are_a_loop_in_the_optimizer():
     assert (loops.transform(base, "expected").name == "aten::_fused_adamw_").sum() == 1
 
 
+@pytest.mark.parametrize(("call", "said"), [("aten::item", True), ("aten::linalg_cholesky", False)])
+def test_numbers_that_a_loop_reads_are_not_those_by_which_a_factorization_tells_whether_it_succeeded(call, said):
+    base = trained(*[*LOOP, op("aten::_local_scalar_dense", ns=2_000.0, call=call)] * 40)
+    loops = find("loop-of-small-ops")
+    assert loops.obstacle(base) is None
+    assert ("get_total_norm" in loops.how_to(base)) == said
+    assert ("linalg.cholesky" in loops.how_to(base)) != said
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -173,11 +173,10 @@ def sources(before: Scenarios, after: Scenarios, *, bounded: bool = True) -> Sou
     outcomes = [_log_ratio(before, after, (outcome, EXPECTED)) - expected for outcome in after.after]
     hosts = {log: _log_ratio(before, after, ("expected", host)) - expected for log, host in after.hosts.items()}
     changes, most = [*outcomes, *hosts.values()], _most(before, after) if bounded else math.inf
-    limit = most if after.keeps_kernels else math.inf
-    limit = work if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else limit
+    limit = work if work > 1 and expected + max(changes) < math.log(work) + _NOTHING else math.inf
     ends = (max(0.0, -min(outcomes)), max(0.0, *outcomes))
     waiting = _waiting(before.expected, after.expected, work)
-    return Sources(ends, hosts, expected + min(changes) > -_NOTHING, most, limit, waiting)
+    return Sources(ends, hosts, expected + min(changes) > -_NOTHING, most, limit, after.keeps_kernels, waiting)
 
 
 def _waiting(before: Baseline, after: Baseline, work: float) -> float:

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from tracekit.advise.host_copies import LONG_NS, NOTABLE
 from tracekit.advise.optimization import FLAG, Optimization, refused
-from tracekit.advise.optimizations.host_work import LONG_NS, MAPPED, NOTABLE, LessHostWork
+from tracekit.advise.optimizations.host_work import MAPPED, LessHostWork
 from tracekit.advise.reasons import share_of
 from tracekit.analyzers.attribute import PAGEABLE, PINNED, TO_DEVICE, TO_HOST, UNRECORDED_WORK
 from tracekit.analyzers.core import outcomes

@@ -10,17 +10,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
+from tracekit.advise.host_copies import (
+    CODE,
+    MASKS,
+    NOTABLE,
+    NOTABLE_PART,
+    RANDOM,
+    leaving_before,
+    long_to_device,
+    made_on_host,
+    ops_on_host,
+    read_on_host,
+)
 from tracekit.advise.optimization import Optimization, refused
-from tracekit.analyzers.attribute import PAGEABLE, TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import numbers, outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, Rows, pick
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
 from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
 
 if TYPE_CHECKING:
     from tracekit.apply import Subject
 
-NOTABLE = 0.01
-"""Host work below this fraction of a step is ignored."""
 _NAMED = 3
 
 
@@ -126,23 +135,16 @@ OPS_MOVED = _KNOWN["ops_moved"]
 UNNAMED = _NUMBERS["unnamed"]
 """Fraction of a step above which time in which the host recorded nothing counts as code outside the model."""
 _UNNAMED_CAUSE = ("unexplained",)
-_RANDOM = r"aten::(?:rand|normal_|uniform_|bernoulli|exponential_|multinomial|random_)"
-_MASKS = r"aten::(?:triu|tril|arange|ones|eye|linspace|masked_fill)"
-_MADE = f"{_RANDOM}|{_MASKS}"
 MAPPED = 32 << 20
 """Size in bytes from which the C library maps new memory for each allocation, and unmaps it when it is freed."""
-LONG_NS = 100_000
-"""Time of a copy, in nanoseconds, from which it moves a tensor rather than a value."""
-_NOTABLE_PART = 0.2
-"""Part of the host's work from which a function has code of its own."""
 _CODES = (
     (
         r"image_process|processing_|feature_extract|preprocess",
         "processor = AutoProcessor.from_pretrained(name, use_fast=True)\n"
         'inputs = processor(images=images, device="cuda", return_tensors="pt")',
     ),
-    (_RANDOM, 'noise = torch.randn(shape, device="cuda")  # drawn on the GPU: nothing is copied'),
-    (_MASKS, 'mask = torch.ones(n, n, dtype=torch.bool, device="cuda").tril()  # on the GPU, once'),
+    (RANDOM, 'noise = torch.randn(shape, device="cuda")  # drawn on the GPU: nothing is copied'),
+    (MASKS, 'mask = torch.ones(n, n, dtype=torch.bool, device="cuda").tril()  # on the GPU, once'),
     (r"video|decord|\bav\.|cv2|imageio", 'decoder = torchcodec.decoders.VideoDecoder(path, device="cuda")'),
     (
         r"zoom|resize|interpolat|\bPIL\b|Image\.",
@@ -170,14 +172,15 @@ class Preprocessing(LessHostWork):
     which the host recorded nothing, if that is a quarter of a step. 0.98 of this time is expected to disappear, 0.997
     of that of PyTorch's ops; at the high end all of it, at the low end nine tenths of the largest named function's
     time. So do, except at the low end, copies of what PyTorch's ops make on the host from constants or random numbers,
-    and those of what they read there, as the GPU runs the same ops. At the high end, nothing large is copied to the
+    and those of what this code reads: it takes longer after them than they do, writes no files, and makes nothing large
+    that is copied to the GPU. At the high end, nothing large is copied to the host before this code, nor to the
     GPU from pageable memory. The evidence names the functions.
 
     *Refused* if they take less than 1 % of the step.
     """
 
     id = "preprocessing"
-    causes = ("preprocessing", "python")
+    causes = CODE
     nothing = "No function of the host outside the model's ops takes a notable part of the step."
 
     def reduced(self, base: Baseline) -> tuple[str, ...]:
@@ -185,21 +188,21 @@ class Preprocessing(LessHostWork):
 
     def left(self, base: Baseline, outcome: Outcome) -> float:
         """Return the fraction of the work that remains; at worst, only the largest function is moved."""
-        moved = pick(OPS_MOVED if _ops_on_host(base) else MOVED, outcome)
+        moved = pick(OPS_MOVED if ops_on_host(base) else MOVED, outcome)
         return 1 - moved * (_largest_share(base, self.reduced(base)) if outcome == "worst" else 1.0)
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Leave out the copies of what the host makes of nothing, or reads, which the GPU does in its place. At best,
-        it makes all that is copied to it."""
-        ops, made = base.ops, (_made_on_host(base) | _read_on_host(base)) & (outcome != "worst")
-        made |= _long_to_device(base) & (outcome == "best")
+        it makes all that is copied to it, and reads all that is copied from it before this work."""
+        ops, made = base.ops, (made_on_host(base) | read_on_host(base)) & (outcome != "worst")
+        made |= (long_to_device(base) | leaving_before(base, self.reduced(base))) & (outcome == "best")
         kernel, host = (np.where(made, 0.0, times) for times in (ops.kernel_ns, ops.host_ns))
         return ops.assign(kernel_ns=kernel, host_ns=host, sync=ops.sync & ~made)
 
     def outside(self, base: Baseline, outcome: Outcome) -> Outside:
         """Return the host work that remains. New memory is mapped and unmapped for each large tensor, in no event."""
         rest = super().outside(base, outcome)
-        mapped = (base.recorded.copied_bytes(base.ops) >= MAPPED) & (_made_on_host(base) | _read_on_host(base))
+        mapped = (base.recorded.copied_bytes(base.ops) >= MAPPED) & (made_on_host(base) | read_on_host(base))
         return rest.scaled(0.0, _UNNAMED_CAUSE) if mapped.any() and outcome != "worst" else rest
 
     def reason(self, base: Baseline) -> Statements:
@@ -212,7 +215,7 @@ class Preprocessing(LessHostWork):
             return "with torch.profiler.profile(with_stack=True) as profiler:  # names the functions, with their lines"
         rows = base.host_causes[base.host_causes["cause"].isin(self.causes)]
         times = rows.groupby(rows["name"].astype(str) + " " + rows["caller"].astype(str))["idle_ns"].sum()
-        for name in times[times > _NOTABLE_PART * times.sum()].sort_values(ascending=False).index:
+        for name in times[times > NOTABLE_PART * times.sum()].sort_values(ascending=False).index:
             if code := next((code for pattern, code in _CODES if re.search(pattern, name, re.IGNORECASE)), ""):
                 return code
         return "# with torch ops on the GPU, once before the loop, or in workers: DataLoader(dataset, num_workers=8)"
@@ -221,36 +224,6 @@ class Preprocessing(LessHostWork):
 def _unnamed_by(base: Baseline) -> str:
     """Return the kind of the statement on unrecorded time, which names what the recorder of the trace can record."""
     return "host-work-unsampled" if base.source.format == "nsys" else "host-work-unnamed"
-
-
-def _made_on_host(base: Baseline) -> Rows:
-    """Return the long copies of pageable memory to the device, if ops of PyTorch alone make them on the host, from
-    constants or random numbers."""
-    return _long_to_device(base) & any(re.match(_MADE, name) for name in _ops_on_host(base))
-
-
-def _long_to_device(base: Baseline) -> Rows:
-    copies = base.recorded.copies_like(base.ops, TO_DEVICE, PAGEABLE)
-    return np.asarray(copies & (base.ops.kernel_ns >= LONG_NS))
-
-
-def _read_on_host(base: Baseline) -> Rows:
-    """Return the long copies to pageable memory, if ops of PyTorch alone work on the host, and nothing large is copied
-    to the device afterwards."""
-    long = base.ops.kernel_ns >= LONG_NS
-    leaving, coming = (base.recorded.copies_like(base.ops, way) & long for way in (TO_HOST, TO_DEVICE))
-    stays = bool(_ops_on_host(base)) and not (coming & (np.cumsum(leaving) > 0)).any()
-    return np.asarray(leaving & stays)
-
-
-def _ops_on_host(base: Baseline) -> list[str]:
-    """Return the names of PyTorch's ops that take the host's time, if they take half of it or more, and no function
-    with a name takes a notable part of it; else none."""
-    rows = base.host_causes[base.host_causes["cause"].isin(Preprocessing.causes)]
-    times = rows.groupby(rows["name"].astype(str))["idle_ns"].sum()
-    ops, named = times.index.str.startswith("aten::"), times.index != ""
-    alone = times[named & ~ops].sum() <= NOTABLE * times.sum() and 2 * times[ops].sum() >= times.sum()
-    return times.index[ops].tolist() if alone else []
 
 
 def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:

@@ -23,6 +23,8 @@ _LONGEST = 64
 _OF_A_SOLVER = re.compile(r"^aten::(?:v?dot|mv|addmv)$")
 """Products of vectors, by which an iteration of a solver needs the result of the one before."""
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
+_READ = "aten::_local_scalar_dense"
+"""The read of one number, by a program or, inside another call, by a factorization that asks whether it succeeded."""
 _ON_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
@@ -62,7 +64,7 @@ def _way(ops: OpList, grouped: Rows, rounds: int) -> str:
     """Return whether these loops are mostly groups of an optimizer, or read a number in each round."""
     if 2 * ops.host_ns[grouped].sum() > ops.host_ns.sum():
         return "groups-of-one-tensor"
-    reads = int((ops.name == "aten::_local_scalar_dense").sum())
+    reads = int(((ops.name == _READ) & which(ops.call, (_READ, "aten::item").__contains__)).sum())
     return "numbers-read-one-by-one" if reads >= _REPEATED * rounds else ""
 
 
