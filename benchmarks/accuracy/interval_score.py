@@ -31,7 +31,10 @@ _EARLIER_GAIN = 0.51
 logarithm, in addition to what was said."""
 _SAID_WITH = {"seventh": 0.49}
 """The same in the intervals of a set as they were said; none in other sets."""
-_SINCE = ("twenty-seventh", "twenty-eighth", "twenty-ninth", "thirtieth")
+_SINCE = (
+    *("twenty-seventh", "twenty-eighth", "twenty-ninth", "thirtieth"),
+    *("thirty-first", "thirty-second", "thirty-third", "thirty-fourth"),
+)
 """Sets that were predicted before they were a part of what the widths are measured on."""
 _ROUNDS: dict[Evidence, str] = {"timed": "blind rounds, latency told", "profiled": "blind rounds, plain traces"}
 _SAID = {"timed": "capture", "profiled": "trace"}
@@ -78,7 +81,7 @@ def _of_scripts() -> list[tuple[object, ...]]:
         ("slow scripts, plain traces", "as predicted then", *_summary(map(_as_said, every))),
         ("those with kept traces", f"of {EARLIER}", *_summary(map(_as_earlier, kept))),
         ("those with kept traces", "of today, each set left out", len(blind), *_of_sets_left_out()),
-        *([("the last four sets", "as predicted then", *_summary(map(_as_said, since)))] if since else []),
+        *([("the last eight sets", "as predicted then", *_summary(map(_as_said, since)))] if since else []),
         ("predicted again, gains known", "of today", *_summary((row.interval(known), row.measured) for row in later)),
         ("rounds, and scripts with kept traces", f"of {EARLIER}", *_pooled(_mean(map(_as_earlier, kept)), len(kept))),
         ("rounds, and scripts with kept traces", "of today", *_pooled(_known()["every_score"], len(kept))),

@@ -7,8 +7,8 @@
 Any gain has an error in the logarithm. One that saves waiting for the host has a larger one: a trace tells how long
 kernels take, but not how long the host's work takes at another time. A fix may save more than the trace shows, up to
 the largest gain that it allows. Of the errors that hold four fifths of the gains with a median interval that a person
-can act on, those with the least interval score are taken, on the sets since the twentieth: rules before were worse. The
-same is done for the gains that were predicted with the latency told.
+can act on, or nearly with the narrowest, those with the least interval score are taken, on the sets since the
+twentieth: rules before were worse. The same is done for the gains that were predicted with the latency told.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
 
@@ -60,6 +61,8 @@ _HELD = 0.8
 """Fraction of the gains that intervals must contain."""
 _MOST: dict[Evidence, float] = {"script": MOST_QUOTED, "timed-script": 1.5}
 """Largest median of high / low that a person can act on."""
+_NEARLY = 1.05
+"""Widths that are this much wider than the narrowest are nearly as narrow."""
 _EARLIER_SETS = 19
 """Number of sets before those whose errors are taken."""
 
@@ -163,17 +166,15 @@ def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
 
 
 def fit(rows: Sequence[Judged], evidence: Evidence = "script") -> Widths:
-    """Return the best widths that hold the gains. What outcomes differ by is a part of the errors of gains."""
+    """Return the widths with the least score, of those that hold the gains and are narrow enough, or nearly as narrow
+    as any that hold them. What outcomes differ by is a part of the errors of gains."""
     rows = [row for row in rows if row.set in recent()] or rows
     start = structs.replace(widths("timed"), outcome=0.0, host=_HOST)
     tried = [structs.replace(start, untold=Untold(*errors)) for errors in product(*_TRIED)]
-    return min(tried, key=lambda each: _badness(each, rows, _MOST[evidence]))
-
-
-def _badness(known: Widths, rows: Sequence[Judged], most: float) -> tuple[float, float, float]:
-    """Return what the widths lack of the gains that they must hold, their median if it is too wide, and their score."""
-    _, hits, span, scored = summary([(row, row.interval(known)) for row in rows])
-    return max(0.0, _HELD - hits), max(most, span), scored
+    judged = [(each, *summary([(row, row.interval(each)) for row in rows])) for each in tried]
+    holding = [each for each in judged if each[2] >= _HELD] or judged
+    most = max(_MOST[evidence], _NEARLY * min(span for *_, span, _ in holding))
+    return min((each for each in holding if each[3] <= most), key=itemgetter(4))[0]
 
 
 @cache
