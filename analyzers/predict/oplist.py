@@ -238,8 +238,7 @@ def _words(
     host_row: npt.NDArray[np.int64],
     calls: npt.NDArray[np.integer],
 ) -> dict[str, npt.NDArray[np.object_]]:
-    """Return texts as Python objects, so that equal words are one object and compare fast. A pandas string column would
-    create new objects at each read."""
+    """Return the texts of each op as Python objects."""
     layer = head.layer.to_numpy()
     module = take(analysis.layers.module.to_numpy(), layer)
     layer = np.where(module >= 0, module, layer)  # several ranges of one module may hold the ops that transforms search

@@ -28,7 +28,17 @@ from statistics import fmean, median
 from msgspec import structs
 
 from benchmarks.fitting.conformal import COVERAGE
-from benchmarks.slow_scripts.command import HERE, Row, before_gains, compared, later, of_first_recordings, set_of, told
+from benchmarks.slow_scripts.command import (
+    HERE,
+    Row,
+    before_gains,
+    compared,
+    later,
+    of_first_recordings,
+    set_of,
+    sets_of,
+    told,
+)
 from tracekit.advise import find, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import Interval
@@ -180,7 +190,7 @@ def fit(rows: Sequence[Judged], evidence: Evidence = "script") -> Widths:
 @cache
 def recent() -> frozenset[str]:
     """Return the names of the sets whose errors are taken: those since the twentieth."""
-    return frozenset(list(dict.fromkeys(row["set"] for row in before_gains()))[_EARLIER_SETS:])
+    return frozenset(sets_of(before_gains())[_EARLIER_SETS:])
 
 
 def left_out(

@@ -45,6 +45,11 @@ def set_of(row: Row) -> str:
     return row["set"].removesuffix(_TOLD)
 
 
+def sets_of(some: list[Row]) -> list[str]:
+    """Return the sets of these rows, in order."""
+    return list(dict.fromkeys(map(set_of, some)))
+
+
 def later() -> list[Row]:
     """The same traces by later code, whose rules had been changed for them."""
     return [row for row in rows() if row["diagnosed"] == _LATER]
@@ -72,7 +77,7 @@ def summary() -> str:
     """Return a row for each set but the first nine, one for all sets, and those of what was diagnosed later or recorded
     again."""
     first = before_gains()
-    names = list(dict.fromkeys(row["set"] for row in first))
+    names = sets_of(first)
     head = ["set", "scripts", "diagnosis was committed", "first advice right", "gain inside", "median high ÷ low"]
     lines = [" | ".join(head), "---|---:|---|---:|---:|---:"]
     early = [row for row in first if row["set"] in names[:_SMALL]]
@@ -101,7 +106,7 @@ def misses() -> str:
     now = {(row["set"], row["script"]): row["right"] for row in later()}
     missed = [row for row in before_gains() if row["right"] == "no" and now.get((row["set"], row["script"])) != "yes"]
     lines = ["| set | script: what was planted (first advice) |", "|---|---|"]
-    for name in dict.fromkeys(row["set"] for row in missed):
+    for name in sets_of(missed):
         lines.append(f"| {name} | {'; '.join(_miss(row) for row in missed if row['set'] == name)} |")
     return "\n".join(lines)
 

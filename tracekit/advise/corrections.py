@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from tracekit.advise.gains import pays
 from tracekit.analyzers.core import Interval, TracekitError
 from tracekit.analyzers.results import Analysis, Considered, Recommendation
 from tracekit.run import configuration_folder, machine_key
@@ -125,18 +126,12 @@ def corrected(analysis: Analysis) -> Analysis:
     if not known:
         return analysis
     recommended = [_recommendation(each, known) for each in analysis.recommendations]
-    kept = [each for each in recommended if _pays(each.speedup)]
+    kept = [each for each in recommended if pays(each.speedup)]
     return replace(
         analysis,
         recommendations=tuple(kept),
         considered=tuple(_considered(each, known) for each in analysis.considered),
     )
-
-
-def _pays(gain: Interval) -> bool:
-    from tracekit.advise.gains import pays  # loads every optimization, and most machines have no history
-
-    return pays(gain)
 
 
 def _recommendation(each: Recommendation, known: dict[str, Correction]) -> Recommendation:
@@ -151,5 +146,5 @@ def _considered(each: Considered, known: dict[str, Correction]) -> Considered:
         return each
     change = known[each.id]
     speedup = change.apply(each.speedup)
-    still = each.recommended and _pays(speedup)
+    still = each.recommended and pays(speedup)
     return replace(each, speedup=speedup, recommended=still, notes=each.notes if still else (*each.notes, str(change)))

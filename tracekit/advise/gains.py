@@ -1,9 +1,12 @@
 """Judges gains: whether a step is worth advising, and how useful it is to a person."""
 
 import math
+from typing import TYPE_CHECKING
 
-from tracekit.advise.optimization import Optimization
 from tracekit.analyzers.core import Interval
+
+if TYPE_CHECKING:
+    from tracekit.advise.optimization import Optimization
 
 WORTHWHILE = 1.03
 """Lower end above which a gain counts as sure. An optimization that fixes a mistake of the script costs nothing, so its
@@ -19,7 +22,7 @@ def pays(gain: Interval) -> bool:
     return gain.low >= WORTHWHILE or (gain.expected >= LARGE and unlikely)
 
 
-def worthwhile(optimization: Optimization, gain: Interval) -> bool:
+def worthwhile(optimization: "Optimization", gain: Interval) -> bool:
     """Return whether a gain is enough to recommend the optimization."""
     return gain.expected >= WORTHWHILE and gain.low >= 1.0 if optimization.fixes_mistake else pays(gain)
 

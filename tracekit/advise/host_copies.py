@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 
 from tracekit.analyzers.attribute import PAGEABLE, TO_DEVICE, TO_HOST
 from tracekit.analyzers.predict import Baseline, Rows
@@ -18,6 +19,11 @@ LONG_NS = 100_000
 RANDOM = r"aten::(?:rand|normal_|uniform_|bernoulli|exponential_|multinomial|random_)"
 MASKS = r"aten::(?:triu|tril|arange|ones|eye|linspace|masked_fill)"
 _WRITES = r"save|write|dump|encode|serializ|pickle|send"
+
+
+def of_causes(base: Baseline, causes: tuple[str, ...]) -> pd.DataFrame:
+    """Return the rows of HOST_CAUSES of these causes."""
+    return base.host_causes[base.host_causes["cause"].isin(causes)]
 
 
 def made_on_host(base: Baseline) -> Rows:
@@ -50,7 +56,7 @@ def read_on_host(base: Baseline) -> Rows:
 
 def _writes(base: Baseline) -> bool:
     """Return whether a notable part of the host's work encodes or writes what leaves the device."""
-    rows = base.host_causes[base.host_causes["cause"].isin(CODE)]
+    rows = of_causes(base, CODE)
     named = (rows["name"].astype(str) + " " + rows["caller"].astype(str)).str.contains(_WRITES)
     return bool(rows["idle_ns"][named].sum() > NOTABLE_PART * rows["idle_ns"].sum())
 
@@ -58,7 +64,7 @@ def _writes(base: Baseline) -> bool:
 def ops_on_host(base: Baseline) -> list[str]:
     """Return the names of PyTorch's ops that take the host's time, if they take half of it or more, and no function
     with a name takes a notable part of it; else none."""
-    rows = base.host_causes[base.host_causes["cause"].isin(CODE)]
+    rows = of_causes(base, CODE)
     times = rows.groupby(rows["name"].astype(str))["idle_ns"].sum()
     ops, named = times.index.str.startswith("aten::"), times.index != ""
     alone = times[named & ~ops].sum() <= NOTABLE * times.sum() and 2 * times[ops].sum() >= times.sum()

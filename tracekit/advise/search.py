@@ -59,8 +59,8 @@ class Search:
         return steps if not hidden or self._pays(others, steps) else self._planned(candidates, start)
 
     def is_hidden(self, step: Optimization) -> bool:
-        """Return whether the step is waste of the GPU's time that the host hides now, as far as a trace tells: without
-        it, a step may be faster, and shorter launches are."""
+        """Return whether the step is waste that the host's work hides now: without it, the GPU has far less work, and
+        the run may become faster on another host or once its launches are fewer."""
         if not step.needless or step.condition or not self._allowed((step,)) or not self._is_large(step):
             return False
         gain = self.gain((step,))

@@ -19,6 +19,7 @@ from tracekit.advise.host_copies import (
     leaving_before,
     long_to_device,
     made_on_host,
+    of_causes,
     ops_on_host,
     read_on_host,
 )
@@ -97,7 +98,7 @@ def running_ahead(before: Baseline, after: Baseline, outcome: Outcome) -> Baseli
 
 def most_of_it(base: Baseline, causes: tuple[str, ...]) -> Statements:
     """Return the function that takes at least half of the time of these causes; empty if none does."""
-    rows = base.host_causes[base.host_causes["cause"].isin(causes)]
+    rows = of_causes(base, causes)
     sums = rows.groupby("name")["idle_ns"].sum()
     if not len(sums) or not sums.idxmax() or 2 * sums.max() < sums.sum():
         return ()
@@ -213,7 +214,7 @@ class Preprocessing(LessHostWork):
             return "nsys profile -t cuda,nvtx,osrt --sample=process-tree PROGRAM  # names the functions"
         if _unnamed(base):
             return "with torch.profiler.profile(with_stack=True) as profiler:  # names the functions, with their lines"
-        rows = base.host_causes[base.host_causes["cause"].isin(self.causes)]
+        rows = of_causes(base, self.causes)
         times = rows.groupby(rows["name"].astype(str) + " " + rows["caller"].astype(str))["idle_ns"].sum()
         for name in times[times > NOTABLE_PART * times.sum()].sort_values(ascending=False).index:
             if code := next((code for pattern, code in _CODES if re.search(pattern, name, re.IGNORECASE)), ""):
@@ -228,7 +229,7 @@ def _unnamed_by(base: Baseline) -> str:
 
 def _largest_share(base: Baseline, causes: tuple[str, ...]) -> float:
     """Return the largest named function's fraction of the work, 0 to 1."""
-    rows = base.host_causes[base.host_causes["cause"].isin(causes)]
+    rows = of_causes(base, causes)
     times = rows.groupby("name")["idle_ns"].sum()
     named = times[times.index != ""]
     return float(named.to_numpy().max(initial=0.0) / times.sum()) if times.sum() else 1.0
