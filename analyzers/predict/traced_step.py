@@ -46,6 +46,8 @@ class TracedStep(msgspec.Struct, frozen=True):
     """Time in which the host issued it: its wall time; if steps overlap, until the host began the next step."""
     overlaps: bool
     """Whether the next step begins before the step's device work ends."""
+    never_waits: bool
+    """Whether no step before the last waits for the device. Without a profiler, such a host runs ahead."""
     tail: HostTail
     recorded: dict[str, int]
     """Category of host rows (op, runtime, range, module) -> number of rows in the step. Also python_calls, estimated
@@ -94,6 +96,7 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
         wall_ns=wall,
         host_ns=issued,
         overlaps=overlaps,
+        never_waits=_never_waits(trace.host, analysis),
         tail=tail,
         recorded=recorded,
         busy_ns=int(step.busy_ns),
@@ -176,6 +179,16 @@ def _tail(trace: Trace, host: pd.DataFrame, work: pd.DataFrame, stop: int) -> Ho
     first_wait, waited_until = int(calls.start_ns.min()), int((calls.start_ns + calls.duration_ns).max())
     between = waited_until - max(first_wait, last) - int(calls.duration_ns.sum())
     return HostTail(max(first_wait - last, 0) + max(between, 0), max(stop - waited_until, 0), waits=True)
+
+
+def _never_waits(host: pd.DataFrame, analysis: Analysis) -> bool:
+    """Return whether the threads that launch wait for the device in no step but the last, of at least two."""
+    begins, work = analysis.timeline.steps.host_start_ns, analysis.work[analysis.work.launch >= 0]
+    if len(begins) < 2:
+        return False
+    threads = host.thread.iloc[work.launch.unique()].unique()
+    copying = work.launch[blocking_copies(host, work)]
+    return waiting_calls(host, threads, int(begins.min()), int(begins.max()), copying).empty
 
 
 def _asks_nothing(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> bool:
