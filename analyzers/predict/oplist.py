@@ -156,6 +156,7 @@ def _grouped(
         bluestein=_shares(work, first, is_bluestein(work.name)),
         inputs=given,
         strides=inputs(trace.host, owner[first], beside="strides"),
+        numbers=inputs(trace.host, owner[first], beside="values"),
         planned_ns=of_new_shapes(before.planning, ops, given),
         begun=take(trace.host.sequence.to_numpy(), np.maximum(calls_of, -1), absent=-1),
         nodes=nodes(trace.host, calls_of, words["call"]),

@@ -67,6 +67,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Shapes and types of the op's inputs, each as JSON; None: not recorded. Equal ones are one object."""
     strides: Objects = msgspec.field(default_factory=_none(object))
     """Shapes and strides of the op's inputs, each as JSON; None: not recorded."""
+    numbers: Objects = msgspec.field(default_factory=_none(object))
+    """Shapes and numbers of the op's inputs, each as JSON; None: not recorded."""
     nodes: Ints = msgspec.field(default_factory=_none(int))
     """Number of the node of autograd's graph whose backward pass the op is a part of; -1: none, or not recorded."""
     takes: Bools = msgspec.field(default_factory=_none(bool))
@@ -189,6 +191,9 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     def planned(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the planning time of each op in nanoseconds."""
         return matching(ops.name, _PLANS) * np.minimum(_facts(ops, self.planned_ns, 0.0), ops.host_ns)
+
+    def numbers_of(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _facts(ops, self.numbers, None)
 
     def recording(self, ops: OpList) -> npt.NDArray[np.float64]:
         """Return the time before each op, in nanoseconds, in which graphs are recorded."""

@@ -168,6 +168,22 @@ def test_a_sampler_encodes_once_what_all_its_steps_attend_to(rounds):
     assert len(left) == 1 + len(ENCODER) + 5 * len(DENOISER)
 
 
+COUNTS = op("aten::arange", Cost(0, 0, 8 * WIDTH, "copy", "fp32"), layer="Encoder_0") | given(("long int", 0))
+
+
+def counting(*firsts):
+    """Return a run in which each call of the encoder counts places from a number, if it is recorded."""
+    numbers = [("[[],[],[],[0]]", f'["{first}","512","1",""]') if first is not None else None for first in firsts]
+    return run(SENT, *[each for pair in numbers for each in (COUNTS | {"numbers": pair}, *STEPS)])
+
+
+def test_an_encoder_that_runs_again_for_each_token_counts_the_same_places():
+    left = find("computed-again").transform(counting(*[0] * 5), "expected")
+    assert (left.name == "aten::arange").sum() == 1 and len(left) == 2 + len(ENCODER) + 5 * len(DENOISER)
+    assert not again(counting(*range(0, 2560, 512))), "one part of the places after another"
+    assert not again(counting(*[None] * 5))
+
+
 def of(number):
     return [each | {"layer": f"Encoder_{number}"} for each in ENCODER]
 

@@ -4,6 +4,7 @@ import numpy as np
 import op_lists
 import pytest
 from msgspec.structs import replace
+from op_lists import elementwise
 from test_waste import ENGINE, linear, op, run, trained
 from test_work_again import found, given
 
@@ -383,6 +384,31 @@ def test_a_constant_of_a_product_is_copied_once_in_training_too():
     copied |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": float(size)}
     assert found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048)))
     assert not found("copied-again", trained(LAYER, copied, multiplied(64, 1024, 2048) | {"call": "aten::linear"}))
+
+
+OPERATOR = op("aten::copy_", ns=9e6, category="memcpy") | given(("float", 8192, 1024), ("float", 8192, 1024))
+OPERATOR |= {"copies": "Memcpy HtoD (Pageable -> Device)", "copied": 4.0 * 8192 * 1024}
+STARTS = op("aten::fill_", Cost(0, 0, 4 * 48 * 1024, "copy", "fp32"), call="aten::new_zeros")
+APPLIED = multiplied(48, 1024, 8192) | given(("float", 48, 1024), ("float", 1024, 8192))
+
+
+def test_an_operator_that_multiplies_all_items_after_other_ops_is_copied_once():
+    base = trained(OPERATOR, STARTS, APPLIED)
+    assert found("copied-again", base) and "table.to" in find("copied-again").how_to(base)
+    made = Outside(np.array(["preprocessing"], dtype=object), np.array([9e6]), np.array([0.0]))
+    assert not found("copied-again", replace(base, outside=made)), "the host may have written it"
+    batch = ("float", 8192, 1024)
+    reads = op("aten::mul", elementwise(8192 * 1024, "fp32")) | given(batch, batch)
+    assert not found("copied-again", trained(OPERATOR, STARTS, reads, APPLIED)), "it makes another one of it"
+    assert not found("copied-again", trained(OPERATOR, STARTS, APPLIED | {"call": "aten::linear"}))
+
+
+@pytest.mark.parametrize(("items", "width"), [(8192, 48), (512, 8192)])
+def test_a_batch_that_a_matrix_of_the_step_multiplies_is_new(items, width):
+    batch, matrix = ("float", items, 1024), ("float", 1024, width)
+    sent = OPERATOR | given(batch, batch) | {"copied": 4096.0 * items}
+    makes = op("aten::mul", elementwise(1024 * width, "fp32")) | given(matrix, matrix)
+    assert not found("copied-again", trained(sent, makes, multiplied(items, 1024, width) | given(batch, matrix)))
 
 
 def brought(rows):

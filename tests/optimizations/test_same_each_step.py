@@ -128,3 +128,51 @@ def test_a_distribution_that_is_made_in_each_step_of_training_factorizes_and_che
     assert not again(run(UPDATED, *step)), "of a matrix that each step makes"
     of_matrix = makes("mm", N * N, SIDE, SIDE, call=back["call"], phase="backward")
     assert not again(run(*step[:-1], of_matrix, UPDATE)), "of a matrix that learns"
+
+
+NODES, EDGES, WIDE = 100_000, 3_000_000, 64
+NODE, EDGE, INTO = ("float", NODES, WIDE), ("float", EDGES, WIDE), ("long int", EDGES)
+COMES = makes("index_select", EDGES * WIDE, NODE, INTO, phase="forward")
+EMPTY = op("aten::fill_", Cost(0, 0, 4 * NODES * WIDE, "copy", "fp32"), call="aten::zeros_like") | given(NODE)
+SUMS = makes("index_add_", EDGES * WIDE, NODE, INTO, EDGE, phase="forward")
+READS = makes("addmm", NODES * 16, NODE, ("float", WIDE, 16), call="aten::linear", phase="forward")
+TRAINS = [
+    makes("mm", WIDE * 16, ("float", WIDE, NODES), phase="backward") | {"call": ENGINE + "AddmmBackward0"},
+    UPDATE,
+]
+
+
+def test_features_that_edges_of_a_fixed_graph_sum_without_a_weight_are_the_same_in_each_step():
+    base = run(*[COMES, EMPTY, SUMS] * 3, READS, *TRAINS)
+    assert again(base)
+    assert find("computed-again").transform(base, "expected").name.tolist() == [
+        "aten::addmm",
+        "aten::mm",
+        UPDATE["name"],
+    ]
+
+
+CHOSEN = op("aten::random_", Cost(0, 0, 8 * EDGES, "copy", "fp32"), call="aten::randint") | given(INTO)
+NOISY = makes("add", NODES * WIDE, NODE, NODE)
+DIFFERENTIATED = makes("index_select", EDGES * WIDE, EDGE, INTO, call=ENGINE + "IndexAddBackward0", phase="backward")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [CHOSEN, COMES, EMPTY, SUMS, READS],  # along edges that each step draws
+        [
+            DRAWS | given(NODE) | {"cost": Cost(0, 0, 4 * NODES * WIDE, "copy", "fp32")},
+            NOISY,
+            COMES,
+            EMPTY,
+            SUMS,
+            READS,
+        ],
+        [COMES, SUMS, READS],  # into a state that the step leaves to the next one
+        [COMES, EMPTY, SUMS, SUMS, READS],
+        [COMES, EMPTY, SUMS, READS, DIFFERENTIATED],  # of features that are trained
+    ],
+)
+def test_sums_along_edges_that_change_or_of_what_changes_are_work(step):
+    assert not again(run(*step, *TRAINS))

@@ -56,6 +56,7 @@ def run(*rows, **facts):
         expanded=np.array([row.get("expanded", False) for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),
         strides=objects([row.get("strides") for row in rows]),
+        numbers=objects([row.get("numbers") for row in rows]),
         nodes=np.array([row.get("node", -1) for row in rows]),
         blocks=np.array([row.get("blocks", -1) for row in rows]),
         bluestein=np.array([row.get("bluestein", 0.0) for row in rows]),

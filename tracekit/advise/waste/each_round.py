@@ -14,8 +14,8 @@ from tracekit.analyzers.predict import Baseline, Rows, which
 
 Tensor = tuple[str, tuple[int, ...]]
 
-_OF_NUMBERS = re.compile(r"fill_$|full")
-"""Calls that put a number of the program, as the time of a sampler, into a tensor."""
+_OF_NUMBERS = re.compile(r"fill_$|full|arange|linspace")
+"""Calls that put numbers of the program, as the time of a sampler, or places, into a tensor."""
 _DEPTH = 3
 """Layers into which a network may be put."""
 
@@ -52,8 +52,9 @@ def _of_one_input(base: Baseline, spans: list[Span]) -> bool:
     """Return whether all calls read one tensor that was made once before them, and that neither they nor the ops
     between them write, nor what they spread over its items."""
     flow, (start, end) = flow_of(base), spans[0]
-    numbers = which(base.ops.call[start:end], _OF_NUMBERS.search).any()
-    if numbers or not flow.free[start:end].all() or any(flow.viewed[first] for first, _ in spans):
+    if not flow.free[start:end].all() or any(flow.viewed[first] for first, _ in spans):
+        return False
+    if not _of_same_numbers(base, spans):
         return False
     between = [place for (_, one), (other, _) in pairwise(spans) for place in range(one, other)]
     lies = _lies(base, flow, spans[0])
@@ -62,6 +63,14 @@ def _of_one_input(base: Baseline, spans: list[Span]) -> bool:
     changed = any(_written(base, flow, between, each) for each in lies)
     once = all(_written(base, flow, range(start), each) == 1 for each in of_items)
     return bool(of_items) and once and not changed and not any(size_of(*each) in within for each in of_items)
+
+
+def _of_same_numbers(base: Baseline, spans: list[Span]) -> bool:
+    """Return whether the program puts the same numbers into tensors in all calls, as the trace records them."""
+    puts = which(base.ops.call[slice(*spans[0])], _OF_NUMBERS.search)
+    given = [base.recorded.numbers_of(base.ops[slice(*span)])[puts].tolist() for span in spans]
+    known = all(each and re.search(r"\d", each[1]) for each in given[0])
+    return known and all(each == given[0] for each in given)
 
 
 def _written(base: Baseline, flow: Flow, places: Iterable[int], each: Tensor) -> int:
@@ -78,7 +87,8 @@ def _lies(base: Baseline, flow: Flow, span: Span) -> dict[Tensor, bool]:
         items = max((shape[0] for _, shape in given), default=1)
         for kind, shape in given:
             spread = shape[0] == 1 < items
-            if (kind, size_of(kind, shape)) in reads and (spread or size_of(kind, shape) not in made):
+            size = size_of(kind, shape)
+            if size and (kind, size) in reads and (spread or size not in made):
                 lies[kind, shape] = lies.get((kind, shape), True) and spread
         made |= flow.writes[place]
     return lies

@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracekit.advise.waste.repeats import has_gradient, inside, nodes_of_gradients, size_of, spans_of, tensors_in
+from tracekit.advise.waste.repeats import (
+    Tensors,
+    has_gradient,
+    inside,
+    nodes_of_gradients,
+    size_of,
+    spans_of,
+    tensors_in,
+)
 from tracekit.advise.waste.rounds import products, rounds
 from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Ints
@@ -38,8 +46,10 @@ def same_in_each_step(base: Baseline) -> Rows:
         {int(cost.write_bytes)} if cost is not None else set().union(*given[place : place + _SOON])
         for place, cost in enumerate(ops.cost)
     ]
+    for place in np.flatnonzero(which(ops.call, _SUMS.match)).tolist():
+        written[place] |= {size_of(*each) for each in tensors_in(base, place, place + 1)[:1]}
     free = ~which(ops.call, partial(has_gradient, nodes))
-    free &= which(ops.call, lambda call: call.startswith("aten::") and not _VARIES.search(call))
+    free &= which(ops.call, lambda call: call.startswith("aten::") and not _VARIES.search(call)) | _sums_into_new(base)
     free &= ~backward & ~in_phase(ops, "optimizer") & (ops.category == "kernel") & np.array(list(map(bool, given)))
     starts = [start for start, _ in _calls(ops)]
     while True:
@@ -49,6 +59,23 @@ def same_in_each_step(base: Baseline) -> Rows:
         if (kept == free).all():
             return kept
         free = kept
+
+
+_SUMS = re.compile(r"^aten::(?:index_add|scatter_add|scatter_reduce)_$")
+_ZEROS = re.compile(r"^aten::(?:new_)?zeros(?:_like)?$")
+
+
+def _sums_into_new(base: Baseline) -> Rows:
+    """Select ops that add rows by index to a tensor of zeros that the program makes for them, as a graph's nodes sum
+    what comes along edges, and those zeros: each step makes them again, while a sum into what stays changes it."""
+    ops, rows, new = base.ops, np.zeros(len(base.ops), dtype=bool), dict[Tensors, int]()
+    for place in np.flatnonzero(which(ops.call, _SUMS.match) | which(ops.call, _ZEROS.match)).tolist():
+        into = tensors_in(base, place, place + 1)[:1]
+        if _ZEROS.match(ops.call[place]):
+            new[into] = place
+        elif into in new:
+            rows[[new.pop(into), place]] = True
+    return rows
 
 
 _EPOCHS, _PRODUCTS = "aten::randperm", 4

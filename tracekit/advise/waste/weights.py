@@ -124,14 +124,32 @@ def copied_each_pass(base: Baseline) -> Finding | None:
 
 
 def _brings_operand(base: Baseline, place: int) -> bool:
-    """Return whether the product behind a copy is of no layer, and its other operand as large as what the step made."""
-    cost, copied = base.ops.cost[place + 1], tensors_in(base, place, place + 1)[:1]
-    if cost is None or not isinstance(cost.work, Product) or not copied or base.ops.call[place + 1] in _CASTING:
+    """Return whether the first op that reads what was copied is a product of no layer, whose other operand is as large
+    as what the step made. Behind other ops, it is one matrix by which all items are multiplied and that is far larger
+    than they are, which the step had no time to make."""
+    elements = math.prod(next((shape for _, shape in tensors_in(base, place, place + 1)), ()))
+    reader = _first_reader(base, place, elements)
+    cost = base.ops.cost[reader]
+    if cost is None or not isinstance(cost.work, Product) or base.ops.call[reader] in _CASTING:
         return False
-    work, elements = cost.work, math.prod(copied[0][1])
+    work = cost.work
     operands = {work.groups * work.m * work.k, work.groups * work.k * work.n}
     others = operands - {elements}
-    return len(others) == 1 < len(operands) and any(_writes(each, *others) for each in base.ops.cost[:place])
+    known = len(others) == 1 < len(operands) and any(_writes(each, *others) for each in base.ops.cost[:reader])
+    stays = work.groups == 1 and _LARGER * work.m <= work.n and work.k * work.n == elements and _unmade(base, place)
+    return known and (stays or reader == place + 1)
+
+
+def _first_reader(base: Baseline, place: int, elements: int) -> int:
+    """Return the place of the first op soon after a copy that is given so many elements; else of the next one."""
+    soon = range(place + 1, min(place + 1 + _SOON, len(base.ops)))
+    given = ((at, shape) for at in soon for _, shape in tensors_in(base, at, at + 1))
+    return next((at for at, shape in given if math.prod(shape) == elements), place + 1)
+
+
+def _unmade(base: Baseline, place: int) -> bool:
+    """Return whether the host had no time in the step to write what was copied."""
+    return base.outside.total() < base.recorded.copied_bytes(base.ops)[place] / _WRITTEN * 1e9
 
 
 _LARGE = 1 << 20
@@ -144,8 +162,7 @@ def _brings_table(base: Baseline, place: int) -> bool:
     """Return whether what was copied has rows that the batch has not, and items are looked up among all of them, or
     multiplied with all, after a layer perhaps; and whether the step had no time to make them."""
     copied = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
-    took = base.recorded.copied_bytes(base.ops)[place] / _WRITTEN * 1e9
-    if len(copied) != len(("rows", "width")) or base.outside.total() >= took:
+    if len(copied) != len(("rows", "width")) or not _unmade(base, place):
         return False
     forward = np.flatnonzero(~in_phase(base.ops, "backward")).tolist()
     costs = [cost for cost in base.ops.cost[forward] if cost is not None and isinstance(cost.work, Product)]
