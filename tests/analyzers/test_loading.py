@@ -5,7 +5,7 @@ from handmade import Handmade
 from msgspec.structs import replace
 
 from tracekit.advise import find
-from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.attribute import Loader, analyze
 from tracekit.analyzers.predict import Baseline, baseline
 from tracekit.analyzers.trace import Trace
 from tracekit.analyzers.trace.trace import single
@@ -105,6 +105,11 @@ def test_workers_whose_batches_take_longer_than_all_have_time_for_are_behind(arr
     if behind:
         assert run.loader.silent_ns == pytest.approx(45e6, rel=0.02)
         assert run.unprofiled_ns == pytest.approx(3 * 20.2e6 / 2, rel=0.02)
+
+
+def test_steps_that_take_several_batches_take_as_long_as_all_of_them() -> None:
+    loader = Loader(workers=True, taken=6, made=2, recorded_ns=90e6, steps=3, silent_ns=40e6, processes=4)
+    assert (loader.pace_ns(), loader.pace_ns(begun=1), loader.least_ns) == (90e6, 60e6, 20e6)
 
 
 def test_a_worker_that_was_asked_for_nothing_is_not_behind() -> None:
