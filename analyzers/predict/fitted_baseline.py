@@ -15,7 +15,7 @@ from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.predict.batch_size import batch_by_shapes
 from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS, host_speed, modelled_speed
-from tracekit.analyzers.predict.loading import at_workers_pace, waits_for_workers, with_wait_for_workers
+from tracekit.analyzers.predict.loading import at_workers_pace, longest_without_wait, with_wait_for_workers
 from tracekit.analyzers.predict.math_fallback import math_fallback
 from tracekit.analyzers.predict.memory import least_memory
 from tracekit.analyzers.predict.oplist import listed, typical_step
@@ -208,7 +208,7 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     host-bound steps. If the remaining time exceeds typical launch times on such machines, both are estimates, and their
     geometric mean is used.
     """
-    raw = _fitting(raw, 1 - share.expected)
+    raw = _fitting(raw, share)
     floor = raw.simulate(raw.ops, 0.0)
     most = _largest_host_factor(raw, max(1.0, (1 + _AS_LONG) * floor / raw.stated_ns))
     reached = min(1.0, raw.simulate(raw.ops, most) / raw.stated_ns)  # less where the device sets the pace
@@ -224,17 +224,18 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     return replace(_scaled(raw, expected), host_range=open_range, host_speed=speed)
 
 
-def _fitting(raw: Baseline, usual: float) -> Baseline:
+def _fitting(raw: Baseline, share: Interval) -> Baseline:
     """Return the baseline whose device and whose work outside the model take as long as the latency tells.
 
-    A step that waits for its kernels, at the `usual` factor on host times, tells how long these take. In any other one,
+    A step that waits for its kernels, at the usual factor on host times, tells how long these take. In any other one,
     the host's work outside the model takes as much longer or shorter than recorded as launches do than usual: part of
     the recorded time is the profiler's, and other processes slow both. What nothing explains in the trace is limited to
-    what fits beside that. But workers of a data loader have batches ready when a recording begins: if steps wait for
-    them, or no such host explains the latency, what it has more than the trace is the wait for them.
+    what fits beside that. But workers of a data loader have batches ready when a recording begins: what the latency has
+    more than `longest_without_wait` explains is the wait for them.
     """
+    usual = 1 - share.expected
     needed = raw.simulate(raw.ops, usual) - raw.rest_ns
-    if raw.stated_ns > (1.0 if waits_for_workers(raw) else _BUSIER) * needed and raw.loader.workers:
+    if raw.loader.workers and raw.stated_ns > longest_without_wait(raw, share, _BUSIER):
         return with_wait_for_workers(raw, raw.stated_ns - needed)
     raw = replace(raw, rest_ns=float(np.clip(raw.stated_ns - needed, 0.0, raw.rest_ns)))
     device = replace(raw, outside=Outside()).simulate(raw.ops, 0.0)

@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from tracekit.analyzers.core import numbers
+from tracekit.analyzers.core import Interval, numbers
 from tracekit.analyzers.predict.outside import STALL, Outside
 from tracekit.analyzers.predict.step_baseline import Baseline
 
@@ -17,12 +17,32 @@ def waits_for_workers(run: Baseline) -> bool:
     return run.loader.workers and run.outside.total(_CAUSE) >= WAITED * run.latency_ns
 
 
+def workers_are_behind(run: Baseline) -> bool:
+    """Return whether workers cannot keep up with steps that take batches which were ready before: a batch takes a
+    worker longer than as many steps as there are workers. Fewer batches than steps are no sign of that: many workers,
+    each of which is slow, bring theirs later."""
+    return run.loader.lives_on_stock and run.loader.least_ns > run.latency_ns
+
+
+def longest_without_wait(run: Baseline, share: Interval, busier: float) -> float:
+    """Return the longest latency of the run, in nanoseconds, without a wait for workers that the trace does not show.
+
+    SHARE is the profiler's of the host time. Steps that wait for workers in the trace take as long as usual beside,
+    and steps that use up batches as long as the least share allows. Any other host may be BUSIER by this factor.
+    """
+    usual, slow = (run.simulate(run.ops, 1 - part) - run.rest_ns for part in (share.expected, share.low))
+    if waits_for_workers(run):
+        return usual
+    return slow if run.loader.lives_on_stock else busier * usual
+
+
 def at_workers_pace(run: Baseline) -> Baseline:
-    """Return the run whose steps take as long as the workers take for a batch, if its steps wait for them. Workers are
-    not profiled, and what they made before the recording does not last."""
-    if not waits_for_workers(run):
+    """Return the run whose steps take as long as the workers take for a batch, if its steps wait for them, or will.
+    Workers are not profiled, and what they made before the recording does not last."""
+    waits = waits_for_workers(run)
+    if not (waits or workers_are_behind(run)):
         return run
-    run = replace(run, stated_ns=max(run.stated_ns, run.loader.pace_ns))
+    run = replace(run, stated_ns=max(run.stated_ns, run.loader.pace_ns(begun=int(not waits))))
     return with_wait_for_workers(run, run.stated_ns - run.latency_ns + run.rest_ns)
 
 

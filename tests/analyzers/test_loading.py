@@ -2,9 +2,10 @@
 
 import pytest
 from handmade import Handmade
+from msgspec.structs import replace
 
 from tracekit.advise import find
-from tracekit.analyzers.attribute import analyze
+from tracekit.analyzers.attribute import Loader, analyze
 from tracekit.analyzers.predict import Baseline, baseline
 from tracekit.analyzers.trace import Trace
 from tracekit.analyzers.trace.trace import single
@@ -12,15 +13,20 @@ from tracekit.analyzers.trace.trace import single
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 PIN = "torch/utils/data/_utils/pin_memory.py"
+QUEUE = "multiprocessing/queues.py"
 STEP = 20_000
 """Time of a step that waits for no batch, in µs."""
 
 
-def training(waits: tuple[float, ...], arrivals: tuple[float, ...] | None = None, loader: str = NEXT) -> Trace:
-    """Return steps of 20 ms and these waits for batches, which arrive at these times at the thread that pins them."""
+def training(
+    waits: tuple[float, ...], arrivals: tuple[float, ...] | None = None, loader: str = NEXT, workers: int = 0
+) -> Trace:
+    """Return steps of 20 ms and these waits for batches, which arrive at these times at the thread that pins them. Each
+    step asks one of the workers for another batch."""
     made, at = Handmade(), 0.0
     for step, wait in enumerate(waits):
         made.host("range", f"ProfilerStep#{step}", at, wait + STEP).host("range", loader, at + 10, wait)
+        made.host("python", f"{QUEUE}(86): put", at + wait, 5)
         for begin in range(int(at + wait) + 100, int(at + wait) + STEP - 100, 100):
             made.host("op", "aten::add", begin, 90).launched("k", begin + 80, begin + 85, 20)
         at += wait + STEP
@@ -29,6 +35,8 @@ def training(waits: tuple[float, ...], arrivals: tuple[float, ...] | None = None
         for begin in arrivals:
             made.host("python", f"{PIN}(100): pin_memory", begin, 900, thread=1)
             made.host("python", f"{PIN}(57): pin_memory", begin + 10, 500, thread=1)
+    for worker in range(workers):
+        made.host("python", f"{QUEUE}(251): _feed", -500, at + 500, thread=2 + worker)
     return made.trace()
 
 
@@ -83,6 +91,41 @@ def test_what_no_host_explains_of_a_told_latency_is_a_wait_for_workers() -> None
     assert rest[0] == pytest.approx(untold.latency_ns, rel=0.05)
     assert rest[1] == pytest.approx(1.3 * untold.latency_ns, rel=0.05)
     assert rest[2] == pytest.approx(100e6, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "workers", "behind"),
+    [((45_000,), 2, True), ((45_000,), 6, False), ((10_000, 25_000), 2, False), ((45_000,), 0, False)],
+    ids=["a batch takes two steps' time of two workers", "six workers", "batches arrive", "unknown workers"],
+)
+def test_workers_whose_batches_take_longer_than_all_have_time_for_are_behind(arrivals, workers, behind) -> None:
+    """Many workers, each of which is slow, keep up though few batches arrive in few steps."""
+    run = run_of(training((200, 200, 200), arrivals, workers=workers))
+    assert (find("data-loading").expected_speedup(run) > 1.2) == behind
+    if behind:
+        assert run.loader.silent_ns == pytest.approx(45e6, rel=0.02)
+        assert run.unprofiled_ns == pytest.approx(3 * 20.2e6 / 2, rel=0.02)
+
+
+def test_steps_that_take_several_batches_take_as_long_as_all_of_them() -> None:
+    loader = Loader(workers=True, taken=6, made=2, recorded_ns=90e6, steps=3, silent_ns=40e6, processes=4)
+    assert (loader.pace_ns(), loader.pace_ns(begun=1), loader.least_ns) == (90e6, 60e6, 20e6)
+
+
+def test_a_worker_that_was_asked_for_nothing_is_not_behind() -> None:
+    late = training((200, 200, 200), (-900,), workers=2)
+    idle = late.host["name"].str.endswith(": put")
+    assert run_of(replace(late, host=late.host[~idle].reset_index(drop=True))).loader.silent_ns == 0
+    assert run_of(late).loader.silent_ns > 0
+
+
+def test_more_than_the_host_explains_is_a_wait_for_workers_if_batches_are_used_up() -> None:
+    """Without a sign of that, the host of a longer step is slower than usual."""
+    times = [run_of(training((200, 200, 200), each)).latency_ns for each in ((-900,), (5_000, 25_000, 45_000))]
+    used, kept = (run_of(training((200, 200, 200), each), 1.5 * times[0] / 1e6) for each in ((-900,), (5_000, 25_000)))
+    rest = [run.latency_ns - run.outside.total(("data-loading",)) for run in (used, kept)]
+    assert rest[0] == pytest.approx(times[0], rel=0.05)
+    assert rest[1] == pytest.approx(1.5 * times[0], rel=0.05)
 
 
 def test_what_a_told_latency_has_more_than_steps_that_wait_for_workers_is_this_wait() -> None:

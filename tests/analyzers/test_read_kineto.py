@@ -154,6 +154,12 @@ def test_module_events_are_kept_and_other_python_is_not(tmp_path):
     assert trace.host[["category", "name"]].values.tolist() == [["module", "nn.Module: Linear_0"]]
 
 
+def test_short_calls_are_kept_that_tell_when_batches_arrive(tmp_path):
+    names = ("pin_memory.py(55): pin_memory", "multiprocessing/queues.py(86): put", "train.py(1): step")
+    trace = load_events(tmp_path, *(op(n, cat="python_function") for n in names))
+    assert trace.host["name"].tolist() == list(names[:2])
+
+
 def test_stream_0_is_a_stream_and_unknown_is_minus_1(tmp_path):
     unknown = {**kernel(ts=50.0), "pid": "", "tid": "", "args": {}}
     trace = load_events(tmp_path, kernel(stream=0), unknown)

@@ -21,11 +21,11 @@ def nanoseconds(microseconds):
 
 
 def without_short_frames(event):
-    """Return the expected frames: modules, and Python functions of at least 100 µs, without addresses."""
+    """Return the expected frames: modules, Python functions of at least 100 µs, without addresses, and batches."""
     if event["cat"] != "python_function" or event["name"].startswith("nn.Module: "):
         return event
     name = re.sub(r" at 0x\w+", "", event["name"])
-    kept = event["dur"] >= 100 or "cudagraph_trees.py" in name
+    kept = event["dur"] >= 100 or "cudagraph_trees.py" in name or name.endswith((": pin_memory", ": put"))
     return event | {"cat": "frame", "name": name} if kept else None
 
 

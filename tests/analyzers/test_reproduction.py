@@ -243,7 +243,7 @@ def test_what_a_trace_of_shorter_steps_lacks_is_not_the_time_of_its_kernels() ->
 
 
 def test_a_step_that_is_simulated_too_long_has_a_faster_host_and_its_own_kernels() -> None:
-    run = _timed(1.0)
+    run = replace(_timed(1.0), overlaps=False)
     slow = replace(run, ops=run.ops.assign(host_ns=run.ops.host_ns * 4))
     shorter = explained(slow, run.latency_ns, pd.Series(dtype=float))
     assert slow.latency_ns > 1.2 * run.latency_ns
@@ -251,6 +251,25 @@ def test_a_step_that_is_simulated_too_long_has_a_faster_host_and_its_own_kernels
     assert shorter.ops.kernel_ns.tolist() == run.ops.kernel_ns.tolist()
     least = explained(slow, 0.5 * run.ops.kernel_ns.sum(), pd.Series(dtype=float))
     assert least.ops.kernel_ns.sum() < run.ops.kernel_ns.sum()
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["never waits", "waits in each step"])
+def test_only_a_host_that_never_waits_runs_ahead_without_a_profiler(waits: bool) -> None:
+    """Its kernels take 3,440 us, and its launches 3,600 us under the profiler: the device waits in the recording."""
+    made = Handmade()
+    for step in range(3):
+        at = 4_000 * step
+        made.host("range", f"ProfilerStep#{step}", at, 3_900)
+        for i in range(40):
+            made.host("op", "aten::add", at + 90 * i, 85)
+            made.launched("k", at + 90 * i + 80, at + 100 + 90 * i, 86)
+        if waits:
+            made.host("runtime", "cudaDeviceSynchronize", at + 3_650, 50)
+    trace = made.trace()
+    run = baseline(trace, analyze(trace, None))
+    assert run is not None and run.overlaps is not waits
+    exposed_us = (run.latency_ns - run.busy_ns) / 1e3
+    assert exposed_us > 200 if waits else exposed_us == pytest.approx(40 * run.gap_ns / 1e3)
 
 
 def test_a_check_says_how_far_off_it_is() -> None:

@@ -81,6 +81,8 @@ SHORTEST_FRAME_US = 100.0
 """Shortest call that is kept. Shorter ones are most of the events of such a trace, and cannot explain a long gap."""
 _GARBAGE_COLLECTION = "Python GC"
 _GRAPHS = "cudagraph_trees.py"
+_BATCHES = (": pin_memory", ": put")
+"""Calls of a data loader that tell when workers are asked for a batch and when it arrives."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -94,7 +96,8 @@ def modules_and_frames(calls: list[Event]) -> list[Event]:
 
 
 def _lasts(call: Event) -> bool:
-    return call.name == _GARBAGE_COLLECTION or _GRAPHS in call.name or (call.dur or 0.0) >= SHORTEST_FRAME_US
+    told = call.name == _GARBAGE_COLLECTION or _GRAPHS in call.name or call.name.endswith(_BATCHES)
+    return told or (call.dur or 0.0) >= SHORTEST_FRAME_US
 
 
 MEMORY = "[memory]"

@@ -229,8 +229,8 @@ class DataLoading(LessHostWork):
 
     The time in `DataLoader.__next__` is divided by four workers at the low end, by eight as expected, and by sixteen at
     best; of the rest, only the part that exceeds the remaining step is left. Loaders with workers become 1.25, 8 or 16
-    times as fast; a step that waits for them takes as long as they take for a batch, in the long run and without a
-    profiler. Batches are also pinned, as `pinned-copies` predicts.
+    times as fast; a step that waits for them, or will once batches that were ready are used up, takes as long as they
+    take for a batch. Batches are also pinned, as `pinned-copies` predicts.
 
     *Refused* if data loading takes less than 1 % of the step.
     """
