@@ -81,6 +81,8 @@ PARTS = ("aten::slice", "aten::narrow", "aten::unsqueeze", "aten::split", "aten:
 SELECTED = ("aten::select",)
 WINDOWS = ("aten::unfold",)
 EXPANDED = ("aten::expand",)
+_BY_ROWS = ('["","0"]', "")
+"""Recorded values of a view along the first dimension."""
 
 
 def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:
@@ -88,3 +90,16 @@ def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints
     begins, before = np.sort(host.start_ns[host.name.isin(views)]), np.append(start, launched[:-1])
     called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
     return np.searchsorted(begins, called) > np.searchsorted(begins, before)
+
+
+def unbound(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.object_]:
+    """Return the shapes of the tensors of which the program takes each row, as `for row in tensor` does,
+    between the launch before each op and the call of the op; None without any."""
+    views = host[host.name.isin(["aten::unbind"]) & host["values"].isin(_BY_ROWS)]
+    called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
+    times = (np.append(start, launched[:-1]), called)
+    first, last = (np.searchsorted(views.start_ns.to_numpy(), each) for each in times)
+    given = np.full(len(calls), None, dtype=object)
+    for at in np.flatnonzero(last > first).tolist():
+        given[at] = tuple(tuple(recorded_dims(each, 0)) for each in views.shapes.iloc[first[at] : last[at]])
+    return given

@@ -190,14 +190,15 @@ def profiled(raw: Baseline, share: Interval, calls: float = 0.0) -> Baseline:
     most = _largest_host_factor(raw)
     low, expected, high = (min(1 - part, most) for part in (share.high, share.expected, share.low))
     open_range = Interval(low / expected, 1.0, high / expected) if expected else Interval(1.0, 1.0, 1.0)
-    raw = replace(raw, outside=raw.outside.without_loading(_idle_while_loading(raw)).unrecorded(calls))
+    raw = replace(raw, outside=_without_loading(raw).outside.unrecorded(calls))
     return replace(_scaled(raw, expected), host_range=open_range, profiler_share=share)
 
 
-def _idle_while_loading(raw: Baseline) -> float:
-    """Return the time in which the device was idle while the host loaded kernels."""
+def _without_loading(raw: Baseline) -> Baseline:
+    """Return the baseline without what the host took to load kernels, which a process does once."""
     setup = raw.host_causes[raw.host_causes["cause"] == "setup"]
-    return float(setup["idle_ns"][matching(setup["name"], LOADS)].sum())
+    idle = float(setup["idle_ns"][matching(setup["name"], LOADS)].sum())
+    return replace(raw, outside=raw.outside.without_loading(idle))
 
 
 def timed(raw: Baseline, share: Interval) -> Baseline:
@@ -208,7 +209,7 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     host-bound steps. If the remaining time exceeds typical launch times on such machines, both are estimates, and their
     geometric mean is used.
     """
-    raw = _fitting(raw, share)
+    raw = _fitting(_without_loading(raw), share)
     floor = raw.simulate(raw.ops, 0.0)
     most = _largest_host_factor(raw, max(1.0, (1 + _AS_LONG) * floor / raw.stated_ns))
     reached = min(1.0, raw.simulate(raw.ops, most) / raw.stated_ns)  # less where the device sets the pace

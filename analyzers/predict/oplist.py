@@ -36,7 +36,7 @@ from tracekit.analyzers.attribute import (
     whole_steps,
 )
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict.called import EXPANDED, PARTS, SELECTED, WINDOWS, inputs, masks, nodes, viewed
+from tracekit.analyzers.predict.called import EXPANDED, PARTS, SELECTED, WINDOWS, inputs, masks, nodes, unbound, viewed
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, of_new_shapes, outside_work
 from tracekit.analyzers.predict.recorded import Recorded
@@ -164,6 +164,7 @@ def _grouped(
         selected=viewed(SELECTED, *between),
         windows=viewed(WINDOWS, *between),
         expanded=viewed(EXPANDED, *between),
+        unbound=unbound(*between),
         mask=masks(trace.host, calls_of),
         elementwise=_shares(work, first, is_elementwise(work.name)),
         exposed=exposed_shares(work, first),

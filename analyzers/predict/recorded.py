@@ -79,6 +79,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Whether the program made a view of overlapping windows between the op before and the op."""
     expanded: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the program made a view of repeated rows between the op before and the op."""
+    unbound: Objects = msgspec.field(default_factory=_none(object))
+    """Shapes of the tensors that the program iterated over between the op before and the op; None: it did not."""
     mask: Objects = msgspec.field(default_factory=_none(object))
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
     bluestein: Floats = msgspec.field(default_factory=_none(float))
@@ -142,6 +144,9 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
 
     def reads_repeated(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.expanded, False)
+
+    def iterated(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _facts(ops, self.unbound, None)
 
     def waits_to_free(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.to_free, False)

@@ -175,6 +175,9 @@ def test_kernels_are_loaded_once_even_if_the_device_hides_it() -> None:
     trace = made.host("runtime", "cudaGetDeviceProperties", 4_000, 2_000).trace()
     base = baseline(trace, analyze(trace, None))
     assert base is not None and base.outside.total(("setup",)) == pytest.approx(2e6, rel=0.01)
+    told = trace.timed(single(base.latency_ns / 1e6))
+    warm = baseline(told, analyze(told, None))
+    assert warm is not None and warm.outside.total(("setup",)) == pytest.approx(2e6, rel=0.01)
 
 
 def test_a_launch_that_takes_long_is_host_time_only() -> None:

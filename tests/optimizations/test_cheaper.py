@@ -95,6 +95,17 @@ def test_without_shapes_a_part_of_a_sort_is_read_at_once_and_in_little_time(take
         assert CHEAPER.transform(base, "expected").kernel_ns[1:3].sum() < 0.2 * base.ops.kernel_ns[1:3].sum()
 
 
+def test_a_choice_launches_for_all_rows_what_a_sort_launches_for_each():
+    sorts = given("aten::sort", (64, 1_000_000), ns=4_000_000.0) | {"call": "aten::argsort"}
+    picks = given("aten::gather", (64, 1_000_000), (64, 100), kinds=("float", "long int"))
+    base = run(linear(), sorts, picks)
+    each_row = replace(base, ops=base.ops.assign(launches=[1, 768, 1], host_ns=[2e4, 4e6, 2e4]))
+    left = CHEAPER.transform(each_row, "expected")
+    assert left.launches[1] == 16 and left.host_ns[1] < 0.15 * 4e6 / 2
+    at_once = CHEAPER.transform(replace(base, ops=base.ops.assign(host_ns=[2e4, 1e5, 2e4])), "expected")
+    assert at_once.launches[1] == 1 and at_once.host_ns[1] == pytest.approx(0.15 * 1e5)
+
+
 ORDER = op("aten::sort", call="aten::argsort", ns=4_000_000.0)
 SEARCH = [op("aten::copy_", call="aten::to", ns=100_000.0), op("aten::argmax", ns=70_000.0)]
 

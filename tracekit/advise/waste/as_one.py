@@ -13,6 +13,12 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, changed,
 
 _GROWS = outcomes(__file__)["grows"]
 """Exponent of the growth of kernels of unknown cost with the number of items."""
+_IDLE = 2
+"""Host time of small ops in times of their kernels'."""
+
+
+def is_small(ops: OpList, rows: Rows) -> bool:
+    return bool(_IDLE * ops.kernel_ns[rows].sum() < ops.host_ns[rows].sum())
 
 
 def together(ops: OpList, calls: Sequence[Ints], way: str = "") -> Finding:

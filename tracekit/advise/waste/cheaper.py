@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 
-from tracekit.advise.waste.finding import Finding, lessened
+from tracekit.advise.waste.finding import Change, Finding, lessened
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, Cost, Product, estimate_ns
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, pick, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, plain_launch_ns, which
 
 _KNOWN = outcomes(__file__)
 _FILTERS = re.compile(r"conv(?!.*transpose)")
@@ -130,7 +130,23 @@ def sorted_for_few(base: Baseline) -> Finding | None:
             few = end < len(ops) and takes[end] and _READ * ops.kernel_ns[end] <= ops.kernel_ns[start:end].sum()
         rows[start:end] |= few
         times += int(few)
-    return Finding(rows, lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"]), times) if times else None
+    return Finding(rows, _chosen(rows), times) if times else None
+
+
+_SELECTS = 16
+"""Launches of `topk` of long rows, for all of them at once: three for each of four digits, and to gather and sort."""
+
+
+def _chosen(rows: Rows) -> Change:
+    """Return the change by which `topk` takes the place of these sorts, of which some launch kernels for each row."""
+    shorter = lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"])
+
+    def change(run: Baseline, outcome: Outcome) -> OpList:
+        ops, each = shorter(run, outcome), rows & (run.ops.launches > _SELECTS)
+        host = np.where(each, np.minimum(ops.host_ns, _SELECTS * plain_launch_ns(run)), ops.host_ns)
+        return ops.assign(host_ns=host, launches=np.where(each, _SELECTS, ops.launches))
+
+    return change
 
 
 def _few_are_read(base: Baseline, start: int, end: int) -> bool:

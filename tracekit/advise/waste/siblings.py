@@ -6,10 +6,11 @@ from itertools import pairwise
 import numpy as np
 from msgspec.structs import replace
 
-from tracekit.advise.waste.as_one import for_all, gradients_of, together
+from tracekit.advise.waste.as_one import for_all, gradients_of, is_small, together
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.gradients import ACCUMULATES
 from tracekit.advise.waste.items import calls_for_items, feeds_itself, signature
+from tracekit.advise.waste.matrices import matrices_one_by_one
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds, rounds_inside
 from tracekit.advise.waste.same_each_step import encoded_each_draw
@@ -23,14 +24,13 @@ _OF_COLUMNS = ("aten::embedding", "aten::linear")
 _ALIKE = 0.8
 """Fraction of the passes that call the same ops."""
 _OF_A_TABLE = "aten::embedding_dense_backward"
-_IDLE = 2
-"""Host time of small ops in times of their kernels'."""
 _MEMORY = "A larger part needs memory for its activations: try twice as large ones first."
 
 
 def calls_in_a_row(base: Baseline) -> Finding | None:
-    """Find calls for items, for parts of a batch, of networks on one input, or of tables, that one call could do."""
-    kinds = (calls_for_items, parts_of_a_batch, networks_on_one_input, tables_one_by_one)
+    """Find calls for items, for parts of a batch, of networks on one input, of tables, or of functions of a matrix,
+    that one call could do."""
+    kinds = (calls_for_items, parts_of_a_batch, networks_on_one_input, tables_one_by_one, matrices_one_by_one)
     return next((found for kind in kinds if (found := kind(base))), None)
 
 
@@ -108,12 +108,8 @@ def _at_once(ops: OpList, places: np.ndarray, items: int, way: str) -> Finding |
     small. The gradient of a small table may take long, whose kernel walks through the indices on a part of the GPU."""
     rows = gradients_of(ops, places, items)
     rows[places] = True
-    small = _is_small(ops, rows & (ops.name != _OF_A_TABLE))
+    small = is_small(ops, rows & (ops.name != _OF_A_TABLE))
     return Finding(rows, for_all(ops, rows, items), items, way=way) if small else None
-
-
-def _is_small(ops: OpList, rows: Rows) -> bool:
-    return bool(_IDLE * ops.kernel_ns[rows].sum() < ops.host_ns[rows].sum())
 
 
 def parts_of_a_batch(base: Baseline) -> Finding | None:
@@ -129,6 +125,6 @@ def parts_of_a_batch(base: Baseline) -> Finding | None:
     rows[np.concatenate(passes)] = True
     added = (ops.call[passes[-1]] == ACCUMULATES).any()
     forward = which(ops.name[passes[-1]][~back[passes[-1]]], lambda name: name.endswith("mm")).any()
-    if not (added and forward and _is_small(ops, rows)) or len(alike) < _ALIKE * len(passes):
+    if not (added and forward and is_small(ops, rows)) or len(alike) < _ALIKE * len(passes):
         return None
     return replace(together(ops, alike, way="parts-of-a-batch"), notes=(_MEMORY,))
