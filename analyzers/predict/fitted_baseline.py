@@ -95,7 +95,7 @@ def _calibrated(trace: Trace, analysis: Analysis) -> Baseline | None:
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
     usual = mean_causes(analysis)
     raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), usual)
-    raw = replace(raw, overlaps=step.overlaps or (step.never_waits and not raw.ops.sync.any()))
+    raw = replace(raw, overlaps=step.overlaps or step.never_waits and not raw.ops.sync.any())
     if analysis.source.kind == "modelled":
         return modelled(raw)
     launching, python = float(ops.host_ns.sum()), raw.outside.total(PYTHON)
@@ -216,8 +216,7 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     least = _largest_host_factor(raw, (1 - _AS_LONG) * reached)
     open_to_less = least < _TOLD * most
     usual = 1 - share.expected
-    if raw.source.capture:
-        usual *= min(1.0, _machine_factor(raw) / usual) ** 0.5
+    usual *= min(1.0, _machine_factor(raw) / usual) ** 0.5 if raw.source.capture else 1.0
     expected = min(max(usual, least), most) if open_to_less else most
     low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
     open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range
