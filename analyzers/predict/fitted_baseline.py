@@ -95,7 +95,7 @@ def _calibrated(trace: Trace, analysis: Analysis) -> Baseline | None:
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
     usual = mean_causes(analysis)
     raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), usual)
-    raw = replace(raw, overlaps=step.overlaps or step.never_waits and not raw.ops.sync.any())
+    raw = replace(raw, overlaps=step.overlaps or (step.never_waits and not raw.ops.sync.any()))
     if analysis.source.kind == "modelled":
         return modelled(raw)
     launching, python = float(ops.host_ns.sum()), raw.outside.total(PYTHON)
