@@ -90,6 +90,18 @@ def test_training_solves_with_one_factorization_of_a_matrix_that_no_step_changes
     assert left_of(UPDATED, SOLVES[-1], UPDATED, *SOLVES * 6, *LEARNS) == 2
 
 
+def of_solver(name, numbers, *tensors):
+    return makes(name, numbers, *tensors, call=ENGINE + "LinalgSolveExBackward0", phase="backward")
+
+
+def test_a_gradient_of_right_sides_alone_does_not_go_through_the_matrix():
+    right = [op("aten::linalg_lu_solve", ns=80_000.0) | {"call": of_solver("", 1)["call"], "phase": "backward"}]
+    right = [each | given(SYSTEM, SIDE) for each in right] + [of_solver("copy_", 8 * N, SIDE, SIDE)]
+    assert left_of(*SOLVES, *right, *LEARNS) == 0
+    through = of_solver("mul", N * N, ("float", N, 1), ("float", 1, N))
+    assert left_of(*SOLVES, *right, through, *LEARNS) == 1
+
+
 STACK = op("aten::bmm", op_lists.product(N, N, 8, "fp32", batch=6, weights=False))
 THROUGH = op("aten::mm", ns=9_000.0, call=ENGINE + "LinalgSolveExBackward0", phase="backward")
 PRECONDITIONER = IN_PLACE | {"phase": "optimizer"}

@@ -29,6 +29,7 @@ Shape = tuple[int, ...]
 _KNOWN = outcomes(__file__)
 
 _FACTORIZES = re.compile(r"^aten::_?linalg_(?:lu_factor|cholesky|ldl_factor|inv|eigh|eig|svd|qr)(?:_ex)?$")
+_SOLVES = re.compile(r"^aten::linalg_solve(?:_ex)?$")
 _OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Backward")
 """Gradients of factorizations: the matrix then depends on what changes."""
 _CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
@@ -58,13 +59,23 @@ def factorized_again(base: Baseline) -> Rows:
 
 
 def _of_one_shape(base: Baseline, factors: Rows) -> dict[tuple[str, str, Shape], list[int]]:
-    """Return the places of factorizations without a gradient, of each op, type and shape."""
+    """Return the places of factorizations of matrices without a gradient, of each op, type and shape."""
     nodes, found = nodes_of_gradients(base.ops), dict[tuple[str, str, Shape], list[int]]()
     for place in np.flatnonzero(factors).tolist():
-        called = (base.ops.name[place], base.ops.call[place])
-        if (given := tensors_in(base, place, place + 1)) and not any(has_gradient(nodes, each) for each in called):
-            found.setdefault((called[0], *given[0]), []).append(place)
+        if (given := tensors_in(base, place, place + 1)) and not _has_gradient(base, nodes, place):
+            found.setdefault((base.ops.name[place], *given[0]), []).append(place)
     return found
+
+
+def _has_gradient(base: Baseline, nodes: set[str], place: int) -> bool:
+    """Return whether a gradient goes through the matrix that an op factorizes. That of a solver may go through right
+    sides alone: then its node makes nothing as large as the matrix."""
+    ops, call = base.ops, base.ops.call[place]
+    if has_gradient(nodes, ops.name[place]) or not _SOLVES.match(call):
+        return has_gradient(nodes, ops.name[place]) or has_gradient(nodes, call)
+    of_call = which(ops.call, lambda each: has_gradient({each.rpartition(" ")[2].lower()}, call))
+    made = np.flatnonzero(of_call & in_phase(ops, "backward") & ~_of_library(ops)).tolist()
+    return any(may_write(base, each, *tensors_in(base, place, place + 1)[0]) for each in made)
 
 
 def _matrices(base: Baseline, places: list[int]) -> int:
