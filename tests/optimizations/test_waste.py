@@ -234,8 +234,16 @@ def test_it_is_found_and_the_step_is_shorter_without_it(name):
 
 def test_sums_of_a_function_of_each_pair_are_no_product():
     assert find("spread-and-summed").obstacle(run(linear(), SPREAD, op("aten::sin", PAIRS), SUMMED))
+    assert find("spread-and-summed").obstacle(run(linear(), SPREAD, op("aten::log_sigmoid", PAIRS), SUMMED))
     of_rows = op("aten::sin", elementwise(4096, "fp32"))
     assert find("spread-and-summed").obstacle(run(linear(), SPREAD, of_rows, SUMMED)) is None
+
+
+def test_sums_of_few_pairs_are_no_reason_for_far_larger_tensors():
+    activations = op("aten::add", elementwise(1 << 29, "fp32"))
+    base = run(activations, SPREAD, op("aten::mul", replace(PAIRS, read_bytes=2 << 28)), SUMMED, activations)
+    left = find("spread-and-summed").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert (left < 1).tolist() == [False, True, True, True, False]
 
 
 def test_a_loop_of_an_optimizer_of_pytorch_has_its_own_kind():

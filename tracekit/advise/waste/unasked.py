@@ -202,8 +202,8 @@ def zeros_in_gradients(base: Baseline) -> Finding | None:
 
 _WIDER = 16
 """Bytes that an elementwise op writes for each that it reads, from which it spreads its inputs over pairs of rows."""
-_BETWEEN, _NARROWED_AGAIN = 8, 1 / 16
-"""Ops within which a reduction reads what was spread, and the part that it then writes."""
+_BETWEEN, _NARROWED_AGAIN, _AT_ONCE = 8, 1 / 16, 4
+"""Ops within which a reduction reads what was spread, the part that it then writes, and most such tensors for an op."""
 _MOVES = ("pointwise", "copy", "reduction")
 
 
@@ -216,11 +216,13 @@ def spread_and_summed(base: Baseline) -> Finding | None:
     for place, size in spread:
         end = place + 1 + _before_function(ops[place + 1 : place + 1 + _BETWEEN], size)
         if any(_sums(cost, size) for cost in moves[place + 1 : end]):
-            rows |= np.array([cost is not None and 2 * max(cost.read_bytes, cost.write_bytes) > size for cost in moves])
+            rows |= np.array([cost is not None and _is_of_pairs(cost, size) for cost in moves])
     return Finding(rows, lessened(rows, _KNOWN["in_place_of_it"]), len(spread)) if rows.any() else _gathered(base)
 
 
-_FUNCTIONS = re.compile(r"^aten::(?:a?(?:sin|cos|tan)h?|exp\w*|log(?:1p|2|10)?|sigmoid|erf\w*|gelu|silu|softplus)_?$")
+_FUNCTIONS = re.compile(
+    r"^aten::(?:a?(?:sin|cos|tan)h?|exp\w*|log(?:1p|2|10|_sigmoid)?|sigmoid|erf\w*|gelu|silu|softplus)_?$"
+)
 """Functions of each pair, whose sums are no product: there is no way around the pairs."""
 
 
@@ -242,6 +244,11 @@ def _gathered(base: Baseline) -> Finding | None:
 
 
 _GATHERS = ("aten::embedding", "aten::gather", "aten::index", "aten::index_select")
+
+
+def _is_of_pairs(cost: Cost, size: int) -> bool:
+    """Return whether an op works on tensors of about so many bytes, not on far larger ones."""
+    return size < 2 * max(cost.read_bytes, cost.write_bytes) <= 2 * _AT_ONCE * size
 
 
 def _spreads(cost: Cost) -> bool:
