@@ -78,6 +78,26 @@ def test_a_sort_is_whole_if_few_of_its_rows_are_read(read, few):
     )
 
 
+NEAREST = given("aten::sort", (8, 4096, 4096), ns=3_000_000.0) | {"call": "aten::argsort"}
+POINTS, CHOSEN = (8, 4096, 64), (8, 20 * 4096, 64)
+
+
+@pytest.mark.parametrize(("steps", "few"), [([20 * 4096, 1, 0], True), ([5_242_880, 64, 1], False)])
+def test_an_index_that_a_view_repeats_for_each_number_of_a_row_counts_once(steps, few):
+    gathers = given("aten::gather", POINTS, CHOSEN, ns=9_000.0, kinds=("float", "long int"))
+    laid = (gathers["inputs"][0], str([[4096 * 64, 64, 1], steps]))
+    assert found(NEAREST, gathers | {"strides": laid}) == few
+
+
+def test_what_a_copy_writes_is_not_read_and_one_block_sorts_a_short_row_in_less_time():
+    reads = given("aten::gather", POINTS, (8, 4096, 20), ns=9_000.0, kinds=("float", "long int"))
+    counts = given("aten::copy_", CHOSEN, CHOSEN, ns=9_000.0, kinds=("long int", "bool"))
+    assert found(NEAREST, reads, counts)
+    assert not found(NEAREST, reads, given("aten::copy_", CHOSEN, CHOSEN, kinds=("long int", "long int")))
+    base = run(linear(), NEAREST, reads)
+    assert CHEAPER.transform(base, "expected").kernel_ns[1] == 0.5 * base.ops.kernel_ns[1]
+
+
 @pytest.mark.parametrize(
     ("takes", "ns", "few"),
     [(True, 3_000.0, True), (False, 3_000.0, False), (True, 90_000.0, False)],

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from tracekit.advise.waste.finding import Change, Finding, lessened
-from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.advise.waste.repeats import layouts, spans_of, tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
 from tracekit.analyzers.cost import ELEMENT_BYTES, Cost, Product, estimate_ns
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, pick, plain_launch_ns, which
@@ -122,38 +122,60 @@ def sorted_for_few(base: Baseline) -> Finding | None:
     """Find sorts of long rows, of whose results all later ops read a small part. Without shapes, the program takes a
     part of the result for an op that is too short to read all."""
     ops, takes = base.ops, base.recorded.takes_part(base.ops)
-    rows, times = np.zeros(len(ops), dtype=bool), 0
+    rows, short, times = np.zeros(len(ops), dtype=bool), np.zeros(len(ops), dtype=bool), 0
     for start, end in spans_of(which(ops.call, _SORTS.__contains__)):
+        short[start:end] = 0 < _row(base, start, end) <= _IN_A_BLOCK
         if base.recorded.inputs_of(ops[start:end])[-1] is not None:
             few = _few_are_read(base, start, end)
         else:
             few = end < len(ops) and takes[end] and _READ * ops.kernel_ns[end] <= ops.kernel_ns[start:end].sum()
         rows[start:end] |= few
         times += int(few)
-    return Finding(rows, _chosen(rows), times) if times else None
+    return Finding(rows, _chosen(rows, rows & short), times) if times else None
 
 
+_IN_A_BLOCK = 1 << 12
+"""Most numbers of a row that one block of threads sorts, which reads and writes each number once."""
 _SELECTS = 16
 """Launches of `topk` of long rows, for all of them at once: three for each of four digits, and to gather and sort."""
 
 
-def _chosen(rows: Rows) -> Change:
+def _chosen(rows: Rows, short: Rows) -> Change:
     """Return the change by which `topk` takes the place of these sorts, of which some launch kernels for each row."""
-    shorter = lessened(rows, _KNOWN["chosen"], host=_KNOWN["chosen"])
 
     def change(run: Baseline, outcome: Outcome) -> OpList:
-        ops, each = shorter(run, outcome), rows & (run.ops.launches > _SELECTS)
+        known = [pick(each, outcome) for each in (_KNOWN["chosen_of_short"], _KNOWN["chosen"])]
+        kept = np.where(rows, np.where(short, *known), 1.0)
+        ops = run.ops.assign(kernel_ns=run.ops.kernel_ns * kept, host_ns=run.ops.host_ns * kept)
+        each = rows & (run.ops.launches > _SELECTS)
         host = np.where(each, np.minimum(ops.host_ns, _SELECTS * plain_launch_ns(run)), ops.host_ns)
         return ops.assign(host_ns=host, launches=np.where(each, _SELECTS, ops.launches))
 
     return change
 
 
+def _row(base: Baseline, start: int, end: int) -> int:
+    """Return the numbers of a row that these ops sort; 0: its shape is unknown."""
+    return next((shape[-1] for _, shape in tensors_in(base, start, end)), 0)
+
+
 def _few_are_read(base: Baseline, start: int, end: int) -> bool:
     """Return whether all ops after these sorts read few numbers, by shapes; those that index whole rows do not."""
     shape = next((shape for _, shape in tensors_in(base, start, end)), ())
-    later = [math.prod(each) for kind, each in tensors_in(base, end, len(base.ops)) if kind == "long int"]
+    later = [size for place in range(end, len(base.ops)) for size in _indices_in(base, place)]
     return bool(shape and shape[-1] >= _MANY and later and _PART * max(later) <= math.prod(shape))
+
+
+def _indices_in(base: Baseline, place: int) -> list[int]:
+    """Return how many numbers each tensor of indices holds that an op reads, of which a view repeats some by strides of
+    0, as one that gathers whole rows does. A copy writes its first tensor."""
+    given = tensors_in(base, place, place + 1)
+    views = [view for view in layouts(base, place) if view[0]] if any(kind == "long int" for kind, _ in given) else []
+    if len(views) != len(given):
+        views = [(shape, shape) for _, shape in given]
+    sizes = [math.prod(side for side, step in zip(*view, strict=True) if step) for view in views]
+    read = slice(int(base.ops.name[place] == "aten::copy_"), None)
+    return [size for (kind, _), size in zip(given[read], sizes[read], strict=True) if kind == "long int"]
 
 
 _FINDS = re.compile(r"^aten::(?:argmax|nonzero)$")

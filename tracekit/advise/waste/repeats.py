@@ -5,7 +5,9 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -120,6 +122,15 @@ def tensors_in(base: Baseline, start: int, end: int) -> Tensors:
 def _tensors(given: tuple[str, str]) -> Tensors:
     shapes, kinds = recorded_shapes(given[0]), re.findall(r'"([^"]*)"', given[1])
     return tuple((kind, tuple(shape)) for kind, shape in zip(kinds, shapes, strict=False) if shape)
+
+
+def layouts(base: Baseline, place: int) -> list[tuple[Any, Any]]:
+    """Return the shape and strides of each input of an op, or those of a list of tensors; none if not recorded."""
+    recorded = base.recorded.strides_of(base.ops[place : place + 1])[0]
+    if not recorded or not all(recorded):
+        return []
+    shapes, strides = (msgspec.json.decode(text) for text in recorded)
+    return list(zip(shapes, strides, strict=False))
 
 
 _FIRST_LIST = re.compile(r"\[(\[\[[\d,\s]*\](?:,\s*\[[\d,\s]*\])*\])")

@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.gathered import DRAWS, of_gradients
-from tracekit.advise.waste.repeats import codes_of, gathered_from, tensors_in
+from tracekit.advise.waste.repeats import codes_of, gathered_from, layouts, tensors_in
 from tracekit.analyzers.attribute import TO_HOST
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase
@@ -76,17 +75,8 @@ def _copied(base: Baseline, place: int) -> _Copy | None:
 
 def _view(base: Baseline, place: int) -> tuple[Shape, Shape]:
     """Return the shape and strides of the tensor that a copy reads, its second one; () if they were not recorded."""
-    source = next(iter(_layouts(base, place)[1:2]), ((), ()))
+    source = next(iter(layouts(base, place)[1:2]), ((), ()))
     return next(iter(_flat(*source)), ((), ()))
-
-
-def _layouts(base: Baseline, place: int) -> list[tuple[Any, Any]]:
-    """Return the shape and strides of each input of an op, or those of a list of tensors; none if not recorded."""
-    recorded = base.recorded.strides_of(base.ops[place : place + 1])[0]
-    if not recorded or not all(recorded):
-        return []
-    shapes, strides = (msgspec.json.decode(text) for text in recorded)
-    return list(zip(shapes, strides, strict=False))
 
 
 def _rows_of(shape: Shape, strides: Shape) -> tuple[int, int]:
@@ -151,7 +141,7 @@ def _in_later_rounds(base: Baseline, behind: list[int], made: _Copy) -> list[int
 
 def _shapes(base: Baseline, place: int) -> list[Shape]:
     """Return the shapes of an op's inputs, those of lists of tensors, too; of dimensions that are expanded, 1."""
-    laid = [each for pair in _layouts(base, place) for each in _flat(*pair)]
+    laid = [each for pair in layouts(base, place) for each in _flat(*pair)]
     expanded = [tuple(side if step else 1 for side, step in zip(*each, strict=True)) for each in laid]
     return expanded or [shape for _, shape in tensors_in(base, place, place + 1)]
 
