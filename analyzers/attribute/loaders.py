@@ -46,6 +46,11 @@ class Loader(msgspec.Struct, frozen=True):
         """Whether workers made less than half of the batches that the recorded steps took."""
         return self.made is not None and 2 * self.made < self.taken
 
+    @property
+    def falls_behind(self) -> bool:
+        """Whether workers made fewer batches than the recorded steps took. These may just have come later."""
+        return self.made is not None and self.made < self.taken
+
     def pace_ns(self, begun: int = 0) -> float:
         """Return the time in which workers make the batches of a step, in nanoseconds; 0: the recording does not tell.
         `begun` is the number of batches that they were making when it ended."""

@@ -21,7 +21,7 @@ def workers_are_behind(run: Baseline) -> bool:
     """Return whether workers cannot keep up with steps that take batches which were ready before: a batch takes a
     worker longer than as many steps as there are workers. Fewer batches than steps are no sign of that: many workers,
     each of which is slow, bring theirs later."""
-    return run.loader.lives_on_stock and run.loader.least_ns > run.latency_ns
+    return run.loader.falls_behind and run.loader.least_ns > run.latency_ns
 
 
 def longest_without_wait(run: Baseline, share: Interval, busier: float) -> float:

@@ -95,16 +95,22 @@ def test_what_no_host_explains_of_a_told_latency_is_a_wait_for_workers() -> None
 
 @pytest.mark.parametrize(
     ("arrivals", "workers", "behind"),
-    [((45_000,), 2, True), ((45_000,), 6, False), ((10_000, 25_000), 2, False), ((45_000,), 0, False)],
-    ids=["a batch takes two steps' time of two workers", "six workers", "batches arrive", "unknown workers"],
+    [
+        pytest.param((45_000,), 2, True, id="a batch takes two steps' time of two workers"),
+        pytest.param((45_000, 45_950), 2, True, id="both come at once"),
+        pytest.param((45_000,), 6, False, id="six workers"),
+        pytest.param((45_000, 45_950), 6, False, id="two of six"),
+        pytest.param((10_000, 25_000), 2, False, id="batches arrive"),
+        pytest.param((45_000,), 0, False, id="unknown workers"),
+    ],
 )
 def test_workers_whose_batches_take_longer_than_all_have_time_for_are_behind(arrivals, workers, behind) -> None:
     """Many workers, each of which is slow, keep up though few batches arrive in few steps."""
     run = run_of(training((200, 200, 200), arrivals, workers=workers))
-    assert (find("data-loading").expected_speedup(run) > 1.2) == behind
+    assert (find("data-loading").expected_speedup(run) > 1.1) == behind
     if behind:
         assert run.loader.silent_ns == pytest.approx(45e6, rel=0.02)
-        assert run.unprofiled_ns == pytest.approx(3 * 20.2e6 / 2, rel=0.02)
+        assert run.unprofiled_ns == pytest.approx(max(3 * 20.2e6 / (1 + len(arrivals)), 20.2e6), rel=0.02)
 
 
 def test_steps_that_take_several_batches_take_as_long_as_all_of_them() -> None:

@@ -10,7 +10,7 @@ from test_waste import ENGINE, copy, op, run
 from test_work_again import found, given
 
 from tracekit.advise import find
-from tracekit.analyzers.cost import Cost
+from tracekit.analyzers.cost import Cost, Recurrent
 
 HEAD, WIDE, BIAS = (10, 512), (512, 2048), (10,)
 
@@ -74,6 +74,29 @@ def test_a_weight_that_is_used_again_and_again_has_its_gradients_added_up():
     cells = [*gradient(WIDE), *[*gradient(WIDE), summed | given(("float", *WIDE), ("float", *WIDE))] * 3]
     assert not unused(*head, *cells, update(HEAD, WIDE, BIAS, BIAS))
     assert unused(*head, *cells, update(HEAD, BIAS))
+
+
+GATES = ((768, 512), (768, 256), (768,), (768,))
+
+
+def recurrent(*, trained=True):
+    """Return the backward pass of a recurrent layer: of its input, and of its weights, which are added to zeros."""
+    call, packed = ENGINE + "CudnnRnnBackward0", 768 * (512 + 256 + 2)
+    work = Recurrent(16, 96, 512, 256, 256, 3, 1, 1, backward=True)
+    lists = json.dumps([[16, 6, 512], GATES, [], [packed]]), '["float","TensorList","Scalar","float"]'
+    layer = op("aten::_cudnn_rnn_backward", Cost(1, 1, 1, "other", "fp32", work=work), call=call, phase="backward")
+    zeros = op("aten::fill_", call=call, ns=2_000.0, phase="backward") | given(("float", packed))
+    return [layer | {"inputs": lists}, *([zeros, layer | {"inputs": lists}] if trained else [])]
+
+
+def test_the_weights_of_a_recurrent_layer_have_their_gradients_from_one_op():
+    after = [*gradient(WIDE) * 4, update(HEAD, BIAS, *GATES)]
+    base = run(FORWARD, *gradient(HEAD), *recurrent(), *after)
+    assert found("unused-gradients", base)
+    left = find("unused-gradients").transform(base, "expected")
+    assert Counter(left.name)["aten::_cudnn_rnn_backward"] == 2 and Counter(left.name)["aten::mm"] == 3
+    assert not unused(*gradient(HEAD), *recurrent(trained=False), *after), "the gradient of its input alone"
+    assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, *recurrent(), update(HEAD, BIAS, *GATES))
 
 
 def test_parts_of_a_packed_weight_are_trained():

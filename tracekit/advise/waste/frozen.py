@@ -14,13 +14,14 @@ from tracekit.advise.waste.finding import Finding, lessened, longest, removed
 from tracekit.advise.waste.gradients import ACCUMULATES, added_to_older, backward_again
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.advise.waste.unreset import OF_WEIGHTS, fills_zeros, one_update_a_pass, unreset_gradients, without
-from tracekit.analyzers.cost import Product
+from tracekit.analyzers.cost import Product, Recurrent
 from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
 
 Shape = tuple[int, ...]
 
 _ADDS = ("aten::add", "aten::add_")
 MULTIPLIES = re.compile(r"mm$|convolution")
+_FILL = "aten::fill_"
 _OTHERS = 4
 """Fewest gradients of weights that no optimizer updates."""
 _OF_A_NORM = 2
@@ -68,7 +69,7 @@ _OF_EMBEDDINGS = re.compile(r"Embedding\w*Backward")
 
 def _tables(base: Baseline) -> list[tuple[int, Shape]]:
     """Return the place and the shape of each gradient of a table of embeddings, which is filled with zeros first."""
-    fills = np.flatnonzero((base.ops.name == "aten::fill_") & which(base.ops.call, _OF_EMBEDDINGS.search)).tolist()
+    fills = np.flatnonzero((base.ops.name == _FILL) & which(base.ops.call, _OF_EMBEDDINGS.search)).tolist()
     given = ((place, shape) for place in fills for _, shape in tensors_in(base, place, place + 1)[:1])
     return [(place, shape) for place, shape in given if len(shape) == 2]
 
@@ -187,16 +188,18 @@ def _updated(given: tuple[str, str] | None) -> Iterator[Shape]:
 def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape]") -> int:
     """Return the place after the last gradient of a trained tensor; the end if it is not known. Gradients of matrices
     are known by their shapes, or are parts of packed ones; of other tensors, they are counted. A matrix that is used
-    several times, as that of a recurrent cell, has several gradients, which are added up."""
+    several times, as that of a recurrent cell, has several gradients, which are added up. One op computes those of all
+    weights of recurrent layers."""
     matrices = Counter(
         {sides_of(shape): count for shape, count in trained.items() if len(shape) > 1 and 1 not in shape}
     )
     vectors = trained.total() - sum(count for shape, count in trained.items() if sides_of(shape) in matrices)
     rows_left = {shape: shape[-1] * count for shape, count in matrices.items()}
     for place in range(begin, end):
-        if weight := _weight(base, place):
+        of_layers = _of_recurrent(base, place)
+        for weight in filter(None, [_weight(base, place), *(shape for shape in of_layers if len(shape) > 1)]):
             _take(rows_left, sides_of(weight))
-        vectors -= _vectors(base, place)
+        vectors -= _vectors(base, place) + sum(len(shape) == 1 for shape in of_layers)
         if vectors <= 0 and not any(rows_left.values()):
             return max(place + 1, _after_summed(base, begin, end, set(matrices)))
     return end
@@ -235,6 +238,15 @@ def _weight(base: Baseline, place: int) -> Shape:
     shapes = [shape for _, shape in tensors_in(base, place, place + 1)]
     of_convolution = cost.family == "convolution" and len(shapes) > 2
     return shapes[2] if of_convolution else ()
+
+
+def _of_recurrent(base: Baseline, place: int) -> list[Shape]:
+    """Return the shapes of the weights of recurrent layers whose gradients an op computes: cuDNN sums them up in memory
+    that the op before fills with zeros, unlike those of the input."""
+    sums = isinstance(getattr(base.ops.cost[place], "work", None), Recurrent) and base.ops.name[place - 1] == _FILL
+    given = base.recorded.inputs_of(base.ops[place : place + 1])[0] if sums else None
+    weights = json.loads(given[0])[1:2] if given else []
+    return [tuple(dims) for each in weights for dims in each if isinstance(dims, list) and dims]
 
 
 def _vectors(base: Baseline, place: int) -> int:

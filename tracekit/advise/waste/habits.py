@@ -121,8 +121,16 @@ def _shifted(base: Baseline, joins: Ints) -> Finding | None:
 
 
 def _grown(base: Baseline, joins: Ints) -> Finding | None:
-    """Find joins of which each writes as many bytes more than the last one."""
-    ops = base.ops
+    """Find joins of parts of one shape of which each writes as many bytes more than the last one. Other joins may come
+    between, as in a network that makes the parts."""
+    added: dict[tuple[int, ...], list[int]] = {}
+    for place in joins.tolist():
+        parts = filter(math.prod, joined_in(base, place))  # an empty buffer is none
+        added.setdefault(min(parts, key=math.prod, default=()), []).append(place)
+    return longest([_each_longer(base.ops, np.array(places)) for places in added.values()], base.ops.kernel_ns)
+
+
+def _each_longer(ops: OpList, joins: Ints) -> Finding | None:
     if len(joins) < _GROWN:
         return None
     sizes = np.array([cost.write_bytes for cost in ops.cost[joins]])
