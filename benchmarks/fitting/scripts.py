@@ -63,7 +63,7 @@ _HOSTS = tuple(part * widths_to_decide("script").host for part in (-1.0, -0.5, 0
 _HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), "no_loss", "most", "waiting")
 _TRIED = (
     (0.10, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.25),
-    (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.3),
+    (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
     (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0),
 )
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
