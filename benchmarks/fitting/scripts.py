@@ -29,6 +29,7 @@ from msgspec import structs
 
 from benchmarks.fitting.conformal import COVERAGE
 from benchmarks.slow_scripts.command import (
+    EARLIER_SETS,
     HERE,
     Row,
     before_gains,
@@ -43,7 +44,6 @@ from tracekit.advise import find, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import (
-    MOST_QUOTED,
     Evidence,
     Sources,
     Untold,
@@ -69,12 +69,10 @@ _TRIED = (
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
 _HELD = 0.8
 """Fraction of the gains that intervals must contain."""
-_MOST: dict[Evidence, float] = {"script": MOST_QUOTED, "timed-script": 1.5}
+_MOST: dict[Evidence, float] = {"script": 1.8, "timed-script": 1.5}
 """Largest median of high / low that a person can act on."""
 _NEARLY = 1.05
 """Widths that are this much wider than the narrowest are nearly as narrow."""
-_EARLIER_SETS = 19
-"""Number of sets before those whose errors are taken."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ def fit(rows: Sequence[Judged], evidence: Evidence = "script") -> Widths:
 @cache
 def recent() -> frozenset[str]:
     """Return the names of the sets whose errors are taken: those since the twentieth."""
-    return frozenset(sets_of(before_gains())[_EARLIER_SETS:])
+    return frozenset(sets_of(before_gains())[EARLIER_SETS:])
 
 
 def left_out(

@@ -10,8 +10,8 @@ Row = dict[str, str]
 _LATER = "later, gains known"
 _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
-_SMALL = 9
-"""Number of sets of at most twenty scripts, which came first."""
+EARLIER_SETS = 19
+"""Number of sets before those on which widths are measured: rules were worse then."""
 _TOLD = ", latency told"
 """End of the name of a set that was diagnosed again with the latency of each script told."""
 
@@ -74,15 +74,15 @@ def width(some: list[Row]) -> float:
 
 
 def summary() -> str:
-    """Return a row for each set but the first nine, one for all sets, and those of what was diagnosed later or recorded
-    again."""
+    """Return a row for each set since the twentieth, one for all sets, and those of what was diagnosed later or
+    recorded again."""
     first = before_gains()
     names = sets_of(first)
     head = ["set", "scripts", "diagnosis was committed", "first advice right", "gain inside", "median high ÷ low"]
     lines = [" | ".join(head), "---|---:|---|---:|---:|---:"]
-    early = [row for row in first if row["set"] in names[:_SMALL]]
-    lines.append(_counts("first nine", early, "before gains, or with them"))
-    for name in names[_SMALL:]:
+    early = [row for row in first if row["set"] in names[:EARLIER_SETS]]
+    lines.append(_counts("first nineteen", early, "before gains, or with them"))
+    for name in names[EARLIER_SETS:]:
         some = [row for row in first if row["set"] == name]
         lines.append(_counts(name, some, some[0]["diagnosed"]))
     lines.append(_counts("**all sets**", first, ""))
