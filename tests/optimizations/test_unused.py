@@ -62,6 +62,21 @@ def test_a_list_that_is_too_long_to_be_recorded_may_hold_any_tensor():
     assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS), LONG)
 
 
+def test_an_image_that_is_trained_has_no_gradient_in_the_sums_for_biases_but_one_behind_all_layers():
+    def layer(shape):
+        bias = given(("c10::BFloat16", 4096, shape[0]))
+        return [row | (bias if row["name"] == "aten::sum" else {}) for row in gradient(shape)]
+
+    behind = [*layer(HEAD), *[*layer(WIDE), older(WIDE)] * 4]
+
+    def left(trained):
+        step = run(FORWARD, *behind, update(trained))
+        return Counter(find("unused-gradients").transform(step, "expected").name)["aten::mm"]
+
+    assert left(BIAS) == 1 + 2
+    assert left((32, 1, 128, 128)) == 1 + 2 + 4, "weights' gradients alone disappear"
+
+
 def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():
     assert not unused(*gradient(WIDE) * 4, *gradient(HEAD), update(HEAD, BIAS))
     assert not unused(*gradient(HEAD), *gradient(WIDE) * 4, update(HEAD, BIAS, *[BIAS] * 8)), "norms of all layers"

@@ -134,6 +134,20 @@ def test_many_rows_in_passes_that_choose_a_token_were_there_before(rows):
     assert again(run(*token(rows) * 8)) == (rows > 8)
 
 
+def test_a_projection_of_what_was_there_before_goes_with_its_copy_and_its_bias_and_not_with_those_of_others():
+    def called(name):
+        return op(name, call="aten::linear", ns=3_000.0)
+
+    own = [called("aten::copy_"), linear(4096) | {"call": "aten::linear"}, called("aten::add_")]
+    others = [called("aten::copy_"), linear(8) | {"call": "aten::linear"}, called("aten::add_")]
+    step = [*own, *others, *token(8)] * 8
+    left = find("computed-again").transform(run(*step), "expected")
+    first = len(own + others + token(8))
+    assert len(left) == len(step) - 7 * len(own)
+    assert left.index[:first].tolist() == list(range(first)), "the first token's"
+    assert left.name[first : first + len(others)].tolist() == [each["name"] for each in others]
+
+
 def unknown(ns: float):
     return op("aten::addmm", call="aten::linear", ns=ns)
 

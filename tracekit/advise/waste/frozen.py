@@ -193,13 +193,14 @@ def _after_trained(base: Baseline, begin: int, end: int, trained: "Counter[Shape
     matrices = Counter(
         {sides_of(shape): count for shape, count in trained.items() if len(shape) > 1 and 1 not in shape}
     )
-    vectors = trained.total() - sum(count for shape, count in trained.items() if sides_of(shape) in matrices)
+    others = {shape for shape in trained if sides_of(shape) not in matrices}
+    vectors = sum(trained[shape] for shape in others)
     rows_left = {shape: shape[-1] * count for shape, count in matrices.items()}
     for place in range(begin, end):
         of_layers = _of_recurrent(base, place)
         for weight in filter(None, [_weight(base, place), *(shape for shape in of_layers if len(shape) > 1)]):
             _take(rows_left, sides_of(weight))
-        vectors -= _vectors(base, place) + sum(len(shape) == 1 for shape in of_layers)
+        vectors -= _vectors(base, place, others) + sum(len(shape) == 1 for shape in of_layers)
         if vectors <= 0 and not any(rows_left.values()):
             return max(place + 1, _after_summed(base, begin, end, set(matrices)))
     return end
@@ -249,9 +250,13 @@ def _of_recurrent(base: Baseline, place: int) -> list[Shape]:
     return [tuple(dims) for each in weights for dims in each if isinstance(dims, list) and dims]
 
 
-def _vectors(base: Baseline, place: int) -> int:
-    """Return how many gradients of biases and weights of normalizations an op may compute."""
-    name = base.ops.name[place]
+def _vectors(base: Baseline, place: int, trained: set[Shape]) -> int:
+    """Return how many gradients of biases and weights of normalizations an op may compute. What it sums up has all
+    sides of one that is trained: the sums of frozen layers are no gradients of an image."""
+    name, given = base.ops.name[place], tensors_in(base, place, place + 1)[:1]
+    has = Counter(side for _, shape in given for side in shape)
+    if given and not any(Counter(side for side in shape if side > 1) <= has for shape in trained):
+        return 0
     return _OF_A_NORM if "norm_backward" in name else int(name == "aten::sum")
 
 

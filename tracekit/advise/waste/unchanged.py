@@ -209,8 +209,21 @@ def _rows_of_before(base: Baseline) -> Rows:
     many = _of_many_rows(base, chosen)
     counts = {int(many[start:end].sum()) for start, end in pairwise(chosen)}
     if len(counts) == 1 and counts != {0}:
-        again[chosen[0] :] = many[chosen[0] :]
+        again[chosen[0] :] = (many | _beside(ops, many))[chosen[0] :]
     return again
+
+
+def _beside(ops: OpList, many: Rows) -> Rows:
+    """Select what the calls of these products do beside them: copies of what they read, and adding a bias."""
+    rows, alike = np.zeros(len(ops), dtype=bool), ops.call[1:] == ops.call[:-1]
+    copies, adds = ops.name == "aten::copy_", ops.name == "aten::add_"
+    for place in np.flatnonzero(many & (ops.call != ops.name)).tolist():
+        begin = place
+        while begin and copies[begin - 1] and alike[begin - 1]:
+            begin -= 1
+        rows[begin:place] = True
+    rows[1:] |= adds[1:] & many[:-1] & alike
+    return rows
 
 
 def _of_many_rows(base: Baseline, chosen: Ints) -> Rows:
