@@ -365,6 +365,15 @@ def test_checkpointing_is_needed_where_memory_is_short():
     assert "profile_memory" in find("recomputation").notes(base)[0]
 
 
+def test_hooks_of_checkpointing_take_no_more_of_the_host():
+    base = PLANTED["recomputation"]
+    recorded = replace(base.recorded, again_ns=np.full(len(base.ops), 3_000.0))
+    left = find("recomputation").transform(replace(base, recorded=recorded), "expected")
+    kept = base.ops[~base.recorded.run_again(base.ops)]
+    assert left.host_ns == pytest.approx(np.maximum(kept.host_ns - 3_000.0, 0.0))
+    assert find("recomputation").transform(base, "expected").host_ns == pytest.approx(kept.host_ns)
+
+
 def test_a_tied_table_is_swept_by_the_output_layer_too():
     rows, width = 1_000_000, 64
     head = op("aten::mm", op_lists.product(64, rows, width, "fp32"), phase="forward")
@@ -385,6 +394,21 @@ def test_an_update_of_few_rows_launches_less_than_one_of_the_whole_table():
     assert waits.host_ns[3] < 1e5 and waits.launches[3] == 5
     assert waits.sync[3] and not freely.sync[3], "the host reads how many rows there are"
     assert waits.kernel_ns[3] == pytest.approx(base.ops.kernel_ns[3] * 4096 / 50_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "small", "launches"),
+    [
+        pytest.param("aten::_foreach_add_", 50_000_000, 10, id="a pass over both tables"),
+        pytest.param("aten::_foreach_add_", 100_000, 5, id="one of which is small"),
+        pytest.param("aten::add_", 50_000_000, 5, id="a pass over one table"),
+    ],
+)
+def test_rows_of_each_table_are_updated_alone(name: str, small: int, launches: int):
+    sweep = op(name, elementwise(64 * (50_000_000 + small), "fp32"), phase="optimizer")
+    base = trained(*table(50_000_000, 4096)[:2], *table(small, 64)[:2], sweep)
+    many = base.ops.assign(launches=np.array([1, 1, 1, 1, 1, 50, 1]))
+    assert find("dense-table").transform(replace(base, ops=many), "expected").launches[5] == launches
 
 
 def test_gradients_of_a_table_that_is_read_twice_are_not_added_up_as_a_whole():
