@@ -31,7 +31,7 @@ _HOOKS = re.compile(r"torch/utils/checkpoint\.py\(\d+\): (?:(?:un)?pack_hook|_ch
 
 def checkpointing(host: pd.DataFrame, again: Covered) -> Covered:
     """Return the time that checkpointing takes on the host: the forward pass `again`, until the next op begins, and
-    where stacks are recorded, the hooks through which each saved tensor passes in both passes."""
+    where stacks are recorded, the functions that run and prepare it, as far as they are long enough to be kept."""
     begins, ends = again.spans()
     if not len(ends):
         return again

@@ -88,7 +88,7 @@ def test_backward_formulas_and_custom_functions_are_not(again: tuple[str, ...]) 
     assert not forward_again(trained(again).trace().host).at(np.array([103_000, 115_000])).any()
 
 
-HOOKS = "torch/utils/checkpoint.py(1144): pack_hook"
+HOOKS = "torch/utils/checkpoint.py(1154): unpack_hook"
 
 
 @pytest.mark.parametrize(("frame", "taken"), [(HOOKS, 4), ("torch/autograd/graph.py(300): pack_to_cpu", 0)])

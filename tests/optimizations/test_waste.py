@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from op_lists import elementwise
 
 from tracekit.advise import OPTIMIZATIONS, Search, find
+from tracekit.advise.optimizations.gradient_checkpointing import HOOKS
 from tracekit.advise.waste.catalogue import WASTE, kinds
 from tracekit.analyzers.attribute import Growth
 from tracekit.analyzers.cost import Attention, Cost, estimate_ns
-from tracekit.analyzers.predict import Outside, joined
+from tracekit.analyzers.predict import Outside, joined, plain_launch_ns
 from tracekit.analyzers.results import HOST_CAUSES, Memory
 from tracekit.reports.words import sentences
 
@@ -365,13 +366,21 @@ def test_checkpointing_is_needed_where_memory_is_short():
     assert "profile_memory" in find("recomputation").notes(base)[0]
 
 
-def test_hooks_of_checkpointing_take_no_more_of_the_host():
-    base = PLANTED["recomputation"]
-    recorded = replace(base.recorded, again_ns=np.full(len(base.ops), 3_000.0))
+@pytest.mark.parametrize(
+    ("node", "tensors"), [("MmBackward0", 4), ("CheckpointFunctionBackward", 0)], ids=["hooks", "reentrant"]
+)
+def test_without_checkpointing_both_passes_pack_no_saved_tensors(node: str, tensors: int):
+    base = trained(*[linear(phase="forward")] * 20, *[linear(phase="backward", call=ENGINE + node) | AGAIN] * 2)
+    recorded = replace(base.recorded, again_ns=np.where(base.ops.phase == "backward", 3_000.0, 0.0))
     left = find("recomputation").transform(replace(base, recorded=recorded), "expected")
-    kept = base.ops[~base.recorded.run_again(base.ops)]
-    assert left.host_ns == pytest.approx(np.maximum(kept.host_ns - 3_000.0, 0.0))
-    assert find("recomputation").transform(base, "expected").host_ns == pytest.approx(kept.host_ns)
+    kept = base.ops.host_ns[~base.recorded.run_again(base.ops)].sum() - 3_000.0
+    hooks = HOOKS.expected * 2 / 3 * tensors * plain_launch_ns(base)
+    assert left.host_ns.sum() == pytest.approx(kept - hooks)
+
+
+def test_without_hooks_a_launch_still_takes_its_time():
+    left = find("recomputation").transform(PLANTED["recomputation"], "best")
+    assert left.host_ns.sum() == pytest.approx(len(left) * plain_launch_ns(PLANTED["recomputation"]))
 
 
 def test_a_tied_table_is_swept_by_the_output_layer_too():
