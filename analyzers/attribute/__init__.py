@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from tracekit.analyzers.attribute.costing import messages
     from tracekit.analyzers.attribute.counts import source_of
-    from tracekit.analyzers.attribute.done_before import Growth, forward_again, growing_prefix
+    from tracekit.analyzers.attribute.done_before import Growth, checkpointing, forward_again, growing_prefix, time_in
     from tracekit.analyzers.attribute.gaps import LATE_NS, LONG_GAP_NS, Idle, find_gaps
     from tracekit.analyzers.attribute.host import ENGINE, Host, counted_calls
     from tracekit.analyzers.attribute.host_kinds import (

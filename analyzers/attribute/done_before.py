@@ -10,7 +10,7 @@ from tracekit.analyzers.attribute.host import ENGINE
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.kernel_names import is_helper, matching, may_multiply
 from tracekit.analyzers.attribute.nesting import Nest, nearest
-from tracekit.analyzers.core import Ints
+from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.trace import recorded_dims
 
 _FORWARD = {
@@ -25,10 +25,33 @@ _LEAST_KINDS = 2
 custom function may call ops of one kind."""
 
 
+_HOOKS = re.compile(r"torch/utils/checkpoint\.py\(\d+\): (?:(?:un)?pack_hook|_checkpoint_without_reentrant_generator)$")
+"""Functions of checkpointing, by the stacks of Python, that do not contain the forward pass itself."""
+
+
+def checkpointing(host: pd.DataFrame, again: Covered) -> Covered:
+    """Return the time that checkpointing takes on the host: the forward pass `again`, until the next op begins, and
+    where stacks are recorded, the functions that run and prepare it, as far as they are long enough to be kept."""
+    begins, ends = again.spans()
+    if not len(ends):
+        return again
+    starts = np.append(np.sort(_start(host, np.flatnonzero(host["category"] == "op"))), ends[-1])
+    following = np.maximum(starts[np.searchsorted(starts[:-1], ends)], ends)
+    hooks = time_in(host, (host["category"] == "python").to_numpy() & matching(host["name"], _HOOKS))
+    return Covered(*(np.append(*both) for both in zip((begins, following), hooks.spans(), strict=True)))
+
+
+def time_in(host: pd.DataFrame, chosen: Bools) -> Covered:
+    """Return the time that any of the chosen rows of the host covers."""
+    rows = np.flatnonzero(chosen)
+    return Covered(_start(host, rows), _end(host, rows))
+
+
 def forward_again(host: pd.DataFrame) -> Covered:
     """Return the time in which the backward pass runs parts of the forward pass again, as checkpointing does.
 
-    Each part lasts from the first to the last forward op inside one node of autograd.
+    Each part lasts from the start of a node of autograd, which first computes what it reads, to the last forward op
+    inside.
     """
     op = (host["category"] == "op").to_numpy()
     kind = np.select([matching(host["name"], each) for each in _FORWARD.values()], range(1, len(_FORWARD) + 1))
@@ -38,13 +61,14 @@ def forward_again(host: pd.DataFrame) -> Covered:
         return Covered(nothing, nothing)
     rows = np.flatnonzero(forward)
     node = nearest(Nest(host, forward | engine).parents, engine)[rows]
-    ops = pd.DataFrame({"node": node, "kind": kind[rows], "start": _start(host, rows), "end": _end(host, rows)})
+    ops = pd.DataFrame({"node": node, "kind": kind[rows], "end": _end(host, rows)})
     ops = ops[(ops["node"] >= 0) & ops["kind"].isin(ops["kind"][ops["node"] < 0])]
     if ops.empty:
         return Covered(nothing, nothing)
     nodes = ops.groupby("node")
     some = (nodes["kind"].nunique() >= _LEAST_KINDS).to_numpy()
-    return Covered(nodes["start"].min().to_numpy(np.int64)[some], nodes["end"].max().to_numpy(np.int64)[some])
+    last = nodes["end"].max()[some]
+    return Covered(_start(host, last.index.to_numpy()), last.to_numpy(np.int64))
 
 
 def _start(host: pd.DataFrame, rows: Ints) -> Ints:

@@ -40,6 +40,13 @@ class Loader(msgspec.Struct, frozen=True):
     """Longest time in which workers were asked for batches and finished none, in nanoseconds: each takes as long."""
     processes: int = 0
     """Number of worker processes, by the threads that ask them for batches; 0: unknown."""
+    pin_ns: float = 0.0
+    """Median time in nanoseconds in which one thread copies a batch of workers to pinned memory; 0: unknown."""
+
+    @property
+    def pinning_ns(self) -> float:
+        """Time in nanoseconds in which one thread pins the batches of a step, however many workers make them."""
+        return self.pin_ns * self.taken / self.steps
 
     @property
     def lives_on_stock(self) -> bool:
@@ -76,10 +83,11 @@ def loader_of(host: pd.DataFrame, steps: pd.DataFrame) -> Loader:
     recorded = (float(stop - start), len(steps))
     if not loop.any():
         return Loader(*kinds, of_workers, None, *recorded)
-    pins = inside & _outermost(host, matching(host["name"], _PINS))
+    pinned = _outermost(host, matching(host["name"], _PINS))
+    pins, pin = inside & pinned, host["duration_ns"][pinned].median() if pinned.any() else 0.0
     processes = int(matching(host["name"], _FEEDS).sum())
     silent = _longest_silence(host[pins], host[inside & matching(host["name"], _ASKS)], stop)
-    return Loader(*kinds, of_workers, int(pins.sum()), *recorded, silent, processes)
+    return Loader(*kinds, of_workers, int(pins.sum()), *recorded, silent, processes, float(pin))
 
 
 def _longest_silence(arrived: pd.DataFrame, asked: pd.DataFrame, stop: float) -> float:

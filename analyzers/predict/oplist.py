@@ -11,11 +11,11 @@ import pandas as pd
 from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import (
-    Covered,
     Host,
     attends_in_32_bits,
     blocked_launches,
     changes_layout,
+    checkpointing,
     forward_again,
     in_doubles,
     is_bluestein,
@@ -32,6 +32,7 @@ from tracekit.analyzers.attribute import (
     price,
     source_of,
     take,
+    time_in,
     usual_ns,
     whole_steps,
 )
@@ -186,13 +187,15 @@ def _blocked_before(calls: pd.DataFrame, launched: npt.NDArray[np.int64], start:
 
 def _recorded(trace: Trace, head: pd.DataFrame, before: BeforeOps, launched_ns: npt.NDArray[np.int64]) -> Recorded:
     """Return the recorded facts about each op, given the first item of work of each."""
+    again, earlier = forward_again(trace.host), np.append(launched_ns[:1], launched_ns[:-1])
     return Recorded(
         copies=head.name.astype(object).where(head.category == "memcpy", "").to_numpy(),
         recording_ns=before.recording,
         compiling=_launched_while_compiling(trace.host, head.launch.to_numpy()),
         blocks=trace.device.blocks.to_numpy()[head.index],
         launched_ns=launched_ns,
-        again=forward_again(trace.host).at(take(trace.host.start_ns.to_numpy(), head.launch.to_numpy())),
+        again=again.at(take(trace.host.start_ns.to_numpy(), head.launch.to_numpy())),
+        again_ns=checkpointing(trace.host, again).within(earlier, launched_ns).astype(np.float64),
         place=_places(trace.host, head.launch.to_numpy()),
         differentiable=take(trace.host.sequence.to_numpy(), head.op.to_numpy(), absent=-1) >= 0,
     )
@@ -219,10 +222,7 @@ def _shares(work: pd.DataFrame, first: npt.NDArray[np.int64], chosen: npt.NDArra
 
 
 def _launched_while_compiling(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    rows = np.flatnonzero(is_compiling(host))
-    start = host.start_ns.to_numpy()
-    spans = Covered(start[rows], start[rows] + host.duration_ns.to_numpy()[rows])
-    return spans.at(take(start, launch))
+    return time_in(host, is_compiling(host)).at(take(host.start_ns.to_numpy(), launch))
 
 
 def _places(host: pd.DataFrame, launch: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:

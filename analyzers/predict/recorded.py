@@ -57,6 +57,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Time in nanoseconds for which the device was idle although the op's work was launched long before."""
     again: Bools = msgspec.field(default_factory=_none(bool))
     """Whether the op is one of the forward pass that the backward pass runs again."""
+    again_ns: Floats = msgspec.field(default_factory=_none(float))
+    """Host time before the op, in nanoseconds, that checkpointing takes."""
     differentiable: Bools = msgspec.field(default_factory=_none(bool))
     """Whether autograd recorded the op for a backward pass."""
     begun: Ints = msgspec.field(default_factory=_none(int))
@@ -169,6 +171,10 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     def run_again(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.again, False)
 
+    def without_checkpointing(self, ops: OpList) -> npt.NDArray[np.float64]:
+        """Return the host time of each op, in nanoseconds, without that of checkpointing."""
+        return np.maximum(ops.host_ns - _facts(ops, self.again_ns, 0.0), 0.0)
+
     def for_gradients(self, ops: OpList) -> npt.NDArray[np.bool_]:
         """Select the ops that autograd recorded for a backward pass."""
         return _facts(ops, self.differentiable, False)
@@ -222,7 +228,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
 
     def scaled(self, factor: float) -> "Recorded":
         """Return a copy with host times multiplied by `factor`."""
-        return replace(self, planned_ns=self.planned_ns * factor, recording_ns=self.recording_ns * factor)
+        names = ("planned_ns", "recording_ns", "again_ns")
+        return replace(self, **{name: getattr(self, name) * factor for name in names})
 
 
 def _facts(ops: OpList, fact: npt.NDArray, absent: object) -> npt.NDArray:

@@ -5,7 +5,7 @@ import pytest
 from handmade import Handmade, addmm
 
 from tracekit.advise import find
-from tracekit.analyzers.attribute import attends_in_32_bits, forward_again, growing_prefix, in_doubles
+from tracekit.analyzers.attribute import attends_in_32_bits, checkpointing, forward_again, growing_prefix, in_doubles
 from tracekit.analyzers.predict import start
 
 ENGINE = "autograd::engine::evaluate_function: "
@@ -86,6 +86,23 @@ def test_forward_ops_of_two_kinds_inside_a_node_are_the_forward_pass_again() -> 
 @pytest.mark.parametrize("again", [("aten::mm", "aten::sum"), ("aten::linear", "aten::addmm")])
 def test_backward_formulas_and_custom_functions_are_not(again: tuple[str, ...]) -> None:
     assert not forward_again(trained(again).trace().host).at(np.array([103_000, 115_000])).any()
+
+
+HOOKS = "torch/utils/checkpoint.py(1154): unpack_hook"
+
+
+@pytest.mark.parametrize(("frame", "taken"), [(HOOKS, 4), ("torch/autograd/graph.py(300): pack_to_cpu", 0)])
+def test_checkpointing_takes_the_time_to_the_next_op_and_that_of_its_hooks(frame: str, taken: int) -> None:
+    made = trained(("aten::layer_norm", "aten::linear")).host("python", frame, 11, 4)
+    covered = checkpointing(made.trace().host, forward_again(made.trace().host))
+    times = np.array([0, 90, 170, 185, 200]) * 1000
+    assert np.diff(covered.before(times)).tolist() == [taken * 1000, 70_000, 10_000, 0]
+
+
+def test_hooks_without_a_forward_pass_that_runs_again_are_no_checkpointing() -> None:
+    made = trained(("aten::mm", "aten::sum")).host("python", HOOKS, 11, 4)
+    covered = checkpointing(made.trace().host, forward_again(made.trace().host))
+    assert covered.before(np.array([200_000])).tolist() == [0]
 
 
 def test_doubles_are_known_by_the_kernels_and_not_by_their_arguments() -> None:

@@ -118,6 +118,17 @@ def test_steps_that_take_several_batches_take_as_long_as_all_of_them() -> None:
     assert (loader.pace_ns(), loader.pace_ns(begun=1), loader.least_ns) == (90e6, 60e6, 20e6)
 
 
+def test_no_step_is_shorter_than_one_thread_takes_to_pin_its_batches() -> None:
+    """A batch that was pinned before the steps tells the time, too."""
+    trace = training((200, 200, 120_000), arrivals=(-990, 90_000))
+    run = run_of(trace)
+    assert run.loader.pinning_ns == pytest.approx(0.9e6)
+    slow = replace(run, loader=replace(run.loader, pin_ns=60e6))
+    times = [find("data-loading").applied(each, "expected").latency_ns for each in (run, slow)]
+    assert times[0] < 30e6 and times[1] == pytest.approx(60e6, rel=0.01)
+    assert find("data-loading").applied(slow, "best").latency_ns < 30e6
+
+
 def test_a_worker_that_was_asked_for_nothing_is_not_behind() -> None:
     late = training((200, 200, 200), (-900,), workers=2)
     idle = late.host["name"].str.endswith(": put")

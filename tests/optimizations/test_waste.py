@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from op_lists import elementwise
 
 from tracekit.advise import OPTIMIZATIONS, Search, find
+from tracekit.advise.optimizations.gradient_checkpointing import HOOKS
 from tracekit.advise.waste.catalogue import WASTE, kinds
 from tracekit.analyzers.attribute import Growth
 from tracekit.analyzers.cost import Attention, Cost, estimate_ns
-from tracekit.analyzers.predict import Outside, joined
+from tracekit.analyzers.predict import Outside, joined, plain_launch_ns
 from tracekit.analyzers.results import HOST_CAUSES, Memory
 from tracekit.reports.words import sentences
 
@@ -365,6 +366,23 @@ def test_checkpointing_is_needed_where_memory_is_short():
     assert "profile_memory" in find("recomputation").notes(base)[0]
 
 
+@pytest.mark.parametrize(
+    ("node", "tensors"), [("MmBackward0", 4), ("CheckpointFunctionBackward", 0)], ids=["hooks", "reentrant"]
+)
+def test_without_checkpointing_both_passes_pack_no_saved_tensors(node: str, tensors: int):
+    base = trained(*[linear(phase="forward")] * 20, *[linear(phase="backward", call=ENGINE + node) | AGAIN] * 2)
+    recorded = replace(base.recorded, again_ns=np.where(base.ops.phase == "backward", 3_000.0, 0.0))
+    left = find("recomputation").transform(replace(base, recorded=recorded), "expected")
+    kept = base.ops.host_ns[~base.recorded.run_again(base.ops)].sum() - 3_000.0
+    hooks = HOOKS.expected * 2 / 3 * tensors * plain_launch_ns(base)
+    assert left.host_ns.sum() == pytest.approx(kept - hooks)
+
+
+def test_without_hooks_a_launch_still_takes_its_time():
+    left = find("recomputation").transform(PLANTED["recomputation"], "best")
+    assert left.host_ns.sum() == pytest.approx(len(left) * plain_launch_ns(PLANTED["recomputation"]))
+
+
 def test_a_tied_table_is_swept_by_the_output_layer_too():
     rows, width = 1_000_000, 64
     head = op("aten::mm", op_lists.product(64, rows, width, "fp32"), phase="forward")
@@ -385,6 +403,21 @@ def test_an_update_of_few_rows_launches_less_than_one_of_the_whole_table():
     assert waits.host_ns[3] < 1e5 and waits.launches[3] == 5
     assert waits.sync[3] and not freely.sync[3], "the host reads how many rows there are"
     assert waits.kernel_ns[3] == pytest.approx(base.ops.kernel_ns[3] * 4096 / 50_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "small", "launches"),
+    [
+        pytest.param("aten::_foreach_add_", 50_000_000, 10, id="a pass over both tables"),
+        pytest.param("aten::_foreach_add_", 100_000, 5, id="one of which is small"),
+        pytest.param("aten::add_", 50_000_000, 5, id="a pass over one table"),
+    ],
+)
+def test_rows_of_each_table_are_updated_alone(name: str, small: int, launches: int):
+    sweep = op(name, elementwise(64 * (50_000_000 + small), "fp32"), phase="optimizer")
+    base = trained(*table(50_000_000, 4096)[:2], *table(small, 64)[:2], sweep)
+    many = base.ops.assign(launches=np.array([1, 1, 1, 1, 1, 50, 1]))
+    assert find("dense-table").transform(replace(base, ops=many), "expected").launches[5] == launches
 
 
 def test_gradients_of_a_table_that_is_read_twice_are_not_added_up_as_a_whole():

@@ -202,8 +202,7 @@ class PagedKV(Optimization):
     The time per useful token is multiplied by occupancy ÷ 0.95. A static batch keeps 0.6 (0.4 to 0.8) of its slots at
     work, because each waits for the longest answer. Attention through a page table takes 1.2 (1.0 to 1.26) times as
     long (Kwon et al., 2023: 20 to 26 % longer). Pages hold tokens in 0.96 of their memory, contiguous caches in 0.2 to
-    0.6 (same source: 20 to 38 %). Requests are assumed to wait at all times, and lengths of answers to be spread
-    evenly.
+    0.6 (same source: 20 to 38 %). Requests are assumed to wait always, and lengths of answers to spread evenly.
 
     *Refused* for a batch of one.
     """

@@ -230,7 +230,7 @@ class DataLoading(LessHostWork):
     The time in `DataLoader.__next__` is divided by four workers at the low end, by eight as expected, and by sixteen at
     best; of the rest, only the part that exceeds the remaining step is left. Loaders with workers become 1.25, 8 or 16
     times as fast; a step that waits for them, or will once batches that were ready are used up, takes as long as they
-    take for a batch. Batches are also pinned, as `pinned-copies` predicts.
+    take for a batch. One thread pins them, as `pinned-copies` predicts; its recorded time bounds a step except at best.
 
     *Refused* if data loading takes less than 1 % of the step.
     """
@@ -245,7 +245,8 @@ class DataLoading(LessHostWork):
         loading = base.outside.total(self.causes)
         without = replace(base, outside=base.outside.scaled(0.0, self.causes))
         faster = MORE_WORKERS if base.loader.workers else WORKERS
-        return max(0.0, loading / pick(faster, outcome) - without.simulate(self.transform(base, outcome))) / loading
+        made = max(loading / pick(faster, outcome), base.loader.pinning_ns if outcome != "best" else 0.0)
+        return min(1.0, max(0.0, made - without.simulate(self.transform(base, outcome))) / loading)
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         """Pin the batches that the loader makes."""

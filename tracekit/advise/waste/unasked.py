@@ -117,8 +117,9 @@ def swept_tables(base: Baseline) -> Finding | None:
     if known:  # and the rows that are used
         left = left.mapped(lambda part: min(1.0, part + used / swept))
     sums = of_table & which(ops.name, ("aten::add", "aten::add_").__contains__)  # of a table that is read twice
-    rows = fills | sums | passes
-    return Finding(rows, partial(_rows_alone, fills | sums, passes, left), int(fills.sum()))
+    large = fills & (ops.kernel_ns * fills.sum() >= filled / 2)  # passes over small tables stay as they are
+    rows, tables = fills | sums | passes, max(int(large.sum() - sums.sum()), 1)
+    return Finding(rows, partial(_rows_alone, fills | sums, passes, left, tables), int(fills.sum()))
 
 
 def _once(adds: Rows, fills: Rows) -> Rows:
@@ -135,11 +136,13 @@ _FOR_ROWS = 5
 """Launches for each pass over a table if only its rows are updated: 25 for five of Adagrad, which merges them, too."""
 
 
-def _rows_alone(swept: Rows, passes: Rows, left: Outcomes, base: Baseline, outcome: Outcome) -> OpList:
-    """Return the op list with this part of the passes, of which those over large tables take many launches. Before the
-    first, the host reads how many rows there are, except at best, where the optimizer keeps nothing of them."""
+def _rows_alone(swept: Rows, passes: Rows, left: Outcomes, tables: int, base: Baseline, outcome: Outcome) -> OpList:
+    """Return the op list with this part of the passes, of which those over large tables take many launches: rows are
+    updated table by table, which a `foreach` or fused pass sweeps at once. Before the first, the host reads how many
+    rows there are, except at best, where the optimizer keeps nothing of them."""
     ops, part = base.ops, np.where(swept, 0.0, np.where(passes, pick(left, outcome), 1.0))
-    few = np.maximum(np.ceil(part * ops.launches).astype(np.int64), _FOR_ROWS)
+    alone = _FOR_ROWS * np.where(which(ops.name, _PASSES.search), tables, 1)
+    few = np.maximum(np.ceil(part * ops.launches).astype(np.int64), alone)
     many = passes & (ops.launches > few)
     host = np.where(many, np.minimum(ops.host_ns, few * plain_launch_ns(base)), ops.host_ns)
     first = passes & (np.cumsum(passes) == 1) & (outcome != "best")
@@ -155,8 +158,7 @@ def _is_output(base: Baseline, tables: np.ndarray) -> bool:
 
 def _passes_over_all(base: Baseline) -> Rows:
     """Return the ops of the optimizer, and those that add, scale or measure all gradients."""
-    rows = in_phase(base.ops, "optimizer")
-    return np.asarray(rows | which(base.ops.name, _PASSES.search))
+    return np.asarray(in_phase(base.ops, "optimizer") | which(base.ops.name, _PASSES.search))
 
 
 def _of_other_weights(base: Baseline, passes: Rows, table: float, filled_ns: float) -> Outcomes:
@@ -164,8 +166,7 @@ def _of_other_weights(base: Baseline, passes: Rows, table: float, filled_ns: flo
     table, at worst as far as there was time to write the gradients of others."""
     written = [cost.write_bytes for cost in base.ops.cost[passes & base.ops.costed]]
     if table and written:
-        fused = any("_fused_" in name for name in base.ops.name[passes])
-        parameters = max(written) / (3 if fused else 1)
+        parameters = max(written) / (3 if any("_fused_" in name for name in base.ops.name[passes]) else 1)
         left = max(0.0, 1 - table / max(parameters, table))
         return Outcomes(left, left, left)
     whole = which(base.ops.name, lambda name: "_fused_" in name)
@@ -178,9 +179,8 @@ def _of_other_weights(base: Baseline, passes: Rows, table: float, filled_ns: flo
 def _other_gradients_ns(base: Baseline) -> float:
     """Return the kernel time of the backward pass without gradients of embeddings: within it, all other gradients are
     written, so that a fill as large as all of them takes no longer."""
-    ops = base.ops
-    rows = in_phase(ops, "backward") & ~which(ops.call, _BACKWARD.search)
-    return float(ops.kernel_ns[rows].sum())
+    rows = in_phase(base.ops, "backward") & ~which(base.ops.call, _BACKWARD.search)
+    return float(base.ops.kernel_ns[rows].sum())
 
 
 _ZEROED = ("aten::zero_", "aten::_foreach_zero_")
