@@ -108,3 +108,21 @@ def test_numbers_that_a_norm_of_gradients_begins_with_are_no_constants_of_the_pr
     begin = op("aten::fill_", elementwise(1 << 20, "fp32"), call="aten::_foreach_norm") | given(("float", 1 << 20))
     base = trained(linear(phase="forward"), op("aten::mm", call=ENGINE + "MmBackward0", phase="backward"), begin)
     assert find("computed-again").objection(base)
+
+
+def cameras(blocks=12):
+    """Return a step that encodes each camera by one network of equal blocks, of which the first call casts
+    the weights, and trains it."""
+    product, first = linear(64, ns=2_000.0, phase="forward"), CONVOLVES | {"layer": "Eye.Conv2d"}
+    block = [[each | {"layer": f"Eye.Block_{i}"} for each in (WEIGHT, product, RELU)] for i in range(blocks)]
+    casting, usual = [each for one in block for each in one], [each for one in block for each in one[1:]]
+    back = [gradient(False) | {"layer": "Eye.Conv2d"}] * 6
+    added = op("aten::add_", call=ENGINE + "TBackward0", phase="backward", **SMALL)
+    decoder = linear(4096, ns=9_000.0, phase="forward")
+    return trained(first, *casting, *[first, *usual] * 5, decoder, *back, *[added] * 60)
+
+
+def test_the_equal_blocks_of_a_shared_network_are_no_calls_of_it():
+    after = find("one-call-per-item").transform(cameras(), "expected")
+    assert (after.name == "aten::cudnn_convolution").sum() == 1
+    assert (after.name == "aten::addmm").sum() == 12 + 2

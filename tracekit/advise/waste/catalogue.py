@@ -24,6 +24,7 @@ from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
 from tracekit.advise.waste.folded import layers_that_are_one
 from tracekit.advise.waste.gradients import backward_again, gradients_one_by_one
+from tracekit.advise.waste.groups import loops_over_tensors
 from tracekit.advise.waste.habits import (
     cells_step_by_step,
     checked_gradients,
@@ -39,7 +40,6 @@ from tracekit.advise.waste.inputs import (
     planned_again,
     sorted_gradients,
 )
-from tracekit.advise.waste.loops import loops_of_small_ops
 from tracekit.advise.waste.siblings import calls_in_a_row
 from tracekit.advise.waste.unasked import (
     dropout_in_inference,
@@ -211,7 +211,7 @@ DETECTORS: dict[str, Callable[[Baseline], Finding | None]] = {
     "kv-cache": passes_without_cache,
     "one-call-per-item": calls_in_a_row,
     "gradients-one-by-one": gradients_one_by_one,
-    "loop-of-small-ops": loops_of_small_ops,
+    "loop-of-small-ops": loops_over_tensors,
     "double-precision": numbers_in_64_bits,
     "recomputation": forward_passes_again,
     "dense-table": swept_tables,

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from tracekit.advise.waste.again import ELEMENTWISE, used_by
 from tracekit.advise.waste.as_one import for_all, gradients_of, together
 from tracekit.advise.waste.finding import Finding
+from tracekit.advise.waste.matrices import may_be_carried
 from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
-from tracekit.advise.waste.rounds import FEWEST, JOINS, is_cell, products, rounds
+from tracekit.advise.waste.rounds import FEWEST, JOINS, calls_by_layers, is_cell, products, rounds, shifted
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import ConvolutionGradients, Cost
@@ -34,7 +36,8 @@ def calls_for_items(base: Baseline) -> Finding | None:
         alike = [call[: len(usual)] for call in calls if signature(ops, call[: len(usual)]) == usual]
         if len(alike) >= max(FEWEST, _ALIKE * len(calls)) and _answers(base, alike[0]):
             return together(ops, alike)
-    return _shared_layers(base) or _decisions(base) or _joined(base) or _prepared(base)
+    kinds = (_shared_layers, _decisions, _joined, _prepared, _given_before)
+    return next((found for kind in kinds if (found := kind(base))), None)
 
 
 def _copied_inputs(base: Baseline) -> list[int]:
@@ -88,10 +91,14 @@ def _shared_layers(base: Baseline) -> Finding | None:
     added = which(one.name, _ADDS.__contains__) & which(one.call, _SUMMED.search)
     if not base.trains or added.sum() < _ALIKE * FEWEST:
         return None
-    stretches = rounds(ops)
-    items = max(map(len, stretches), default=0)
-    if items < FEWEST or added.sum() < _ALIKE * items or not _of_data(one, items):
-        return None
+    for stretches in (calls_by_layers(ops), rounds(ops)):
+        items = max(map(len, stretches), default=0)
+        if FEWEST <= items <= added.sum() / _ALIKE and _of_data(one, items):
+            return _for_separate_inputs(ops, stretches, items)
+    return None
+
+
+def _for_separate_inputs(ops: OpList, stretches: list[list[Ints]], items: int) -> Finding:
     loops = [(_with_ends(ops, same), len(same[0])) for same in stretches if len(same) == items]
     items = max(round(len(loop) / period) for loop, period in loops)
     places = np.concatenate([loop for loop, _ in loops])
@@ -164,6 +171,34 @@ def _prepared(base: Baseline) -> Finding | None:
     return together(ops, alike) if fits else None
 
 
+_KEEPS = re.compile(r"rnn|gru|lstm|cumsum|arg\w+$|::max$|multinomial|topk|index_copy|index_put|scatter")
+"""Ops by which a call chooses what the next one reads, or leaves it a state."""
+_NUMBER = 8
+"""Bytes of a number. A sum of losses, which each call adds to, does not make the calls need each other."""
+
+
+def _given_before(base: Baseline) -> Finding | None:
+    """Find calls of the same layers in inference whose results are joined, and of which none chooses what the next one
+    reads, nor leaves as many bytes as it begins with: each reads what was given before, as a text."""
+    ops = base.ops
+    for calls in calls_by_layers(ops) if not base.trains else ():
+        after, keeps = int(calls[-1][-1]) + 1, any(_KEEPS.search(name) for name in ops.name[calls[0]])
+        if after < len(ops) and ops.call[after] in JOINS and not keeps and are_separate(base, calls):
+            return together(ops, calls)
+    return None
+
+
+def are_separate(base: Baseline, calls: Sequence[Ints]) -> bool:
+    """Return whether these calls are equal, except perhaps the first, and by recorded shapes leave nothing to each
+    other but a number, and write nothing as large as what they begin with."""
+    ops, last = base.ops, calls[-1]
+    known = all(tensors_in(base, place, place + 1) for place in last[products(ops[last])].tolist())
+    equal = all(signature(ops, call) == signature(ops, last) for call in calls[1:])
+    written = {cost.write_bytes for cost in ops.cost[last] if cost is not None}
+    again = written & {size_of(*each) for each in tensors_in(base, int(last[0]), int(last[0]) + 1)}
+    return known and equal and max(may_be_carried(base, last) | again, default=0) <= _NUMBER
+
+
 def _of_one_name(ops: OpList) -> list[Ints]:
     """Return the stretches of ops of layers that begin with the layer with which most of them begin."""
     stretches = [np.arange(*span) for span in spans_of(np.asarray(ops.layer != ""))]
@@ -200,10 +235,7 @@ def _taking_parts(base: Baseline, stretch: list[Ints]) -> list[Ints]:
     begin = next((place for place in range(len(stretch[0])) if takes[first[:-1] + place].mean() >= _ALIKE), None)
     if begin is None:
         return []
-    before, usual = range(1, int(first[0] + begin) // len(stretch[0]) + 1), ops.name[stretch[0] + begin]
-    calls = [stretch[0] + begin - each * len(stretch[0]) for each in before] + [call + begin for call in stretch]
-    calls = [call for call in calls if call[-1] < len(ops) and (ops.name[call] == usual).all()]
-    return sorted(calls, key=lambda call: int(call[0]))
+    return shifted(ops, stretch, begin)
 
 
 def _of_one_network(ops: OpList, calls: list[Ints]) -> bool:

@@ -7,8 +7,10 @@ from itertools import groupby
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened
-from tracekit.advise.waste.rounds import products
+from tracekit.advise.waste.repeats import codes_of, spans_of
+from tracekit.advise.waste.rounds import JOINS, products
 from tracekit.advise.waste.trees import cells_of_a_tree
+from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.core import Ints, outcomes
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, present, remembered, which
 
@@ -43,7 +45,7 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     counts = [(stretch, _rounds(ops[stretch])) for stretch in stretches]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
-    loops += _forward_of(ops, loops, stretches)
+    loops += [*_forward_of(ops, loops, stretches), *(sent := _sent_one_by_one(base))]
     if not loops:
         return None
     rows, rounds = np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
@@ -56,8 +58,18 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
         """Return the loops as one round. At worst, each round waits as before."""
         return (shorter if outcome == "worst" else one)(run, outcome)
 
-    way = _way(ops[rows], grouped[rows], rounds)
+    alone = sum(float(ops.host_ns[places].sum()) for places, _ in sent)
+    way = "sent-one-by-one" if 2 * alone > ops.host_ns[rows].sum() else _way(ops[rows], grouped[rows], rounds)
     return Finding(rows, change, rounds, loops=tuple(stretch for stretch, _ in loops), looped=host, way=way)
+
+
+def _sent_one_by_one(base: Baseline) -> list[tuple[Ints, int]]:
+    """Return the copies to the device, in a row, of arrays of one size that are joined there: the host can join them
+    first, which takes one copy. Arrays of several sizes are padded, and others are read one by one."""
+    ops, codes = base.ops, codes_of(base)
+    rows = [np.arange(*span) for span in spans_of(base.recorded.copies_like(ops, TO_DEVICE)[:-1])]
+    joined = [each for each in rows if len(each) >= _ROUNDS and ops.call[each[-1] + 1] in JOINS]
+    return [(each, len(each)) for each in joined if len(np.unique(codes[each])) == 1]
 
 
 def _way(ops: OpList, grouped: Rows, rounds: int) -> str:

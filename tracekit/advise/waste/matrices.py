@@ -41,7 +41,7 @@ def matrices_one_by_one(base: Baseline) -> Finding | None:
 def _are_separate(base: Baseline, begins: Ints, places: Ints) -> bool:
     """Return whether the rounds, of which one has its calls at these places, are of separate items: their results are
     joined, or they take rows that are trained. What a round may leave to the next one is as a row that it is given."""
-    carried, joined = _may_be_carried(base, places), _joined(base, begins)
+    carried, joined = may_be_carried(base, places), _joined(base, begins)
     return joined and carried <= _iterated(base, begins) if carried else joined or _trains_rows(base, begins)
 
 
@@ -81,7 +81,7 @@ def _are_equal(codes: Ints, begins: Ints) -> bool:
     return len(rounds) == 1
 
 
-def _may_be_carried(base: Baseline, places: Ints) -> set[int]:
+def may_be_carried(base: Baseline, places: Ints) -> set[int]:
     """Return the sizes in bytes of what a round reads before it has written as much, and writes without reading it
     after that: what the round after it may begin with, as the state of a filter or an iterate."""
     begun, written, left = set[int](), set[int](), set[int]()

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import TO_DEVICE
@@ -18,7 +17,7 @@ JOINS = ("aten::cat", "aten::stack")
 FEWEST = 4
 """Fewest calls of a step that may be one."""
 _LONGEST = 200
-"""Most ops of one call in training."""
+"""Most ops of one call, where layers have no names."""
 _OF_A_CELL = {"aten::sigmoid", "aten::tanh"}
 """Ops of a recurrent cell, whose calls need each other's results."""
 
@@ -69,12 +68,35 @@ def rounds_inside(ops: OpList) -> Iterator[list[Ints]]:
         yield from ([call[each] for each in inner] for call in calls for inner in inside)
 
 
+def shifted(ops: OpList, stretch: list[Ints], begin: int) -> list[Ints]:
+    """Return these calls, each from the op at this place of it to the one before that of the next call, and those of
+    the same ops before and behind them."""
+    length = len(stretch[0])
+    before, usual = range(1, int(stretch[0][0] + begin) // length + 1), ops.name[stretch[0] + begin]
+    calls = [stretch[0] + begin - each * length for each in before] + [call + begin for call in stretch]
+    calls = [call for call in calls if call[-1] < len(ops) and (ops.name[call] == usual).all()]
+    return sorted(calls, key=lambda call: int(call[0]))
+
+
+def calls_by_layers(ops: OpList) -> list[list[Ints]]:
+    """Return the calls of each stretch of the forward pass in which the same layers repeat, by their names: the blocks
+    of one network, which are equal, have names of their own. A call may have any length."""
+    if not (ops.layer != "").any():
+        return []
+    codes = pd.factorize(pd.MultiIndex.from_arrays([ops.name, ops.call, ops.layer]))[0]
+    return [calls for calls in _stretches_of(ops, codes, len(ops)) if not is_cell(ops[calls[0]])]
+
+
 @remembered
 def _repeating(ops: OpList) -> list[list[Ints]]:
+    names, kinds = pd.factorize(ops.name)
+    return _stretches_of(ops, names + len(kinds) * pd.factorize(ops.call)[0], _LONGEST)
+
+
+def _stretches_of(ops: OpList, codes: Ints, longest: int) -> list[list[Ints]]:
+    """Return the rounds of each stretch in which these codes repeat, of at most so many ops."""
     found: list[list[Ints]] = []
     start = 0
-    names, kinds = pd.factorize(ops.name)
-    codes = names + len(kinds) * pd.factorize(ops.call)[0]
     ends = np.flatnonzero(in_phase(ops, "backward"))
     codes, product = codes[: ends[0] if len(ends) else len(codes)], products(ops)
     changes = np.append(np.flatnonzero(np.diff(codes)) + 1, len(codes))
@@ -82,7 +104,7 @@ def _repeating(ops: OpList) -> list[list[Ints]]:
         alike = int(changes[np.searchsorted(changes, start, side="right")]) - start
         if alike > FEWEST:  # one op is no call of a network
             start += alike - 1
-        period, length = _period(codes[start:])
+        period, length = _period(codes[start:], longest)
         if length < FEWEST * period or not product[start : start + period].any():
             start += max(length, 1)
             continue
@@ -91,9 +113,11 @@ def _repeating(ops: OpList) -> list[list[Ints]]:
     return found
 
 
-def _period(codes: npt.NDArray[np.intp]) -> tuple[int, int]:
+def _period(codes: Ints, longest: int) -> tuple[int, int]:
     """Return the period with which these codes begin to repeat, and for how long; (1, 1) if they do not."""
-    for period in (np.flatnonzero(codes[1 : _LONGEST + 1] == codes[0]) + 1).tolist():
+    last = min(len(codes) - FEWEST, longest)
+    alike = [codes[1 + at : last + 1 + at] == codes[at] for at in range(FEWEST if last > 0 else 0)]
+    for period in (np.flatnonzero(np.logical_and.reduce(alike)) + 1).tolist() if alike else ():
         least = FEWEST * period
         begins = len(codes) >= least and np.array_equal(codes[period:least], codes[: least - period])
         if begins and len(set(codes[:period].tolist())) > 1:

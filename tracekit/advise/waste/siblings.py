@@ -9,14 +9,16 @@ from msgspec.structs import replace
 from tracekit.advise.waste.as_one import for_all, gradients_of, is_small, together
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.gradients import ACCUMULATES
-from tracekit.advise.waste.items import calls_for_items, feeds_itself, signature
+from tracekit.advise.waste.items import are_separate, calls_for_items, feeds_itself, signature
 from tracekit.advise.waste.matrices import matrices_one_by_one
 from tracekit.advise.waste.repeats import spans_of, tensors_in
-from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds, rounds_inside
+from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds, rounds_inside, shifted
 from tracekit.advise.waste.same_each_step import encoded_each_draw
 from tracekit.analyzers.core import Ints
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 
+_LOSS = 8
+"""Bytes of a loss."""
 _TABLES = 8
 """Fewest lookups in a row that may be one."""
 _OF_COLUMNS = ("aten::embedding", "aten::linear")
@@ -35,10 +37,11 @@ def calls_in_a_row(base: Baseline) -> Finding | None:
 
 
 def networks_on_one_input(base: Baseline) -> Finding | None:
-    """Find equal sequences of small ops whose results are joined, and of which none writes as much as it reads. A loop
-    may run them in each of its rounds."""
+    """Find equal sequences of small ops whose results are joined, and of which none writes as much as it reads, or
+    whose losses are added up. A loop may run them in each of its rounds."""
     for stretches in (rounds(base.ops), list(rounds_inside(base.ops))):
-        found = [calls for calls in stretches if _joined_beside(base, calls)]
+        beside = [calls if _joined_beside(base, calls) else _added_up(base, calls) for calls in stretches]
+        found = [calls for calls in beside if calls]
         alike = [calls for calls in found if len(calls) == len(found[0])]
         if alike:
             places = _wherever_called(base.ops, alike)
@@ -68,6 +71,20 @@ def _joined_beside(base: Baseline, calls: list[Ints]) -> bool:
     joins = [ops.call[place] in JOINS for place in (*calls[0], after) if place < len(ops)]
     alike = all(signature(ops, call) == signature(ops, calls[0]) for call in calls)
     return joins[-1] and sum(joins) == 1 and known and alike and not feeds_itself(base, calls[0])
+
+
+def _added_up(base: Baseline, stretch: list[Ints]) -> list[Ints]:
+    """Return the calls of networks in training, each with a loss, whose sum grows by one number at the end of each;
+    empty if these are none. Blocks of one network leave what they compute to the next one."""
+    ops, first = base.ops, stretch[0]
+    small = where(ops[first], lambda cost: cost is not None and cost.write_bytes <= _LOSS)
+    adds = np.flatnonzero(small & (ops.name[first] == "aten::add"))
+    if not base.trains or not len(adds):
+        return []
+    calls = shifted(ops, stretch, int(adds[-1]) + 1)
+    layers = [set(ops.layer[call].tolist()) - {""} for call in calls]
+    own = all(layers) and not any(one & other for one, other in pairwise(layers))
+    return calls if own and are_separate(base, calls) else []
 
 
 def tables_one_by_one(base: Baseline) -> Finding | None:
