@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import replace
 
-from tracekit.analyzers.attribute import analyzed, growing_prefix, loader_of, matching, recurring, usual_ns, whole_steps
+from tracekit.analyzers.attribute import analyzed, growing_prefix, loader_of, matching, recurring
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.cost import GPU, hardware
 from tracekit.analyzers.predict.batch_size import batch_by_shapes
@@ -18,12 +18,13 @@ from tracekit.analyzers.predict.host import MOST_TO_LAUNCH_NS, host_speed, model
 from tracekit.analyzers.predict.loading import at_workers_pace, longest_without_wait, with_wait_for_workers
 from tracekit.analyzers.predict.math_fallback import math_fallback
 from tracekit.analyzers.predict.memory import least_memory
-from tracekit.analyzers.predict.oplist import listed, typical_step
+from tracekit.analyzers.predict.oplist import listed
 from tracekit.analyzers.predict.outside import LOADS, PYTHON, STALL, Outside, calls_share, profiler_share
 from tracekit.analyzers.predict.running import running
 from tracekit.analyzers.predict.simulation import Reproduction, side_by_side
 from tracekit.analyzers.predict.step_baseline import Baseline
 from tracekit.analyzers.predict.traced_step import overlap, traced_step
+from tracekit.analyzers.predict.usual_step import mean_causes, slow_first
 from tracekit.analyzers.predict.waiting import launch_latency_ns, queued_gap_ns
 from tracekit.analyzers.results import LAUNCHING, OUTSIDE_MODEL, Analysis
 from tracekit.analyzers.trace import Trace
@@ -94,7 +95,8 @@ def _calibrated(trace: Trace, analysis: Analysis) -> Baseline | None:
     least = least_memory(trace, ops, raw.gpu, training=raw.trains)
     raw = replace(raw, side_by_side=side_by_side(ops, of_step.work, raw.gpu), least_memory=least)
     usual = mean_causes(analysis)
-    raw = explained(raw, max(step.wall_ns, analysis.latency.profiled_us * 1e3), usual)
+    wall_ns = step.wall_ns if slow_first(analysis) else max(step.wall_ns, analysis.latency.profiled_us * 1e3)
+    raw = explained(raw, wall_ns, usual)
     raw = replace(raw, overlaps=step.overlaps or (step.never_waits and not raw.ops.sync.any()))
     if analysis.source.kind == "modelled":
         return modelled(raw)
@@ -159,18 +161,6 @@ def _slower(raw: Baseline, causes: "pd.Series[float]", most_ns: float) -> Baseli
     longer = sum(max(0.0, causes.get(cause, 0.0) - typical.get(cause, 0.0)) for cause in LAUNCHING)
     launches = float(raw.ops.host_ns.sum())
     return _scaled(raw, 1 + min(longer, max(most_ns, 0.0)) / launches) if launches else raw
-
-
-def mean_causes(analysis: Analysis) -> "pd.Series[float]":
-    """Return the idle time of the typical step by cause; of the two in the middle in the mean, if the median lies
-    between them, and of all but the first, if stalls lie between."""
-    steps, step = whole_steps(analysis.timeline.steps), typical_step(analysis)
-    chosen, usual = steps["step"][1:], usual_ns(steps)
-    if step is not None and analysis.latency.profiled_us * 1e3 <= usual * (1 + _SAME):
-        middle = steps.sort_values("wall_ns")["step"][(len(steps) - 1) // 2 : len(steps) // 2 + 1]
-        chosen = middle if step.wall_ns < usual * (1 - _SAME) else steps["step"][steps["step"] == step.step]
-    causes = analysis.host_causes[analysis.host_causes["step"].isin(chosen)]
-    return causes.groupby("cause")["idle_ns"].sum() / max(len(chosen), 1)
 
 
 def modelled(raw: Baseline) -> Baseline:

@@ -33,8 +33,6 @@ from tracekit.analyzers.attribute import (
     source_of,
     take,
     time_in,
-    usual_ns,
-    whole_steps,
 )
 from tracekit.analyzers.cost import Cost
 from tracekit.analyzers.predict.called import EXPANDED, PARTS, SELECTED, WINDOWS, inputs, masks, nodes, unbound, viewed
@@ -42,6 +40,7 @@ from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, of_new_shapes, outside_work
 from tracekit.analyzers.predict.recorded import Recorded
 from tracekit.analyzers.predict.running import with_decoding
+from tracekit.analyzers.predict.usual_step import typical_step
 from tracekit.analyzers.predict.waiting import (
     PLAIN_LAUNCH_NS,
     blocking_copies,
@@ -90,22 +89,6 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
 
 _ALIKE = 0.02
 """Largest difference of wall times of steps that are alike, as a fraction."""
-
-
-def typical_step(analysis: Analysis) -> "pd.Series[int] | None":
-    """Return the row of steps with the median wall time among whole steps with device work; None if there is none.
-
-    Where the host runs ahead, a wall time does not tell what the host took, which is most in the first step: there, a
-    later one that is alike is returned.
-    """
-    steps = whole_steps(analysis.timeline.steps[analysis.timeline.steps.kernels > 0])
-    if analysis.source.device != "gpu" or steps.empty:
-        return None
-    usual = usual_ns(steps)
-    off = np.abs(steps.wall_ns.to_numpy() - usual)
-    ahead = (steps.start_ns > steps.host_start_ns).any()
-    first = 1 if ahead and (off[1:] <= _ALIKE * usual).any() else 0
-    return steps.iloc[first + int(np.argmin(off[first:]))]
 
 
 def _work_of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:

@@ -17,9 +17,9 @@ import pandas as pd
 from tracekit.analyzers.attribute import ACCUMULATED
 from tracekit.analyzers.core import GPUS_OF_A_HOST, Bools, Floats, Ints, Link, numbers
 from tracekit.analyzers.cost import GPU, Message, collective_ns, tensors
-from tracekit.analyzers.predict.oplist import typical_step
 from tracekit.analyzers.predict.simulation import SYNC_RETURN_NS
 from tracekit.analyzers.predict.step_baseline import Baseline
+from tracekit.analyzers.predict.usual_step import typical_step
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace, recorded_shapes, recorded_type
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tracekit.analyzers import analyze
 from tracekit.analyzers.predict import start
-from tracekit.analyzers.predict.oplist import typical_step
 from tracekit.analyzers.predict.traced_step import traced_step
+from tracekit.analyzers.predict.usual_step import typical_step
 from tracekit.analyzers.trace import load
 from tracekit.analyzers.trace.ranges import module, step
 
@@ -306,6 +306,33 @@ def test_the_latency_leaves_out_a_last_step_that_the_recording_cut_off():
     assert cut_off < whole / 2
     assert analysis.latency.profiled_us == whole / 1e3
     assert typical_step(analysis).wall_ns == whole
+
+
+def two(apart, after=0):
+    """Return two steps of ten launches, this far APART in each, and work of the host AFTER those of the first."""
+    made, at = Handmade(), 0
+    for i, each in enumerate(apart):
+        lasts = 10 * each + (1 - i) * after
+        made.host("range", step(i), at, lasts)
+        for k in range(10):
+            made.host("op", "aten::mm", at + k * each, each - 1)
+            made.launched("k", at + k * each + each // 2, at + (k + 1) * each - 6, 5)
+        if after and not i:
+            made.host("python", "script.py(7): evaluate", at + 10 * each, after)
+        at += lasts
+    return start(made.trace())
+
+
+@pytest.mark.parametrize(
+    ("apart", "after", "chosen"), [((80, 40), 0, 1), ((42, 40), 0, 0), ((40, 80), 0, 0), ((40, 40), 300, 0)]
+)
+def test_of_two_steps_the_second_counts_if_launches_of_the_first_are_slow(apart, after, chosen):
+    """Work of the host that only the first step contains is no sign of that: the recording ends before the second's."""
+    analysis, base = two(apart, after)
+    assert typical_step(analysis)["step"] == chosen
+    if chosen:
+        assert base.outside.total() == base.rest_ns == 0
+        assert base.as_traced.stated_us == pytest.approx(10 * apart[1], rel=0.05)
 
 
 def forwards(count, streams=(7,)):
