@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from tracekit.analyzers.attribute import is_copy_to_host, matching
 from tracekit.analyzers.predict.called import idle_casts
-from tracekit.analyzers.predict.oplist import typical_step
 from tracekit.analyzers.predict.running import COMPILED_REGION, GraphUse, graph_use
+from tracekit.analyzers.predict.usual_step import typical_step
 from tracekit.analyzers.predict.waiting import blocking_copies, frees_memory, waiting_calls
 from tracekit.analyzers.results import Analysis
 from tracekit.analyzers.trace import Trace
@@ -26,8 +26,10 @@ class HostTail(msgspec.Struct, frozen=True):
     before_ns: float = 0.0
     after_ns: float = 0.0
     waits: bool = False
+    for_all: bool = False
+    """Whether every step asks to wait for all work: `torch.cuda.synchronize()`."""
     asks_nothing: bool = False
-    """Whether every step ends in this wait, and nothing is read back: `torch.cuda.synchronize()`."""
+    """Whether every step ends in such a wait, and nothing is read back."""
 
     def scaled(self, factor: float) -> "HostTail":
         return replace(self, before_ns=self.before_ns * factor, after_ns=self.after_ns * factor)
@@ -88,8 +90,9 @@ def traced_step(trace: Trace, analysis: Analysis) -> TracedStep | None:
     tail = _tail(trace, host, work, start + issued)
     if overlaps:  # what waits is the end of the recording
         tail = HostTail(before_ns=tail.before_ns)
-    nothing = tail.waits and _asks_nothing(trace.host, work, analysis.timeline.steps)
-    tail = replace(tail, asks_nothing=nothing)
+    for_all = tail.waits and _waits_for_all(trace.host, analysis.timeline.steps)
+    reads = bool(is_copy_to_host(work.name)[int(work.start_ns.argmax())]) if for_all else False
+    tail = replace(tail, for_all=for_all, asks_nothing=for_all and not reads)
     entry = _entry_ns(host, trace.host.start_ns.to_numpy()[launches]) if len(launches) else 0
     return TracedStep(
         number=int(step.step),
@@ -191,8 +194,8 @@ def _never_waits(host: pd.DataFrame, analysis: Analysis) -> bool:
     return waiting_calls(host, threads, int(begins.min()), int(begins.max()), copying).empty
 
 
-def _asks_nothing(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -> bool:
-    """Return whether the steps, except perhaps the last, each end in a wait that reads nothing back.
+def _waits_for_all(host: pd.DataFrame, steps: pd.DataFrame) -> bool:
+    """Return whether the steps, except perhaps the last, each ask to wait for all work.
 
     Profilers and benchmarks wait once, after the last step.
     """
@@ -200,8 +203,7 @@ def _asks_nothing(host: pd.DataFrame, work: pd.DataFrame, steps: pd.DataFrame) -
     calls = host[(host.category == "runtime").to_numpy() & matching(host.name, _WAITS_FOR_ALL)]
     times = np.sort(calls.start_ns.to_numpy())
     in_each = np.diff(np.searchsorted(times, begins)) > 0
-    copies = is_copy_to_host(work.name)
-    return len(begins) > 1 and bool(in_each.all()) and not bool(copies[int(work.start_ns.argmax())])
+    return len(begins) > 1 and bool(in_each.all())
 
 
 def _launched_until(launches: pd.DataFrame, copying: "pd.Series[int]") -> "pd.Series[int]":

@@ -43,6 +43,8 @@ def test_steps_overlap_without_the_wait_at_their_ends() -> None:
 def test_a_profiler_waits_once_and_a_value_is_waited_for() -> None:
     assert find("avoid-syncs").objection(_base(0))
     assert find("avoid-syncs").objection(_base(4, copies=True))
+    tails = [_base(waits, copies=True).tail for waits in (0, 4)]
+    assert [(tail.for_all, tail.asks_nothing) for tail in tails if tail] == [(False, False), (True, False)]
 
 
 def test_a_benchmark_that_times_each_step_is_healthy() -> None:

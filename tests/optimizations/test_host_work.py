@@ -426,6 +426,16 @@ def test_what_else_may_read_a_copy_keeps_it_but_at_best():
     assert copied(before) == copied(before, "best") == (5e6, True)
 
 
+def test_a_wait_at_the_end_goes_with_the_copy_that_it_was_for_unless_the_step_asks_to_wait_for_all():
+    run = reading("evaluate.add", place=1.0)
+    tail = HostTail(before_ns=1e5, after_ns=2e5, waits=True)
+    copying = replace(run, ops=run.ops[np.roll(np.arange(len(run.ops)), -1)], tail=tail)
+    asking = replace(copying, tail=replace(tail, for_all=True))
+    assert find("preprocessing").applied(copying, "expected").tail == HostTail(before_ns=3e5)
+    kept = find("preprocessing").applied(copying, "worst"), find("preprocessing").applied(asking, "expected")
+    assert all(each.tail.waits for each in kept)
+
+
 @pytest.mark.parametrize(("name", "goes"), [("aten::argmax", True), ("evaluate.add", False)])
 def test_a_function_that_may_make_inputs_keeps_the_copy_of_results(name: str, goes: bool):
     run = reading(name)

@@ -25,7 +25,7 @@ from tracekit.advise.host_copies import (
 )
 from tracekit.advise.optimization import Optimization, refused
 from tracekit.analyzers.core import numbers, outcomes
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside, pick
+from tracekit.analyzers.predict import Baseline, HostTail, OpList, Outcome, Outside, pick
 from tracekit.analyzers.results import Evidence, Statement, Statements, of_step, say
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LessHostWork(Optimization):
     def applied(self, base: Baseline, outcome: Outcome) -> Baseline:
         """Return the run without this work. Steps of a script take different times because its host work does: what the
         simulated step is short of the mean is as much of this work as the step is, all of it at best, none at worst."""
-        after = running_ahead(base, super().applied(base, outcome), outcome)
+        after = running_ahead(base, without_last_wait(base, super().applied(base, outcome)), outcome)
         if outcome == "worst" or base.rest_ns <= 0:
             return after
         gone = (base.outside.total() - after.outside.total()) / (base.latency_ns - base.rest_ns)
@@ -85,6 +85,15 @@ class LessHostWork(Optimization):
 
     def apply(self, subject: "Subject") -> "Subject":
         raise refused(self, "It is a change of the code around the model, which the advice shows.")
+
+
+def without_last_wait(before: Baseline, after: Baseline) -> Baseline:
+    """Return the run after a change whose steps no longer end in a wait, if that was for a copy which is left out and
+    no other call asks for it. What the host does after the wait remains."""
+    gone = len(before.ops) > 0 and before.ops.sync[-1] and not after.ops.sync[-1]
+    if not gone or after.tail is None or after.tail.for_all:
+        return after
+    return replace(after, tail=HostTail(before_ns=after.tail.before_ns + after.tail.after_ns))
 
 
 def running_ahead(before: Baseline, after: Baseline, outcome: Outcome) -> Baseline:
