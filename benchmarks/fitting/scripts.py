@@ -44,6 +44,7 @@ from tracekit.advise import find, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import (
+    MOST_QUOTED,
     Evidence,
     Sources,
     Untold,
@@ -69,7 +70,7 @@ _TRIED = (
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
 _HELD = 0.8
 """Fraction of the gains that intervals must contain."""
-_MOST: dict[Evidence, float] = {"script": 1.8, "timed-script": 1.5}
+_MOST: dict[Evidence, float] = {"script": MOST_QUOTED, "timed-script": 1.5}
 """Largest median of high / low that a person can act on."""
 _NEARLY = 1.05
 """Widths that are this much wider than the narrowest are nearly as narrow."""
