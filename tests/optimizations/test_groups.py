@@ -45,6 +45,35 @@ def test_groups_that_are_assigned_may_be_levels_which_need_each_other():
     assert not found(LOOPS, grouped("index_copy"))
 
 
+def listed(sizes, *more, shared=False):
+    """Return rounds of groups with lists of so many indices, and their gradients."""
+    groups = {rows: (*group(rows, "index_add_")[2:], *more) for rows in sizes}
+    rounds = [each for rows in sizes for each in groups[rows]]
+    back = [op("aten::mm", call=ENGINE + "MmBackward0", ns=1_000.0, phase="backward")]
+    back += [op("aten::add_", call=ENGINE + "MmBackward0", ns=1_000.0, phase="backward")] * shared
+    return trained(*rounds, *back * len(sizes))
+
+
+SIZES = [100 + 50 * rows for rows in range(GROUPS)]
+RELU = small("clamp_min", ("float", 2000, WIDTH), writes=("float", 2000, WIDTH), phase="forward")
+NEW_SUM = small("fill_", ("float", 2000, WIDTH), writes=("float", 2000, WIDTH), phase="forward")
+
+
+def test_groups_of_lists_of_indices_with_a_matrix_each_are_multiplied_and_added_at_once():
+    after = LOOPS.transform(listed(SIZES, RELU), "expected")
+    assert (after.name == "aten::index_select").sum() == (after.name == "aten::index_add_").sum() == 1
+    assert "gathered" in sentences(LOOPS.reason(listed(SIZES))) and "torch.cat" in LOOPS.how_to(listed(SIZES))
+
+
+@pytest.mark.parametrize(
+    "base",
+    [listed(SIZES, shared=True), listed([500] * GROUPS), listed(SIZES, NEW_SUM)],
+    ids=["levels that share a matrix", "layers on the same edges", "layers that begin a sum"],
+)
+def test_levels_and_layers_of_a_graph_need_each_other(base):
+    assert not found(LOOPS, base)
+
+
 def sent(sizes=(96,), behind=JOINED, count=64):
     arrays = [copy() | small("copy_", ("float", size), category="memcpy") for size in sizes]
     return run(*arrays * (count // len(sizes)), behind, linear())
@@ -61,9 +90,9 @@ def test_arrays_of_several_sizes_or_that_are_not_joined_or_few_are_no_loop(base)
     assert not found(LOOPS, base)
 
 
-def passage(*more, blocks=110):
+def passage(*more, blocks=110, length=512):
     """Return a call of an encoder that looks up a text, and runs through blocks of one size."""
-    tokens, hidden = ("long int", 512), ("float", 512, 256)
+    tokens, hidden = ("long int", length), ("float", length, 256)
     looked = small(
         "gather", ("float", 30_000, 256), tokens, writes=hidden, call="embedding", layer="Reranker_0.Embedding_0"
     )
@@ -95,6 +124,27 @@ def test_texts_that_one_network_scores_one_by_one_are_one_call():
 def test_calls_that_leave_something_to_the_next_one_are_no_items(more):
     assert calls_for_items(run(*passage() * 8, JOINED))
     assert not calls_for_items(run(*passage(more) * 8, JOINED))
+
+
+def texts(lengths, *more):
+    """Return calls for texts of these lengths, which the host sends one by one."""
+    sends = [copy() | small("copy_", ("long int", length), category="memcpy") for length in lengths]
+    calls = [[send, *passage(*more, length=length)] for send, length in zip(sends, lengths, strict=True)]
+    return run(*[each for call in calls for each in call], JOINED)
+
+
+LENGTHS = (512, 300, 410, 128, 470, 333, 256, 201)
+JOINS_KEYS = small("cat", ("float", 64, 256), writes=("float", 65, 256), layer="Reranker_0.Linear_0")
+
+
+def test_texts_of_several_lengths_are_one_call():
+    after = ONE_CALL.transform(texts(LENGTHS), "expected")
+    assert (after.call == "aten::embedding").sum() == 1 and (after.name == "aten::addmm").sum() == 110
+
+
+@pytest.mark.parametrize("base", [texts(sorted(LENGTHS)), texts(sorted(LENGTHS)[::-1]), texts(LENGTHS, JOINS_KEYS)])
+def test_calls_that_grow_or_shrink_or_append_may_need_each_other(base):
+    assert not calls_for_items(base)
 
 
 def member(reads, writes):

@@ -1,5 +1,6 @@
 """Ways of writing that PyTorch has a better one for, and what only looks like them."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,30 @@ def test_a_buffer_that_is_copied_to_take_in_a_few_rows_is_a_ring():
 )
 def test_other_joins_are_no_buffers(rows):
     assert not found("grown-by-copying", run(linear(), *rows * 4))
+
+
+HISTORY, SLICE = ("float", 96, 3, 256, 256), ("float", 3, 256, 256)
+
+
+def rolled(part=SLICE, *more):
+    """Return a roll of a history, a copy of what is new to it, and a product that reads it."""
+    moves = op("aten::roll", op_lists.elementwise(96 * 3 * 256 * 256, "fp32", "copy"), ns=900_000.0) | given(HISTORY)
+    new = op("aten::copy_", op_lists.elementwise(math.prod(part[1:]), "fp32", "copy"), ns=2_000.0) | given(part, part)
+    return [moves, new, op("aten::mm", op_lists.product(1, 3 * 256 * 256, 96, "fp32"), ns=90_000.0), *more]
+
+
+@pytest.mark.parametrize("part", [SLICE, ("float", 1, 3, 256, 256), ("float", 4, 3, 256, 256)])
+def test_a_history_that_is_rolled_to_take_in_new_rows_is_a_ring(part):
+    base = run(linear(), *rolled(part) * 4)
+    left = find("grown-by-copying").transform(base, "expected")
+    assert left.kernel_ns[left.name == "aten::roll"].sum() < 0.1 * 4 * 900_000
+    assert "memory[at : at + n] = new" in find("grown-by-copying").how_to(base)
+
+
+def test_a_field_that_a_scheme_moves_is_written_anew_and_its_edge_copied():
+    writes = op("aten::mul", op_lists.elementwise(96 * 3 * 256 * 256, "fp32"), ns=9_000.0) | given(HISTORY)
+    assert not found("grown-by-copying", run(linear(), *rolled(SLICE, writes) * 4))
+    assert not found("grown-by-copying", run(linear(), *rolled(("float", 48, 3, 256, 256)) * 4)), "half of it"
 
 
 def test_a_buffer_that_grows_by_small_parts_is_not_shifted():

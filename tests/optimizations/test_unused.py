@@ -181,6 +181,27 @@ def test_tensors_that_leave_and_come_back_stay_if_the_memory_holds_them():
     assert not found("copied-again", run(FORWARD, *[each for name in back for each in moved(huge * 4, name)]))
 
 
+MAPS = ("float", 7, 1024, 1024)
+
+
+def cropped(*readers):
+    """Return a step that copies maps whole, and picks elements of them."""
+    brings = copy(4 * 7 << 20, ns=900_000.0) | given(MAPS, MAPS)
+    return run(FORWARD, brings, *[op("aten::index", ns=ns) | given(MAPS) for ns in readers])
+
+
+def test_maps_that_are_copied_whole_to_pick_a_small_part_stay():
+    left = find("copied-again").transform(cropped(1_000.0, 1_000.0), "expected")
+    assert "aten::copy_" not in left.name and "pick on the host" in find("copied-again").how_to(cropped(1_000.0))
+
+
+def test_a_rollout_of_which_minibatches_pick_all_or_that_other_ops_read_is_new():
+    assert not found("copied-again", cropped(*[2_000.0] * 8))
+    reads = op("aten::mul", ns=1_000.0) | given(MAPS)
+    brings = copy(4 * 7 << 20, ns=900_000.0) | given(MAPS, MAPS)
+    assert not found("copied-again", run(FORWARD, brings, op("aten::index", ns=1_000.0) | given(MAPS), reads))
+
+
 def backward_pass(*nodes, **more):
     rows = [each | {"node": node} for node in nodes for each in gradient(WIDE)]
     return [*[row | more for row in rows], op("aten::mean", ns=2_000.0, phase="forward")]

@@ -20,6 +20,7 @@ from tracekit.advise.waste.again import (
     remade_constants,
 )
 from tracekit.advise.waste.casts import casts_back
+from tracekit.advise.waste.copied import copied_each_pass
 from tracekit.advise.waste.fewer import dense_experts, enlarged_early
 from tracekit.advise.waste.finding import NOTABLE, Finding
 from tracekit.advise.waste.folded import layers_that_are_one
@@ -51,7 +52,7 @@ from tracekit.advise.waste.unasked import (
 )
 from tracekit.advise.waste.unchanged import done_again
 from tracekit.advise.waste.unused import logits_of_all_tokens, rows_of_which_few_are_picked, unused_gradients
-from tracekit.advise.waste.weights import copied_each_pass, weights_for_each_item, weights_made_ready
+from tracekit.advise.waste.weights import weights_for_each_item, weights_made_ready
 from tracekit.advise.waste.zeros import work_on_zeros
 from tracekit.analyzers.core import toml_table
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Outside

@@ -4,6 +4,7 @@ in the loop."""
 
 import math
 import re
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -88,7 +89,7 @@ def grown_by_copying(base: Baseline) -> Finding | None:
     if base.growth is not None or where(ops, is_attention).any():
         return None
     joins = np.flatnonzero(which(ops.name, lambda name: name == "aten::cat") & ops.costed)
-    return longest([_grown(base, joins), _shifted(base, joins)], ops.kernel_ns)
+    return longest([_grown(base, joins), _shifted(base, joins), _rolled(base)], ops.kernel_ns)
 
 
 _REST = 16
@@ -118,6 +119,32 @@ def _shifted(base: Baseline, joins: Ints) -> Finding | None:
     part = float(added.max())
     left = lessened(added > 0, Outcomes(2 * part, part, part), cost=partial(batched, factor=part))
     return Finding(added > 0, left, int(np.sum(added > 0)), way="buffer-shifted")
+
+
+def _rolled(base: Baseline) -> Finding | None:
+    """Find a buffer that is rolled before a few new rows are copied to it, and that no other op writes: a field that a
+    scheme moves by one cell, whose edge is copied, is written anew in each step."""
+    ops, added, sizes = base.ops, np.zeros(len(base.ops)), [cost.write_bytes if cost else 0 for cost in base.ops.cost]
+    rolls = ops.name == "aten::roll"
+    others = {size for size, roll in zip(sizes, rolls, strict=True) if not roll}
+    for place in np.flatnonzero(rolls).tolist():
+        behind = range(place + 1, len(ops))
+        copy = next((at for at in behind if ops.call[at] == "aten::copy_" or sizes[at] == sizes[place]), place)
+        large = sizes[place] >= _MOVED and _REST * sizes[copy] <= sizes[place] and sizes[place] not in others
+        if large and _is_part(base, copy, place):
+            added[place] = sizes[copy] / sizes[place]
+    if not added.any():
+        return None
+    part = float(added.max())
+    left = lessened(added > 0, Outcomes(2 * part, part, part), cost=partial(batched, factor=part))
+    return Finding(added > 0, left, int(np.sum(added > 0)), way="buffer-shifted")
+
+
+def _is_part(base: Baseline, part: int, whole: int) -> bool:
+    """Return whether an op writes a few rows of a tensor, along any side of it, by recorded shapes."""
+    shapes = [next((shape for _, shape in tensors_in(base, at, at + 1)), ()) for at in (part, whole)]
+    rows, sides = Counter(shapes[0]), Counter(shapes[1])
+    return len(shapes[0]) > 0 and (rows - sides).total() <= 1 and (sides - rows).total() == 1
 
 
 def _grown(base: Baseline, joins: Ints) -> Finding | None:

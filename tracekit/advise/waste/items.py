@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from itertools import pairwise, takewhile
 
 import numpy as np
@@ -10,9 +9,9 @@ import numpy as np
 from tracekit.advise.waste.again import ELEMENTWISE, used_by
 from tracekit.advise.waste.as_one import for_all, gradients_of, together
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.matrices import may_be_carried
 from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, calls_by_layers, is_cell, products, rounds, shifted
+from tracekit.advise.waste.separate import given_before, signature
 from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.cost import ConvolutionGradients, Cost
@@ -36,7 +35,7 @@ def calls_for_items(base: Baseline) -> Finding | None:
         alike = [call[: len(usual)] for call in calls if signature(ops, call[: len(usual)]) == usual]
         if len(alike) >= max(FEWEST, _ALIKE * len(calls)) and _answers(base, alike[0]):
             return together(ops, alike)
-    kinds = (_shared_layers, _decisions, _joined, _prepared, _given_before)
+    kinds = (_shared_layers, _decisions, _joined, _prepared, given_before)
     return next((found for kind in kinds if (found := kind(base))), None)
 
 
@@ -56,10 +55,6 @@ def _answers_of_one_module(base: Baseline) -> list[int]:
     spans = list(pairwise([*begins, len(ops)]))
     layers = {tuple(ops.layer[start:end][product[start:end]]) for start, end in spans}
     return begins if len(layers) == 1 and all(all(names) and names for names in layers) else []
-
-
-def signature(ops: OpList, call: Ints) -> list[tuple[str, int]]:
-    return [(name, id(cost)) for name, cost in zip(ops.name[call], ops.cost[call], strict=True)]
 
 
 def _answers(base: Baseline, call: Ints) -> bool:
@@ -169,34 +164,6 @@ def _prepared(base: Baseline) -> Finding | None:
     taken = [_takes_an_item(base, gap, ops.cost[alike[0][-1]]) for gap in between]
     fits = joined and np.mean(taken) >= _ALIKE and not (carries or is_cell(first))
     return together(ops, alike) if fits else None
-
-
-_KEEPS = re.compile(r"rnn|gru|lstm|cumsum|arg\w+$|::max$|multinomial|topk|index_copy|index_put|scatter")
-"""Ops by which a call chooses what the next one reads, or leaves it a state."""
-_NUMBER = 8
-"""Bytes of a number. A sum of losses, which each call adds to, does not make the calls need each other."""
-
-
-def _given_before(base: Baseline) -> Finding | None:
-    """Find calls of the same layers in inference whose results are joined, and of which none chooses what the next one
-    reads, nor leaves as many bytes as it begins with: each reads what was given before, as a text."""
-    ops = base.ops
-    for calls in calls_by_layers(ops) if not base.trains else ():
-        after, keeps = int(calls[-1][-1]) + 1, any(_KEEPS.search(name) for name in ops.name[calls[0]])
-        if after < len(ops) and ops.call[after] in JOINS and not keeps and are_separate(base, calls):
-            return together(ops, calls)
-    return None
-
-
-def are_separate(base: Baseline, calls: Sequence[Ints]) -> bool:
-    """Return whether these calls are equal, except perhaps the first, and by recorded shapes leave nothing to each
-    other but a number, and write nothing as large as what they begin with."""
-    ops, last = base.ops, calls[-1]
-    known = all(tensors_in(base, place, place + 1) for place in last[products(ops[last])].tolist())
-    equal = all(signature(ops, call) == signature(ops, last) for call in calls[1:])
-    written = {cost.write_bytes for cost in ops.cost[last] if cost is not None}
-    again = written & {size_of(*each) for each in tensors_in(base, int(last[0]), int(last[0]) + 1)}
-    return known and equal and max(may_be_carried(base, last) | again, default=0) <= _NUMBER
 
 
 def _of_one_name(ops: OpList) -> list[Ints]:

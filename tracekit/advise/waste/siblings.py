@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from tracekit.advise.waste.as_one import for_all, gradients_of, is_small, together
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.gradients import ACCUMULATES
-from tracekit.advise.waste.items import are_separate, calls_for_items, feeds_itself, signature
+from tracekit.advise.waste.items import calls_for_items, feeds_itself
 from tracekit.advise.waste.matrices import matrices_one_by_one
 from tracekit.advise.waste.repeats import spans_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS, products, rounds, rounds_inside, shifted
 from tracekit.advise.waste.same_each_step import encoded_each_draw
+from tracekit.advise.waste.separate import are_separate, signature
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
 

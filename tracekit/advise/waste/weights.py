@@ -7,14 +7,12 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from tracekit.advise.waste.again import copied_again
 from tracekit.advise.waste.casts import is_cast
 from tracekit.advise.waste.finding import STAYS, Finding, lessened, longest, removed
 from tracekit.advise.waste.repeats import gathered_from, tensors_in
 from tracekit.advise.waste.rounds import products
-from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.cost import Cost, Product
-from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, where, which
+from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, where, which
 
 
 def weights_made_ready(base: Baseline) -> Finding | None:
@@ -56,19 +54,19 @@ def _casts(base: Baseline) -> Rows:
     for place in np.flatnonzero(casts).tolist():
         later = [cost for cost in ops.cost[place + 1 : place + 4] if cost is not None]
         rows[place] = any(cost.weight_bytes == ops.cost[place].write_bytes for cost in later)
-        rows[place - 1] |= rows[place] and casts[place - 1] and ops.call[place - 1] == ops.call[place] in _CASTING
+        rows[place - 1] |= rows[place] and casts[place - 1] and ops.call[place - 1] == ops.call[place] in CASTING
     return np.asarray(rows | _copies_of_products(ops, 1))
 
 
-_CASTING = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::addmm")
+CASTING = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::addmm")
 
 
 def _copies_of_products(ops: OpList, kept: int) -> Rows:
     """Select the copies without shapes that autocast makes of weights and biases: of two or three right before a
     product in one call, all but the `kept` last ones, the first of which is of the input."""
     rows = np.zeros(len(ops), dtype=bool)
-    copies = (ops.name == "aten::copy_") & ~ops.costed & which(ops.call, _CASTING.__contains__)
-    for place in np.flatnonzero(~copies & which(ops.call, _CASTING.__contains__)).tolist():
+    copies = (ops.name == "aten::copy_") & ~ops.costed & which(ops.call, CASTING.__contains__)
+    for place in np.flatnonzero(~copies & which(ops.call, CASTING.__contains__)).tolist():
         begin = place
         while begin and copies[begin - 1] and ops.call[begin - 1] == ops.call[place] and place - begin < _OPERANDS:
             begin -= 1
@@ -84,7 +82,7 @@ _CHAIN = 8
 """Most ops that make a weight ready."""
 
 
-_LARGER = 8
+LARGER = 8
 """Times by which an operand of no layer is larger than the other one from which it may be what stays."""
 
 
@@ -106,79 +104,9 @@ def _stays(base: Baseline, place: int, begin: int) -> bool:
     """Return whether the op before a product may write its weight: that of a layer, else an operand as large as nothing
     that the step made before, beside one that the step made."""
     ops, (weight, activation) = base.ops, _operands(base, place)
-    made = [any(_writes(cost, size) for cost in ops.cost[:begin]) for size in (weight, activation)]
-    layer = ops.call[place] in _CASTING
-    return bool(weight and _writes(ops.cost[place - 1], weight) and (layer or made == [False, True]))
-
-
-def copied_each_pass(base: Baseline) -> Finding | None:
-    """Find copies to the device of what it has, of what a product of no layer reads beside what the step made, or of
-    rows among which a batch of others is looked up."""
-    if found := copied_again(base):
-        return found
-    ops, rows = base.ops, np.zeros(len(base.ops), dtype=bool)
-    coming = base.recorded.copies_like(ops, TO_DEVICE) & (base.recorded.copied_bytes(ops) >= _LARGE)
-    places = np.flatnonzero(coming[:-1]).tolist()
-    rows[[place for place in places if _brings_operand(base, place) or _brings_table(base, place)]] = True
-    return Finding(rows, removed(rows), int(rows.sum()), way="operand-copied") if rows.any() else None
-
-
-def _brings_operand(base: Baseline, place: int) -> bool:
-    """Return whether the first op that reads what was copied is a product of no layer, whose other operand is as large
-    as what the step made. Behind other ops, it is one matrix by which all items are multiplied and that is far larger
-    than they are, which the step had no time to make."""
-    elements = math.prod(next((shape for _, shape in tensors_in(base, place, place + 1)), ()))
-    reader = _first_reader(base, place, elements)
-    cost = base.ops.cost[reader]
-    if cost is None or not isinstance(cost.work, Product) or base.ops.call[reader] in _CASTING:
-        return False
-    work = cost.work
-    operands = {work.groups * work.m * work.k, work.groups * work.k * work.n}
-    others = operands - {elements}
-    known = len(others) == 1 < len(operands) and any(_writes(each, *others) for each in base.ops.cost[:reader])
-    stays = work.groups == 1 and _LARGER * work.m <= work.n and work.k * work.n == elements and _unmade(base, place)
-    return known and (stays or reader == place + 1)
-
-
-def _first_reader(base: Baseline, place: int, elements: int) -> int:
-    """Return the place of the first op soon after a copy that is given so many elements; else of the next one."""
-    soon = range(place + 1, min(place + 1 + _SOON, len(base.ops)))
-    given = ((at, shape) for at in soon for _, shape in tensors_in(base, at, at + 1))
-    return next((at for at, shape in given if math.prod(shape) == elements), place + 1)
-
-
-def _unmade(base: Baseline, place: int) -> bool:
-    """Return whether the host had no time in the step to write what was copied."""
-    return base.outside.total() < base.recorded.copied_bytes(base.ops)[place] / _WRITTEN * 1e9
-
-
-_LARGE = 1 << 20
-"""Fewest bytes of an operand that is copied."""
-_WRITTEN = 50e9
-"""Bytes that a host writes in a second at most: what it had no time to write is no new data."""
-
-
-def _brings_table(base: Baseline, place: int) -> bool:
-    """Return whether what was copied has rows that the batch has not, and items are looked up among all of them, or
-    multiplied with all, after a layer perhaps; and whether the step had no time to make them."""
-    copied = next((shape for _, shape in tensors_in(base, place, place + 1)), ())
-    if len(copied) != len(("rows", "width")) or not _unmade(base, place):
-        return False
-    forward = np.flatnonzero(~in_phase(base.ops, "backward")).tolist()
-    costs = [cost for cost in base.ops.cost[forward] if cost is not None and isinstance(cost.work, Product)]
-    works = [cost.work for cost in costs if cost.work.groups == 1]
-    others = sum(bool(work.m % copied[0] and copied[0] % work.m) for work in works)
-    tables = {copied, *((work.m, work.n) for work in works if (work.m, work.k) == copied)}
-    return 2 * others > len(works) and any(_reads(base, at, tables) for at in forward)
-
-
-def _reads(base: Baseline, place: int, tables: set[tuple[int, ...]]) -> bool:
-    """Return whether an op looks up rows in one of these tables, or multiplies others with each of its rows."""
-    cost, call = base.ops.cost[place], base.ops.call[place]
-    if call == "aten::embedding":
-        return any(shape in tables for _, shape in tensors_in(base, place, place + 1)[:1])
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and call not in _CASTING and (work.n, work.k) in tables
+    made = [any(writes(cost, size) for cost in ops.cost[:begin]) for size in (weight, activation)]
+    layer = ops.call[place] in CASTING
+    return bool(weight and writes(ops.cost[place - 1], weight) and (layer or made == [False, True]))
 
 
 def _operands(base: Baseline, place: int) -> tuple[int, int]:
@@ -186,12 +114,12 @@ def _operands(base: Baseline, place: int) -> tuple[int, int]:
     cost, shapes = base.ops.cost[place], [math.prod(shape) for _, shape in tensors_in(base, place, place + 1)]
     if cost is None or len(shapes) < 2:
         return 0, 0
-    work, layer = cost.work, base.ops.call[place] in _CASTING
+    work, layer = cost.work, base.ops.call[place] in CASTING
     plain = isinstance(work, Product) and cost.family == "gemm"
     weight, activation = (work.k * work.n, work.m * work.k) if plain else (shapes[1], shapes[0])
     if not layer and plain:
         weight, activation = max(weight, activation), min(weight, activation)
-    known = weight != activation if layer else plain and work.groups == 1 and weight >= _LARGER * activation
+    known = weight != activation if layer else plain and work.groups == 1 and weight >= LARGER * activation
     return (weight, activation) if known else (0, 0)
 
 
@@ -201,7 +129,7 @@ def _is_about(base: Baseline, place: int, weight: int, activation: int) -> bool:
     return cost is not None and cost.family in _MAKES and of_weight and bool(base.ops.category[place] == "kernel")
 
 
-def _writes(cost: Cost | None, elements: int) -> bool:
+def writes(cost: Cost | None, elements: int) -> bool:
     return cost is not None and cost.write_bytes in (elements, 2 * elements, 4 * elements)
 
 
