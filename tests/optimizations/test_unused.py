@@ -1,6 +1,7 @@
 """A backward pass that goes on into frozen layers, and those that an optimizer needs; logits that nothing reads."""
 
 import json
+import math
 from collections import Counter
 
 import op_lists
@@ -75,6 +76,20 @@ def test_an_image_that_is_trained_has_no_gradient_in_the_sums_for_biases_but_one
 
     assert left(BIAS) == 1 + 2
     assert left((32, 1, 128, 128)) == 1 + 2 + 4, "weights' gradients alone disappear"
+
+
+def test_a_sum_of_what_is_as_large_as_a_trained_image_is_its_gradient_only_if_the_sum_is_as_large():
+    image, features = (32, 1, 128, 128), given(("float", 32, 96, 128, 128))
+
+    def left(shape):
+        cost = Cost(0, 4 * math.prod((32, 96, 128, 128)), 4 * math.prod(shape), "reduction", "fp32")
+        summed = op("aten::sum", cost, call=ENGINE + "ConvolutionBackward0", phase="backward") | features
+        layers = [*gradient(HEAD)[:2], summed, *[*gradient(WIDE)[:2], older(WIDE)] * 4]
+        step = run(FORWARD, *layers, update(image))
+        return Counter(find("unused-gradients").transform(step, "expected").name)["aten::mm"]
+
+    assert left((96,)) == 1 + 2 + 4, "weights' gradients alone disappear"
+    assert left(image) == 1 + 2
 
 
 def test_layers_that_are_trained_before_frozen_ones_need_the_backward_pass():

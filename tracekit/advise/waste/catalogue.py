@@ -42,12 +42,12 @@ from tracekit.advise.waste.inputs import (
     sorted_gradients,
 )
 from tracekit.advise.waste.siblings import calls_in_a_row
+from tracekit.advise.waste.swept import swept_tables
 from tracekit.advise.waste.unasked import (
     dropout_in_inference,
     graphs_without_backward,
     numbers_in_64_bits,
     spread_and_summed,
-    swept_tables,
     zeros_in_gradients,
 )
 from tracekit.advise.waste.unchanged import done_again

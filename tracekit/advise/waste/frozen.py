@@ -12,7 +12,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding, lessened, longest, removed
 from tracekit.advise.waste.gradients import ACCUMULATES, added_to_older, backward_again
-from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.advise.waste.repeats import size_of, spans_of, tensors_in
 from tracekit.advise.waste.unreset import OF_WEIGHTS, fills_zeros, one_update_a_pass, unreset_gradients, without
 from tracekit.analyzers.cost import Product, Recurrent
 from tracekit.analyzers.predict import Baseline, Rows, in_phase, which
@@ -252,10 +252,15 @@ def _of_recurrent(base: Baseline, place: int) -> list[Shape]:
 
 def _vectors(base: Baseline, place: int, trained: set[Shape]) -> int:
     """Return how many gradients of biases and weights of normalizations an op may compute. What it sums up has all
-    sides of one that is trained: the sums of frozen layers are no gradients of an image."""
+    sides of one that is trained, and the sum as many numbers: the sums of frozen layers are no gradients of an image,
+    even of one as large as theirs."""
     name, given = base.ops.name[place], tensors_in(base, place, place + 1)[:1]
     has = Counter(side for _, shape in given for side in shape)
-    if given and not any(Counter(side for side in shape if side > 1) <= has for shape in trained):
+    fit = [shape for shape in trained if Counter(side for side in shape if side > 1) <= has]
+    cost = base.ops.cost[place]
+    if given and name == "aten::sum" and cost is not None:
+        fit = [shape for shape in fit if size_of(given[0][0], shape) == cost.write_bytes]
+    if given and not fit:
         return 0
     return _OF_A_NORM if "norm_backward" in name else int(name == "aten::sum")
 
