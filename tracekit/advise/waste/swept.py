@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.repeats import size_of, tensors_in
-from tracekit.analyzers.core import Ints, Outcomes, outcomes
+from tracekit.analyzers.core import Ints, Outcomes
 from tracekit.analyzers.predict import (
     Baseline,
     OpList,
@@ -19,8 +18,6 @@ from tracekit.analyzers.predict import (
     plain_launch_ns,
     which,
 )
-
-_KNOWN = outcomes(__file__)
 
 _SWEPT = 8
 """Bytes of a gradient relative to those of the rows that a batch uses from which it is swept for a few rows: these are
@@ -57,15 +54,7 @@ def swept_tables(base: Baseline) -> Finding | None:
     sums = of_table & which(ops.name, ("aten::add", "aten::add_").__contains__)  # of a table that is read twice
     large = fills & (ops.kernel_ns * fills.sum() >= filled / 2)  # passes over small tables stay as they are
     rows, tables = fills | sums | passes, max(int(large.sum() - sums.sum()), 1)
-    merged = _gradients_of_rows(base, _once(adds, fills)) if known else 0.0
-    return Finding(rows, partial(_rows_alone, fills | sums, passes, left, tables, merged), int(fills.sum()))
-
-
-def _gradients_of_rows(base: Baseline, adds: Rows) -> float:
-    """Return how many rows of gradients these ops sum into tables, as far as shapes are recorded."""
-    places = np.flatnonzero(adds & base.ops.costed).tolist()
-    given = ((base.ops.cost[place].write_bytes, tensors_in(base, place, place + 1)[:1]) for place in places)
-    return float(sum(size / size_of(kind, shape[-1:]) for size, each in given for kind, shape in each))
+    return Finding(rows, partial(_rows_alone, fills | sums, passes, left, tables), int(fills.sum()))
 
 
 def _once(adds: Rows, fills: Rows) -> Rows:
@@ -81,17 +70,12 @@ def _written(ops: OpList, rows: Rows) -> int:
 _LAUNCHES, _CALLS = 5, 2
 """Launches, and calls, for each pass over a table if only its rows are updated: five of Adagrad take 25 launches, with
 those that merge rows, of ten calls on sparse tensors, which take the host as long as other ops of the program."""
-_SUMMED_NS = 300.0
-"""Time in which a warp adds one more gradient to a row: it reads where it is, and then the gradient."""
 
 
-def _rows_alone(
-    swept: Rows, passes: Rows, left: Outcomes, tables: int, merged: float, base: Baseline, outcome: Outcome
-) -> OpList:
+def _rows_alone(swept: Rows, passes: Rows, left: Outcomes, tables: int, base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list with this part of the passes, of which those over large tables take many launches: rows are
     updated table by table, and so are other tensors, which a `foreach` pass sweeps at once. Before the first, the host
-    reads how many rows there are, except at best, where the optimizer keeps nothing of them; and gradients of one row
-    are summed one after another."""
+    reads how many rows there are, except at best, where the optimizer keeps nothing of them."""
     ops, part = base.ops, np.where(swept, 0.0, np.where(passes, pick(left, outcome), 1.0))
     at_once = np.where(which(ops.name, _PASSES.search), tables, 1)
     others = np.maximum(_listed(base, passes) - at_once, 0)
@@ -100,9 +84,8 @@ def _rows_alone(
     call = float(np.median(ops.host_ns[ops.launches == 1])) if (ops.launches == 1).any() else plain_launch_ns(base)
     host = np.where(many, _CALLS * at_once * call + others * plain_launch_ns(base), ops.host_ns)
     first = passes & (np.cumsum(passes) == 1)
-    summed = first * merged * pick(_KNOWN["of_one_row"], outcome) * _SUMMED_NS
     launches, sync = np.where(many, few, ops.launches), ops.sync | (first & (outcome != "best"))
-    return ops.assign(kernel_ns=ops.kernel_ns * part + summed, host_ns=host, launches=launches, sync=sync)
+    return ops.assign(kernel_ns=ops.kernel_ns * part, host_ns=host, launches=launches, sync=sync)
 
 
 def _listed(base: Baseline, passes: Rows) -> Ints:
