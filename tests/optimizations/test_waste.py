@@ -437,16 +437,6 @@ def test_tensors_beside_a_table_are_updated_one_by_one_too():
     assert together.host_ns[3] > alone.host_ns[3]
 
 
-def test_gradients_of_one_row_are_summed_one_after_another():
-    fill, adds, update = table(50_000_000, 400_000)
-    rows = adds | {"inputs": ("[[400000, 64], [400000]]", '["float", "long int"]')}
-    base = trained(fill, rows, update)
-    worst, expected, best = (
-        find("dense-table").transform(base, each).kernel_ns[3] for each in ("worst", "expected", "best")
-    )
-    assert best < expected - 100_000 < worst - 1_000_000
-
-
 def test_gradients_of_a_table_that_is_read_twice_are_not_added_up_as_a_whole():
     fill, adds, update = table(1_000_000, 4096)
     total = op("aten::add_", elementwise(64_000_000, "fp32"), call=fill["call"], phase="backward")
