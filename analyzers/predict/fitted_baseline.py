@@ -206,7 +206,8 @@ def timed(raw: Baseline, share: Interval) -> Baseline:
     least = _largest_host_factor(raw, (1 - _AS_LONG) * reached)
     open_to_less = least < _TOLD * most
     usual = 1 - share.expected
-    usual *= min(1.0, _machine_factor(raw) / usual) ** 0.5 if raw.source.capture else 1.0
+    if raw.source.capture:
+        usual *= min(1.0, _machine_factor(raw) / usual) ** 0.5
     expected = min(max(usual, least), most) if open_to_less else most
     low, high = max(least, min(1 - share.high, expected)), max(min(1 - share.low, most), expected)
     open_range = Interval(low / expected, 1.0, high / expected) if expected else raw.host_range

@@ -87,10 +87,6 @@ def listed(trace: Trace, analysis: Analysis, length_ns: int = 0) -> Listed:
     return _grouped(trace, analysis, work, launched, int(step.host_start_ns), length_ns or int(step.wall_ns))
 
 
-_ALIKE = 0.02
-"""Largest difference of wall times of steps that are alike, as a fraction."""
-
-
 def _work_of_busiest_device(work: pd.DataFrame) -> pd.DataFrame:
     busy = work.busy_ns.groupby(work.device).sum()
     return work[work.device == busy.idxmax()]

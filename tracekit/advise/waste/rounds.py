@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import TO_DEVICE
@@ -83,14 +84,22 @@ def calls_by_layers(ops: OpList) -> list[list[Ints]]:
     of one network, which are equal, have names of their own. A call may have any length."""
     if not (ops.layer != "").any():
         return []
-    codes = pd.factorize(pd.MultiIndex.from_arrays([ops.name, ops.call, ops.layer]))[0]
-    return [calls for calls in _stretches_of(ops, codes, len(ops)) if not is_cell(ops[calls[0]])]
+    stretches = _stretches_of(ops, _numbered(ops.name, ops.call, ops.layer), len(ops))
+    return [calls for calls in stretches if not is_cell(ops[calls[0]])]
 
 
 @remembered
 def _repeating(ops: OpList) -> list[list[Ints]]:
-    names, kinds = pd.factorize(ops.name)
-    return _stretches_of(ops, names + len(kinds) * pd.factorize(ops.call)[0], _LONGEST)
+    return _stretches_of(ops, _numbered(ops.name, ops.call), _LONGEST)
+
+
+def _numbered(*columns: npt.NDArray[np.object_]) -> Ints:
+    """Return a number for each row, equal for rows that are equal in all of these columns."""
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        numbers, kinds = pd.factorize(column)
+        codes = codes * len(kinds) + numbers
+    return codes
 
 
 def _stretches_of(ops: OpList, codes: Ints, longest: int) -> list[list[Ints]]:
@@ -115,7 +124,7 @@ def _stretches_of(ops: OpList, codes: Ints, longest: int) -> list[list[Ints]]:
 
 def _period(codes: Ints, longest: int) -> tuple[int, int]:
     """Return the period with which these codes begin to repeat, and for how long; (1, 1) if they do not."""
-    last = min(len(codes) - FEWEST, longest)
+    last = min(len(codes) // FEWEST, len(codes) - FEWEST, longest)
     alike = [codes[1 + at : last + 1 + at] == codes[at] for at in range(FEWEST if last > 0 else 0)]
     for period in (np.flatnonzero(np.logical_and.reduce(alike)) + 1).tolist() if alike else ():
         least = FEWEST * period
