@@ -33,11 +33,11 @@ _SOLVES = re.compile(r"^aten::linalg_solve(?:_ex)?$")
 _OF_FACTORS = re.compile(r"Linalg(?:LuFactor|Cholesky|Ldl|Inv|Eig|Svd|Qr)\w*Backward")
 """Gradients of factorizations: the matrix then depends on what changes."""
 _CHECKS = re.compile(r"^aten::(?:isclose|isfinite|all|_is_all_true|is_nonzero|full|eq)$")
-_OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse)")
+OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse|(?:slog|log)?det)")
 _OF_MATRIX_ALONE = re.compile(
     r"^aten::(?:linalg_(?:cholesky|inv|pinv|eig|svd|qr|det|slogdet)|cholesky(?!_solve)|p?inverse|(?:slog|log)?det)"
 )
-_OF_MATRICES = re.compile(
+OF_MATRICES = re.compile(
     r"^aten::(?:_?linalg_(?:lu|ldl|cholesky|inv|pinv|eig|svd|qr|solve(?!_tri)|lstsq)|cholesky|inverse|(?:linalg_)?matrix_exp)"
 )
 
@@ -119,7 +119,7 @@ def _factorized_each_round(base: Baseline) -> Rows:
     weights through a backward pass that does not go through them: they follow from no weight."""
     ops, again, backward = base.ops, np.zeros(len(base.ops), dtype=bool), in_phase(base.ops, "backward")
     nodes = nodes_of_gradients(ops)
-    for spans in repeated(base, _OF_MATRICES):
+    for spans in repeated(base, OF_MATRICES):
         rounds = all(backward[one:other].any() for (_, one), (other, _) in pairwise(spans))
         called = {*ops.call[slice(*spans[0])], *ops.name[slice(*spans[0])]}
         if not rounds or any(has_gradient(nodes, name) for name in called) or chooses(base, spans):
@@ -158,8 +158,8 @@ def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
 
 def _of_library(ops: OpList) -> Rows:
     """Select checks of matrices, and the ops of a library of linear algebra, also in the backward pass."""
-    library = which(ops.call, _CHECKS.match) | which(ops.call, _OF_LIBRARY.match)
-    return library | which(ops.name, _OF_LIBRARY.match)
+    library = which(ops.call, _CHECKS.match) | which(ops.call, OF_LIBRARY.match)
+    return library | which(ops.name, OF_LIBRARY.match)
 
 
 def _with_checks(ops: OpList, checks: Rows, place: int) -> slice:

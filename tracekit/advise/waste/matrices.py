@@ -8,16 +8,13 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.advise.waste.as_one import for_all, gradients_of, is_small
+from tracekit.advise.waste.factorizations import OF_LIBRARY, OF_MATRICES
 from tracekit.advise.waste.finding import STAYS, Finding
 from tracekit.advise.waste.repeats import codes_of, size_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
 
-_OF_A_MATRIX = re.compile(
-    r"^aten::(?:_?linalg_(?:lu|ldl|cholesky|inv|pinv|eig|svd|qr|solve(?!_tri)|lstsq|matrix_exp)|cholesky|inverse)"
-)
-_OF_LIBRARY = re.compile(r"^aten::(?:_?linalg_|cholesky|inverse|(?:slog|log)?det)")
 _MATRIX = 2
 """Dimensions of a matrix that is alone."""
 _DECIDES = re.compile(r"^aten::(?:is_nonzero|item)$")
@@ -47,14 +44,14 @@ def _are_separate(base: Baseline, begins: Ints, places: Ints) -> bool:
 
 def _inside_of_a_call(ops: OpList) -> Rows:
     """Select the ops of a library of linear algebra but for the first one of each call."""
-    library = which(ops.call, _OF_LIBRARY.match)
+    library = which(ops.call, OF_LIBRARY.match)
     return library & np.append(False, ops.call[1:] == ops.call[:-1])
 
 
 def _rounds(base: Baseline, heads: Ints) -> Iterator[Ints]:
     """Yield where the rounds of each loop around equal calls on a single matrix begin, and where the last one ends."""
     ops, codes = base.ops, codes_of(base)[heads]
-    called = which(ops.call[heads], _OF_A_MATRIX.match) & (ops.phase[heads] != "backward")
+    called = which(ops.call[heads], OF_MATRICES.match) & (ops.phase[heads] != "backward")
     for code in np.unique(codes[called & (ops.phase[heads] != "optimizer")]):
         at = np.flatnonzero(codes == code)
         if len(at) < FEWEST or len(set(np.diff(at))) > 1 or not _is_single(base, *heads[at[:2]]):
