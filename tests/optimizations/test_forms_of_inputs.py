@@ -24,6 +24,12 @@ def test_more_is_padding_below_a_maximum_that_is_set_and_attention_grows_with_th
     assert usual[1] == pytest.approx(usual[0] ** 2) and below[1] == pytest.approx(below[0] ** 2)
 
 
+def test_few_lengths_are_advised_where_the_attention_plans_each_new_one():
+    costs = [replace(ATTENTION, work=replace(ATTENTION.work, backend=backend)) for backend in ("cudnn", "efficient")]
+    codes = [find("padding").how_to(run(linear(), masked(8, 1, 1024, 1024) | {"cost": cost})) for cost in costs]
+    assert ["cuDNN" in code for code in codes] == [True, False]
+
+
 def test_attention_without_a_mask_takes_the_modelled_time():
     modelled = estimate_ns(ATTENTION, run(linear()).gpu)
     usual, slow = (run(masked(1024, 1024) | {"ns": times * modelled}) for times in (1, 3))

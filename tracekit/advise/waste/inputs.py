@@ -16,7 +16,6 @@ from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase
 
 _KNOWN = outcomes(__file__)
 
-
 _TRIED = 16
 """Launches of an op from which its library tries kernels for it."""
 _TRIES = re.compile(r"conv|cudnn|miopen")
@@ -58,7 +57,6 @@ def planned_again(base: Baseline) -> Finding | None:
 _LONG = 64
 """Fewest positions of a sequence that may be padded, or that a mask hides."""
 
-
 _SET = (128, 100)
 """A length that is a multiple of one of these is a maximum that somebody set: the longest item seldom has one."""
 
@@ -80,7 +78,8 @@ def padded_items(base: Baseline) -> Finding | None:
         part = np.where(kernels, pick(left, outcome), 1.0)
         return run.ops.assign(kernel_ns=run.ops.kernel_ns * np.where(attends, part**2, part))
 
-    return Finding(kernels, change, int(masked.sum()))
+    planned = any(cost.work.backend == "cudnn" for cost in ops.cost[masked])
+    return Finding(kernels, change, int(masked.sum()), way="planned" if planned else "")
 
 
 def masked_attention(base: Baseline) -> Finding | None:
