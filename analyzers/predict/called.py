@@ -1,7 +1,8 @@
 """Facts about the calls of ops that the rows of a trace's host hold: their inputs, and the views before them."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -85,21 +86,55 @@ _BY_ROWS = ('["","0"]', "")
 """Recorded values of a view along the first dimension."""
 
 
+def made_between(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> dict[str, npt.NDArray]:
+    """Return the recorded facts about views and empty tensors between the launch before each op and its call."""
+    views = {"takes": PARTS, "selected": SELECTED, "windows": WINDOWS, "expanded": EXPANDED}
+    facts = {fact: viewed(names, host, calls, launched, start) for fact, names in views.items()}
+    lists = {"unbound": unbound(host, calls, launched, start), "emptied": emptied(host, calls, launched, start)}
+    return {**facts, **lists}
+
+
 def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:
     """Return whether one of the views begins between the launch before each op and the call of the op."""
     begins, before = np.sort(host.start_ns[host.name.isin(views)]), np.append(start, launched[:-1])
-    called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
-    return np.searchsorted(begins, called) > np.searchsorted(begins, before)
+    return np.searchsorted(begins, _called(host, calls, start)) > np.searchsorted(begins, before)
 
 
 def unbound(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.object_]:
     """Return the shapes of the tensors of which the program takes each row, as `for row in tensor` does,
     between the launch before each op and the call of the op; None without any."""
     views = host[host.name.isin(["aten::unbind"]) & host["values"].isin(_BY_ROWS)]
-    called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
-    times = (np.append(start, launched[:-1]), called)
-    first, last = (np.searchsorted(views.start_ns.to_numpy(), each) for each in times)
-    given = np.full(len(calls), None, dtype=object)
+    called, before = _called(host, calls, start), np.append(start, launched[:-1])
+    return _shapes_between(views.shapes, views.start_ns, before, called, lambda text: recorded_dims(text, 0))
+
+
+_EMPTY = ("aten::empty", "aten::empty_strided")
+"""Calls that all others end in which make a tensor without writing it."""
+_SIZES = re.compile(r'\["\[([\d, ]{1,200})\]"')
+
+
+def emptied(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.object_]:
+    """Return the shapes of the tensors that the program makes without writing them, as `torch.empty_like` does,
+    between the launch before each op and the call of the op; None without any."""
+    made, before = host[host.name.isin(_EMPTY)], np.append(start, launched[:-1])
+    return _shapes_between(made["values"], made.start_ns, before, _called(host, calls, start), _sizes)
+
+
+def _sizes(values: str) -> list[int]:
+    sizes = _SIZES.match(values)
+    return [int(each) for each in sizes[1].split(",") if each.strip().isdecimal()] if sizes else []
+
+
+def _called(host: pd.DataFrame, calls: Ints, start: int) -> Ints:
+    return take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
+
+
+def _shapes_between(
+    texts: pd.Series, begins: pd.Series, before: Ints, called: Ints, shape: Callable[[str], list[int]]
+) -> npt.NDArray[np.object_]:
+    """Return the shapes that these texts tell, of those that begin between two times; None without any."""
+    first, last = np.searchsorted(begins, before), np.searchsorted(begins, called)
+    given = np.full(len(called), None, dtype=object)
     for at in np.flatnonzero(last > first).tolist():
-        given[at] = tuple(tuple(recorded_dims(each, 0)) for each in views.shapes.iloc[first[at] : last[at]])
+        given[at] = tuple(tuple(shape(each)) for each in texts.iloc[first[at] : last[at]])
     return given

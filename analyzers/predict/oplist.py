@@ -35,7 +35,7 @@ from tracekit.analyzers.attribute import (
     time_in,
 )
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict.called import EXPANDED, PARTS, SELECTED, WINDOWS, inputs, masks, nodes, unbound, viewed
+from tracekit.analyzers.predict.called import inputs, made_between, masks, nodes
 from tracekit.analyzers.predict.op_columns import OpList, op_list
 from tracekit.analyzers.predict.outside import BeforeOps, Outside, of_new_shapes, outside_work
 from tracekit.analyzers.predict.recorded import Recorded
@@ -140,11 +140,7 @@ def _grouped(
         planned_ns=of_new_shapes(before.planning, ops, given),
         begun=take(trace.host.sequence.to_numpy(), np.maximum(calls_of, -1), absent=-1),
         nodes=nodes(trace.host, calls_of, words["call"]),
-        takes=viewed(PARTS, *between),
-        selected=viewed(SELECTED, *between),
-        windows=viewed(WINDOWS, *between),
-        expanded=viewed(EXPANDED, *between),
-        unbound=unbound(*between),
+        **made_between(*between),
         mask=masks(trace.host, calls_of),
         elementwise=_shares(work, first, is_elementwise(work.name)),
         exposed=exposed_shares(work, first),

@@ -83,6 +83,8 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
     """Whether the program made a view of repeated rows between the op before and the op."""
     unbound: Objects = msgspec.field(default_factory=_none(object))
     """Shapes of the tensors that the program iterated over between the op before and the op; None: it did not."""
+    emptied: Objects = msgspec.field(default_factory=_none(object))
+    """Shapes of the tensors that the program made without writing them between the op before and the op; None: none."""
     mask: Objects = msgspec.field(default_factory=_none(object))
     """Dimensions of the mask that the caller of attention gave it; None: no mask, or no attention."""
     bluestein: Floats = msgspec.field(default_factory=_none(float))
@@ -149,6 +151,9 @@ class Recorded(msgspec.Struct, frozen=True, eq=False):
 
     def iterated(self, ops: OpList) -> npt.NDArray[np.object_]:
         return _facts(ops, self.unbound, None)
+
+    def made_empty(self, ops: OpList) -> npt.NDArray[np.object_]:
+        return _facts(ops, self.emptied, None)
 
     def waits_to_free(self, ops: OpList) -> npt.NDArray[np.bool_]:
         return _facts(ops, self.to_free, False)

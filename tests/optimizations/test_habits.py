@@ -119,6 +119,52 @@ def test_rounds_that_a_value_decides_are_no_loop_over_tensors():
     assert not found("loop-of-small-ops", run(linear(), *[*call, branch] * 100))
 
 
+NUMBER = {"inputs": ("[[],[]]", '["float","Scalar"]')}
+BRANCH = op("aten::_local_scalar_dense", call="aten::is_nonzero", ns=1_500.0, category="memcpy")
+BRANCH |= {"inputs": ("[[]]", '["bool"]')}
+PENALIZED = [
+    [op("aten::lt", ns=1_000.0) | NUMBER | {"selected": True}, BRANCH, op(name, ns=1_000.0) | NUMBER]
+    for name in ("aten::mul_", "aten::div_", "aten::div_")
+]
+
+
+def by_numbers(**changed):
+    """Return a step that decides by one number of a tensor after another, with these facts of comparisons changed."""
+    rounds = [[one | changed, *others] for one, *others in PENALIZED * 32]
+    return run(linear(), *[each for one in rounds for each in one], linear())
+
+
+def test_a_branch_on_one_number_of_a_tensor_after_another_is_a_loop_whose_waits_go_with_it():
+    loops, base = find("loop-of-small-ops"), by_numbers()
+    assert loops.objection(base) is None
+    assert "torch.where" in loops.how_to(base) and "decides by it" in sentences(loops.reason(base))
+    assert loops.transform(base, "expected").name.tolist() == [
+        "aten::addmm",
+        *[each["name"] for each in PENALIZED[0]],
+        "aten::addmm",
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"selected": False},  # an iteration on a number
+        {"inputs": ("[[],[]]", '["float","float"]')},  # cells that are compared with each other
+        {"inputs": ("[[64],[]]", '["float","Scalar"]')},  # a solver that works on tensors
+    ],
+    ids=["iterates", "cells", "tensors"],
+)
+def test_iterations_and_cells_that_need_each_other_are_no_loop_over_numbers(changed):
+    assert not found("loop-of-small-ops", by_numbers(**changed))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_mask_is_asked_for_one_number_after_another_by_recorded_shapes(known):
+    asked = [BRANCH | {"selected": True}, *[op(name, ns=1_000.0) | NUMBER for name in ("aten::mul_", "aten::add_")]]
+    rounds = [each | ({} if known else {"inputs": None}) for each in asked * 32]
+    assert found("loop-of-small-ops", run(linear(), *rounds, linear())) == known
+
+
 def test_python_between_the_rounds_of_a_loop_goes_with_them():
     base = run(linear(), *[op("aten::add", ns=1_500.0), op("aten::div", ns=1_500.0)] * 100)
     causes = np.array(["data-loading", "data-loading", "allocation"], dtype=object)

@@ -9,7 +9,7 @@ from test_work_again import given
 from tracekit.advise import find
 from tracekit.advise.waste.matrices import matrices_one_by_one
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict.called import unbound
+from tracekit.analyzers.predict.called import emptied, unbound
 
 ITEMS = 32
 POINTS, MATRIX = ("float", 256, 3), ("float", 3, 3)
@@ -70,6 +70,56 @@ def test_rows_of_a_batch_whose_matrices_are_decomposed_one_by_one_are_one_call()
 )
 def test_iterates_batches_and_large_matrices_are_no_items(base):
     assert not found(base)
+
+
+FIELD, TILE, NEAR, WEIGHTS = ("float", 4_096, 16), ("float", 128, 16), ("float", 64, 16), ("float", 64, 64)
+GATHERED = op("aten::index", call="aten::index", ns=1_000.0) | given(FIELD)
+PUT = small("_index_put_impl_", FIELD, TILE, writes=TILE, call="index_put_")
+TILES = [
+    GATHERED,
+    small("mm", NEAR, NEAR, writes=WEIGHTS),
+    op("aten::linalg_lu_factor_ex", call="aten::linalg_solve", ns=9_000.0) | given(WEIGHTS, WEIGHTS),
+    GATHERED,
+    small("mm", TILE, WEIGHTS, writes=TILE),
+    PUT,
+]
+MADE = op("aten::mul", ns=2_000.0) | given(FIELD) | {"emptied": (FIELD[1:],)}
+
+
+def of_tiles(tile, *before, items=ITEMS):
+    return run(linear(), *before, *tile * items, op("aten::clamp_", ns=2_000.0) | given(FIELD))
+
+
+def test_rounds_that_write_all_parts_of_what_began_empty_are_one_call():
+    base = of_tiles(TILES, MADE)
+    assert found(base)
+    assert ONE_CALL.transform(base, "expected").name.tolist()[2:-1] == [step["name"] for step in TILES]
+    by_slices = small("copy_", TILE, TILE, writes=TILE, call="copy_")
+    assert found(of_tiles([*TILES[:-1], by_slices], MADE))
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        of_tiles(TILES),  # a state in place
+        of_tiles(TILES, MADE, op("aten::copy_", ns=2_000.0) | given(FIELD, FIELD)),  # a first guess
+        of_tiles(TILES, MADE, items=2 * ITEMS),  # sweeps over all parts
+        run(linear(), MADE, *TILES[1:], *TILES * (ITEMS - 1), linear()),  # the first one reads no other
+        of_tiles([*TILES[:3], small("add_", FIELD, writes=FIELD), *TILES[3:]], MADE),  # what all read changes
+        of_tiles([*TILES, PUT], MADE),  # one of two, as large as a state in place
+        of_tiles([*TILES[:3], *TILES[4:]], MADE),  # reads a tile before it writes one, which the last one left
+    ],
+    ids=["in place", "filled", "sweeps", "recursion", "changed", "two", "carried"],
+)
+def test_parts_of_what_rounds_also_read_are_no_items(base):
+    assert not found(base)
+
+
+def test_what_a_program_makes_without_writing_it_is_known_by_its_recorded_sizes():
+    names, values = ["aten::empty_like", "aten::empty_strided", "aten::sub"], ['["",""]', '["[24, 8]","[8, 1]"]', ""]
+    host = pd.DataFrame({"name": names, "values": values, "start_ns": [5, 6, 10]})
+    assert emptied(host, np.array([2]), np.array([20]), 0).tolist() == [((24, 8),)]
+    assert emptied(host, np.array([2]), np.array([20]), 7).tolist() == [None]
 
 
 STATE, SEEN = ("float", 6, 6), ("float", 256, 3)

@@ -58,6 +58,7 @@ def run(*rows, **facts):
         windows=np.array([row.get("windows", False) for row in rows]),
         expanded=np.array([row.get("expanded", False) for row in rows]),
         unbound=objects([row.get("unbound") for row in rows]),
+        emptied=objects([row.get("emptied") for row in rows]),
         inputs=objects([row.get("inputs") for row in rows]),
         strides=objects([row.get("strides") for row in rows]),
         numbers=objects([row.get("numbers") for row in rows]),

@@ -1,13 +1,14 @@
 """Detector of Python loops over tensors, which launch a few small ops for each."""
 
 import json
+import math
 import re
 from itertools import groupby
 
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, in_first_rounds, lessened
-from tracekit.advise.waste.repeats import codes_of, spans_of
+from tracekit.advise.waste.repeats import codes_of, spans_of, tensors_in
 from tracekit.advise.waste.rounds import JOINS, products
 from tracekit.advise.waste.trees import cells_of_a_tree
 from tracekit.analyzers.attribute import TO_DEVICE
@@ -27,6 +28,10 @@ _OF_A_SOLVER = re.compile(r"^aten::(?:v?dot|mv|addmv)$")
 _OF_PYTORCH = re.compile(r"^(?:Optimizer\.|torch\.distributed)")
 _READ = "aten::_local_scalar_dense"
 """The read of one number, by a program or, inside another call, by a factorization that asks whether it succeeded."""
+_DECIDES = "aten::is_nonzero"
+"""The read of a truth value by which Python branches."""
+_WITH_PYTHON = re.compile(r'^\["[^"]*"(?:,\s*"Scalar")+\]$')
+"""Types of inputs of which one is a tensor, and the others are numbers of Python."""
 _ON_LISTS = re.compile(r"^aten::_(?:fused|foreach)_")
 _KNOWN = outcomes(__file__)
 _KERNELS = _KNOWN["kernels"]
@@ -45,7 +50,10 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
     counts = [(stretch, _rounds(ops[stretch])) for stretch in stretches]
     loops = [(stretch, count) for stretch, count in counts if count and _is_small(ops, stretch)]
     loops = [(stretch, count) for stretch, count in loops if not _branches(ops, stretch, count)]
-    loops += [*_forward_of(ops, loops, stretches), *(sent := _sent_one_by_one(base))]
+    loops += _forward_of(ops, loops, stretches)
+    known = {places[0] for places, _ in loops}
+    decided = _over_elements(base, [stretch for stretch in stretches if stretch[0] not in known])
+    loops += [*decided, *(sent := _sent_one_by_one(base))]
     if not loops:
         return None
     rows, rounds = np.zeros(len(ops), dtype=bool), max(n for _, n in loops)
@@ -58,9 +66,14 @@ def loops_of_small_ops(base: Baseline) -> Finding | None:
         """Return the loops as one round. At worst, each round waits as before."""
         return (shorter if outcome == "worst" else one)(run, outcome)
 
-    alone = sum(float(ops.host_ns[places].sum()) for places, _ in sent)
-    way = "sent-one-by-one" if 2 * alone > ops.host_ns[rows].sum() else _way(ops[rows], grouped[rows], rounds)
+    ways = {"sent-one-by-one": sent, "decided-one-by-one": decided}
+    most = [way for way, some in ways.items() if 2 * _host_ns(ops, some) > ops.host_ns[rows].sum()]
+    way = next(iter(most), None) or _way(ops[rows], grouped[rows], rounds)
     return Finding(rows, change, rounds, loops=tuple(stretch for stretch, _ in loops), looped=host, way=way)
+
+
+def _host_ns(ops: OpList, loops: list[tuple[Ints, int]]) -> float:
+    return sum(float(ops.host_ns[places].sum()) for places, _ in loops)
 
 
 def _sent_one_by_one(base: Baseline) -> list[tuple[Ints, int]]:
@@ -112,7 +125,37 @@ def _is_small(ops: OpList, stretch: Ints) -> bool:
 
 def _branches(ops: OpList, stretch: Ints, count: int) -> bool:
     """Return whether Python chooses by a value in each round what the next one does."""
-    return bool((ops.call[stretch] == "aten::is_nonzero").sum() >= _REPEATED * count)
+    return bool((ops.call[stretch] == _DECIDES).sum() >= _REPEATED * count)
+
+
+def _over_elements(base: Baseline, stretches: list[Ints]) -> list[tuple[Ints, int]]:
+    """Return the parts of stretches, and their rounds, in which Python takes one number of a tensor after another, and
+    decides by it what to do with it, as `torch.where` does for all. An iteration that ends by a number takes none, or
+    works on tensors, and cells of a table that need each other are compared with each other."""
+    found = list[tuple[Ints, int]]()
+    for stretch in stretches:
+        asked = np.flatnonzero(base.ops.call[stretch] == _DECIDES)
+        if len(asked) >= _ROUNDS and _is_small(base.ops, stretch):
+            alone = np.array([_is_of_one_number(base, place) for place in stretch.tolist()])
+            ends = [(one, end) for one, end in spans_of(alone) if one <= asked[-1] and asked[0] < end]
+            part = np.arange(ends[0][0], ends[-1][1]) if ends else asked
+            if alone[part].mean() >= _REPEATED and _by_elements(base, stretch[part], stretch[asked]):
+                found.append((stretch[part], len(asked)))
+    return found
+
+
+def _is_of_one_number(base: Baseline, place: int) -> bool:
+    """Return whether the op is given numbers alone, or tensors of one number, by recorded shapes."""
+    known = base.recorded.inputs_of(base.ops[place : place + 1])[0] is not None
+    return known and all(math.prod(shape) == 1 for _, shape in tensors_in(base, place, place + 1))
+
+
+def _by_elements(base: Baseline, part: Ints, asked: Ints) -> bool:
+    """Return whether a number is taken in each round, and asked for its truth or compared with a number of Python."""
+    takes = base.recorded.selects(base.ops) | base.recorded.takes_part(base.ops)
+    given = base.recorded.inputs_of(base.ops[asked - 1])
+    compared = takes[asked] | np.array([bool(each and _WITH_PYTHON.match(each[1])) for each in given])
+    return bool(takes[part].sum() >= _REPEATED * len(asked) and compared.mean() >= _REPEATED)
 
 
 def _stretches(ops: OpList, grouped: Rows, nodes: Rows) -> list[Ints]:

@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.advise.waste.as_one import for_all, gradients_of, is_small
 from tracekit.advise.waste.factorizations import OF_LIBRARY, OF_MATRICES
 from tracekit.advise.waste.finding import STAYS, Finding
-from tracekit.advise.waste.repeats import codes_of, size_of, tensors_in
+from tracekit.advise.waste.repeats import codes_of, gathered_from, size_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, JOINS
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
@@ -38,7 +38,7 @@ def matrices_one_by_one(base: Baseline) -> Finding | None:
 def _are_separate(base: Baseline, begins: Ints, places: Ints) -> bool:
     """Return whether the rounds, of which one has its calls at these places, are of separate items: their results are
     joined, or they take rows that are trained. What a round may leave to the next one is as a row that it is given."""
-    carried, joined = may_be_carried(base, places), _joined(base, begins)
+    carried, joined = may_be_carried(base, places), _joined(base, begins) or _fill(base, begins, places)
     return joined and carried <= _iterated(base, begins) if carried else joined or _trains_rows(base, begins)
 
 
@@ -78,16 +78,52 @@ def _are_equal(codes: Ints, begins: Ints) -> bool:
     return len(rounds) == 1
 
 
+_WRITES_A_PART = re.compile(r"^aten::(?:copy_|index_put_|index_copy_)$")
+
+
+def _fill(base: Baseline, begins: Ints, places: Ints) -> bool:
+    """Return whether each round writes its part of a tensor which begins empty, and of which the rounds write all. The
+    first round does what all do: none reads there what another wrote. What all read may be as large: nothing else in a
+    round changes such a tensor."""
+    codes, rounds = codes_of(base), len(begins) - 1
+    first, second = (codes[begins[each] : begins[each + 1]] for each in (0, 1))
+    given = [(base.ops.call[place], tensors_in(base, place, place + 1)) for place in places.tolist()]
+    parts = [math.prod(tensors[-1][1]) for call, tensors in given if tensors and _WRITES_A_PART.match(call)]
+    changes = [tensors for call, tensors in given if call[-1:] == "_" and not _WRITES_A_PART.match(call)]
+    changed = {math.prod(shape) for tensors in changes for _, shape in tensors}
+    whole = {rounds * part for part in parts if parts.count(part) == 1} - changed
+    return np.array_equal(first, second) and bool(whole & _empty_before(base, int(begins[0])))
+
+
+def _empty_before(base: Baseline, end: int) -> set[int]:
+    """Return how many elements the tensors have that the program makes before this op, and to none of which it writes,
+    by the shapes of what it writes in place."""
+    empty = set[tuple[int, ...]]()
+    for place, shapes in enumerate(base.recorded.made_empty(base.ops)[: end + 1]):
+        empty |= set(shapes or ())
+        if place < end and base.ops.name[place][-1:] == "_":
+            empty -= {shape for _, shape in tensors_in(base, place, place + 1)}
+    return {math.prod(shape) for shape in empty if shape}
+
+
 def may_be_carried(base: Baseline, places: Ints) -> set[int]:
     """Return the sizes in bytes of what a round reads before it has written as much, and writes without reading it
     after that: what the round after it may begin with, as the state of a filter or an iterate."""
     begun, written, left = set[int](), set[int](), set[int]()
-    for place in places.tolist():
-        read = {size_of(*each) for each in tensors_in(base, place, place + 1)}
-        cost = base.ops.cost[place]
-        writes = read if cost is None else {cost.write_bytes}
+    for place, behind in zip(places.tolist(), [*places[1:].tolist(), len(base.ops)], strict=True):
+        read, writes = _read_and_written(base, place, behind)
         begun, left, written = begun | (read - written), (left - read) | writes, written | writes
     return begun & left
+
+
+def _read_and_written(base: Baseline, place: int, behind: int) -> tuple[set[int], set[int]]:
+    """Return the sizes in bytes of what an op reads, and of what it may write: if that is not known, of as much as it
+    reads, or of those rows that the op behind it reads and this one may have gathered."""
+    read, cost = {size_of(*each) for each in tensors_in(base, place, place + 1)}, base.ops.cost[place]
+    if cost is not None:
+        return read, {cost.write_bytes}
+    gathers, given = gathered_from(base, place), tensors_in(base, behind, behind + 1)
+    return read, {size_of(*each) for each in given if math.prod(each[1][1:]) == gathers[1]} if gathers else read
 
 
 def _iterated(base: Baseline, begins: Ints) -> set[int]:
