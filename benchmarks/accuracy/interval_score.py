@@ -21,7 +21,7 @@ from benchmarks.fitting import scripts
 from benchmarks.fitting.conformal import Floats, inside, spans
 from benchmarks.fitting.conformal import scores as scores_of_halves
 from benchmarks.fitting.intervals import of_rounds
-from benchmarks.slow_scripts.command import Row, before_gains, compared, sets_of
+from benchmarks.slow_scripts.command import LAST_SETS, Row, before_gains, compared, sets_of
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import Evidence, uncertainty, widths
 
@@ -31,8 +31,6 @@ _EARLIER_GAIN = 0.51
 logarithm, in addition to what was said."""
 _SAID_WITH = {"seventh": 0.49}
 """The same in the intervals of a set as they were said; none in other sets."""
-_LAST = 8
-"""Number of sets that were predicted before they were a part of what the widths are measured on."""
 _ROUNDS: dict[Evidence, str] = {"timed": "blind rounds, latency told", "profiled": "blind rounds, plain traces"}
 _SAID = {"timed": "capture", "profiled": "trace"}
 _HEAD = ("rows", "widths", "count", "inside", "median high ÷ low", "interval score")
@@ -72,7 +70,7 @@ def _of_round(row: Prediction) -> Judged:
 def _of_scripts() -> list[tuple[object, ...]]:
     every, blind = compared(before_gains()), scripts.blind_rows()
     kept = [row for row in every if (row["set"], row["script"]) in {(one.set, one.script) for one in blind}]
-    last = sets_of(before_gains())[-_LAST:]
+    last = sets_of(before_gains())[-LAST_SETS:]
     since = [row for row in every if row["set"] in last]
     later, known = scripts.later_rows(), widths("script")
     return [

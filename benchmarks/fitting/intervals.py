@@ -59,8 +59,8 @@ _HEAD = """# How wide intervals of predicted speed-ups are, by what a prediction
 # uncertainty (uncertainty.py). Written by `python -m benchmarks fitting.intervals`; do not edit. rows: predicted and
 # measured; inside: of them; span: median of the upper over the lower end; left_out: part inside where the widths were
 # measured without each machine, family of models and optimization, mean of the groups. script: errors of gains (Untold)
-# that were predicted blind, without or with the latency told: of the sets since the twentieth; left_out: of these, each
-# set left out; every: of all sets.
+# that were predicted blind, without or with the latency told: of the last eight sets; left_out: of these, each set
+# left out; every: of all sets.
 """
 
 

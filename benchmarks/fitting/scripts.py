@@ -7,8 +7,8 @@
 Any gain has an error in the logarithm. One that saves waiting for the host has a larger one: a trace tells how long
 kernels take, but not how long the host's work takes at another time. A fix may save more than the trace shows, up to
 the largest gain that it allows. Of the errors that hold four fifths of the gains with a median interval that a person
-can act on, or nearly with the narrowest, those with the least interval score are taken, on the sets since the
-twentieth: rules before were worse. The same is done for the gains that were predicted with the latency told.
+can act on, or nearly with the narrowest, those with the least interval score are taken, on the last sets: rules before
+were worse. The same is done for the gains that were predicted with the latency told.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
@@ -29,8 +29,8 @@ from msgspec import structs
 
 from benchmarks.fitting.conformal import COVERAGE
 from benchmarks.slow_scripts.command import (
-    EARLIER_SETS,
     HERE,
+    LAST_SETS,
     Row,
     before_gains,
     compared,
@@ -44,7 +44,6 @@ from tracekit.advise import find, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import (
-    MOST_QUOTED,
     Evidence,
     Sources,
     Untold,
@@ -70,7 +69,7 @@ _TRIED = (
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
 _HELD = 0.8
 """Fraction of the gains that intervals must contain."""
-_MOST: dict[Evidence, float] = {"script": MOST_QUOTED, "timed-script": 1.5}
+_MOST: dict[Evidence, float] = {"script": 1.8, "timed-script": 1.5}
 """Largest median of high / low that a person can act on."""
 _NEARLY = 1.05
 """Widths that are this much wider than the narrowest are nearly as narrow."""
@@ -188,8 +187,8 @@ def fit(rows: Sequence[Judged], evidence: Evidence = "script") -> Widths:
 
 @cache
 def recent() -> frozenset[str]:
-    """Return the names of the sets whose errors are taken: those since the twentieth."""
-    return frozenset(sets_of(before_gains())[EARLIER_SETS:])
+    """Return the names of the sets whose errors are taken: the last ones."""
+    return frozenset(sets_of(before_gains())[-LAST_SETS:])
 
 
 def left_out(

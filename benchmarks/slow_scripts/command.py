@@ -11,7 +11,9 @@ _LATER = "later, gains known"
 _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
 EARLIER_SETS = 19
-"""Number of sets before those on which widths are measured: rules were worse then."""
+"""Number of sets that the table sums up in one row."""
+LAST_SETS = 8
+"""Number of sets on which widths are measured: rules were worse before."""
 _TOLD = ", latency told"
 """End of the name of a set that was diagnosed again with the latency of each script told."""
 
