@@ -70,6 +70,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _timed_briefly() -> Iterator[None]:
+    """Time steps for a twentieth of the usual two seconds: how long is a user's choice of precision."""
+    from tracekit.capture import latency
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(latency, "BUDGET_S", 0.1)
+        yield
+
+
 @pytest.fixture(scope="module")
 def started_once() -> Iterator[None]:
     """Read and analyze a trace once: predictions change neither its analysis nor its baseline."""
