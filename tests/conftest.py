@@ -70,6 +70,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _timed_briefly() -> Iterator[None]:
+    """Time steps for a twentieth of the usual two seconds: how long is a user's choice of precision."""
+    from tracekit.capture import latency
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(latency, "BUDGET_S", 0.1)
+        yield
+
+
 @pytest.fixture(scope="module")
 def started_once() -> Iterator[None]:
     """Read and analyze a trace once: predictions change neither its analysis nor its baseline."""
@@ -90,12 +100,13 @@ def started_once() -> Iterator[None]:
 
 @pytest.fixture
 def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Measure in this process, which has imported PyTorch already, and for a tenth of a second."""
+    """Measure in this process, which has imported PyTorch already, for a tenth of a second or in three blocks."""
     from same_process import SameProcess
 
     from tracekit.measure import benching, interleaved, jobs, sweeping, verifying
 
     plan = interleaved._plan
+    monkeypatch.setattr(interleaved, "BLOCKS", 3)
     monkeypatch.setattr(interleaved, "_plan", lambda *given: plan(*given[:2], min(given[2], 0.1), given[3]))
     for module in (benching, verifying, sweeping):
         monkeypatch.setattr(module, "Worker", SameProcess)

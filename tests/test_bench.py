@@ -4,12 +4,13 @@ import csv
 
 import pytest
 from click.testing import CliRunner
+from same_process import SameProcess
 from tiny_models import write_model
 
 from tracekit.analyzers.core import InputError, UnknownNameError
 from tracekit.capture import complete
 from tracekit.cli import main
-from tracekit.measure import Row, Worker, bench_worker, benching, configuration, from_csv, side_by_side
+from tracekit.measure import Row, bench_worker, benching, configuration, from_csv, side_by_side
 from tracekit.measure.bench_rows import to_csv
 from tracekit.measure.bench_worker import Request, largest_batch
 from tracekit.measure.quality import Evaluation, sample
@@ -174,7 +175,7 @@ def test_a_bench_of_which_nothing_could_be_measured_failed(tmp_path):
 def test_attention_is_as_asked_for_and_not_as_in_the_first_configuration(tmp_path, monkeypatch):
     asked = []
 
-    class RecordingWorker(Worker):
+    class RecordingWorker(SameProcess):
         def call(self, function, *arguments):
             asked.extend(each.configuration for each in arguments if isinstance(each, Request))
             return Failure("Nothing is measured.")

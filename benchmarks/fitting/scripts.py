@@ -158,9 +158,8 @@ def told_rows() -> list[Judged]:
 
 def later_rows() -> list[Judged]:
     """Return the same gains, and others, as today's rules predict them, which have seen them."""
-    return [
-        replace(row, expected=known()[row.set, row.script].expected) for row in _judged([*before_gains(), *later()])
-    ]
+    today, rows = known(), _judged([*before_gains(), *later()])
+    return [replace(row, expected=today[row.set, row.script].expected) for row in rows]
 
 
 def _judged(rows: Iterable[Row]) -> Iterator[Judged]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from kineto_files import TRACES
 
-from tracekit.analyzers import analyze, load
+import tracekit
+from tracekit.analyzers import load
 from tracekit.analyzers.attribute import in_steps
 from tracekit.analyzers.results import (
     KERNELS,
@@ -28,7 +29,7 @@ from tracekit.analyzers.results import (
 @pytest.fixture(scope="module", params=TRACES)
 def named(request, shared):
     path = shared / "traces" / f"{request.param}.json.gz"
-    return request.param, path, analyze(load(path))
+    return request.param, path, tracekit.analyze(path)
 
 
 def raw_events(path):
@@ -133,7 +134,7 @@ def launching_names(events):
 @pytest.mark.parametrize("name", ["h200_gpt2_fp32-eager_prefill", "h200_llama-1b_bf16_decode"])
 def test_time_by_op_is_that_of_a_brute_force(shared, name):
     path = shared / "traces" / f"{name}.json.gz"
-    analysis, expected = analyze(load(path)), Counter()
+    analysis, expected = tracekit.analyze(path), Counter()
     for event, _, op in launching_names(raw_events(path)):
         expected[op] += nanoseconds(event["dur"])
     ops = analysis.ops[analysis.ops.kernels > 0]
@@ -144,7 +145,7 @@ def test_time_by_op_is_that_of_a_brute_force(shared, name):
 @pytest.fixture(scope="module")
 def gpt2(shared):
     path = shared / "traces" / "h200_gpt2_fp32-eager_prefill.json.gz"
-    return raw_events(path), analyze(load(path))
+    return raw_events(path), tracekit.analyze(path)
 
 
 def test_layers_of_gpt2(gpt2):
@@ -188,7 +189,7 @@ def test_steps_of_gpt2(gpt2):
 
 
 def test_the_decode_of_llama_waits_for_launches(shared):
-    analysis = analyze(load(shared / "traces" / "h200_llama-1b_bf16_decode.json.gz"))
+    analysis = tracekit.analyze(shared / "traces" / "h200_llama-1b_bf16_decode.json.gz")
     assert analysis.bound.ranked()[0][0] == "launch"
     assert analysis.source.precision == "bf16"
     assert analysis.coverage.cost >= 0.95
@@ -197,7 +198,7 @@ def test_the_decode_of_llama_waits_for_launches(shared):
 
 
 def test_backward_of_resnet_finds_its_forward(shared):
-    analysis = analyze(load(shared / "traces" / "v100_resnet-ddp_float-ts.json.gz"))
+    analysis = tracekit.analyze(shared / "traces" / "v100_resnet-ddp_float-ts.json.gz")
     layers = analysis.layers.set_index("path")
     forward = layers.loc["## forward ##/DistributedDataParallel.forward"]
     work = analysis.work[analysis.work.layer == list(layers.index).index(forward.name)]
@@ -211,7 +212,7 @@ def load_names(shared, name):
 
 
 def test_orphans_stay(shared):
-    analysis = analyze(load(shared / "traces" / "h100_qwen1.5-0.5b.json.gz"))
+    analysis = tracekit.analyze(shared / "traces" / "h100_qwen1.5-0.5b.json.gz")
     assert int((analysis.work.op < 0).sum()) == 509
     assert "(no op)" not in set(analysis.ops["name"])
     assert analysis.problems.set_index("code")["count"][["no-launch", "work-outside-steps"]].tolist() == [509, 509]

@@ -5,11 +5,11 @@ from handmade import Handmade
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracekit
 from tracekit.analyzers import analyze
 from tracekit.analyzers.predict import start
 from tracekit.analyzers.predict.traced_step import traced_step
 from tracekit.analyzers.predict.usual_step import typical_step
-from tracekit.analyzers.trace import load
 from tracekit.analyzers.trace.ranges import module, step
 
 NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -405,7 +405,7 @@ def test_a_single_step_behind_work_of_the_one_before_lasts_as_long_as_its_own(be
     ],
 )
 def test_steps_of_traces_of_others(shared, name, walls_ms, tolerance):
-    steps = analyze(load(shared / "advice" / f"{name}.json.gz")).timeline.steps
+    steps = tracekit.analyze(shared / "advice" / f"{name}.json.gz").timeline.steps
     assert (steps["wall_ns"] / 1e6).tolist() == pytest.approx(walls_ms, rel=tolerance)
 
 

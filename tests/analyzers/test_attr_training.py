@@ -3,8 +3,8 @@
 import pytest
 from handmade import Handmade
 
+import tracekit
 from tracekit.analyzers import analyze
-from tracekit.analyzers.trace import load
 from tracekit.analyzers.trace.ranges import phase
 
 
@@ -69,7 +69,7 @@ def test_ranges_of_ours_come_first():
     ],
 )
 def test_traces_of_training_of_others(shared, name):
-    analysis = analyze(load(shared / f"{name}.json.gz"))
+    analysis = tracekit.analyze(shared / f"{name}.json.gz")
     assert analysis.source.trains
     busy = analysis.phases.set_index("name")["busy_ns"]
     assert busy["backward"] > busy["forward"] > 0
@@ -78,4 +78,4 @@ def test_traces_of_training_of_others(shared, name):
 
 @pytest.mark.parametrize("name", ["h100_bert-small", "h100_qwen1.5-0.5b", "h200_llama-1b_bf16_decode"])
 def test_traces_of_inference_of_others(shared, name):
-    assert not analyze(load(shared / "traces" / f"{name}.json.gz")).source.trains
+    assert not tracekit.analyze(shared / "traces" / f"{name}.json.gz").source.trains

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from handmade import Handmade
 
+import tracekit
 from tracekit.analyzers import analyze
 from tracekit.analyzers.attribute.host_kinds import function_of
-from tracekit.analyzers.trace import load
 
 
 def causes(trace: Handmade) -> pd.DataFrame:
@@ -221,7 +221,7 @@ def test_a_hostile_name_takes_no_time():
 
 
 def test_the_preprocessing_of_a_detector_is_named(shared):
-    analysis = analyze(load(shared / "advice" / "h100_owlv2.json.gz"))
+    analysis = tracekit.analyze(shared / "advice" / "h100_owlv2.json.gz")
     first = analysis.idle_causes.iloc[0]
     assert first["cause"] == "preprocessing"
     assert first["idle_ns"] > 600e6
@@ -232,7 +232,7 @@ def test_the_preprocessing_of_a_detector_is_named(shared):
 
 
 def test_a_loader_without_workers_is_data_loading(shared):
-    analysis = analyze(load(shared / "advice" / "h100_resnet-dataloader.json.gz"))
+    analysis = tracekit.analyze(shared / "advice" / "h100_resnet-dataloader.json.gz")
     assert analysis.idle_causes["cause"].iloc[0] == "data-loading"
     later = analysis.host_causes[analysis.host_causes["step"] > 0]
     by_cause = later.groupby("cause")["idle_ns"].sum()
@@ -247,7 +247,7 @@ HEALTHY = (
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_runs_neither_load_nor_preprocess(shared, name: str):
-    analysis = analyze(load(shared / "traces" / f"{name}.json.gz"))
+    analysis = tracekit.analyze(shared / "traces" / f"{name}.json.gz")
     shares = analysis.idle_causes.set_index("cause")["share"]
     assert shares.reindex(["data-loading", "preprocessing", "compilation"]).fillna(0).sum() < 0.01
 

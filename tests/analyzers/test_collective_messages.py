@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from kineto_files import kernel, load_events, op, shared_trace
 
+import tracekit
 from tracekit.analyzers import analyze
 from tracekit.analyzers.attribute import messages
 from tracekit.analyzers.cost import Kind, Message, collective_ns, hardware, message
@@ -173,5 +174,5 @@ def test_the_inputs_of_an_engines_op_tell_the_size_of_its_collective(tmp_path: P
 
 
 def test_a_recommendation_model_of_128_ranks_has_costs(shared: Path) -> None:
-    analysis = analyze(load(shared / "traces" / "ranks" / "rank-0.json.gz"))
+    analysis = tracekit.analyze(shared / "traces" / "ranks" / "rank-0.json.gz")
     assert analysis.coverage.cost > 0.9

@@ -1,6 +1,7 @@
 """Comparisons of real traces lose no time, and swapping the traces negates every change."""
 
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +26,16 @@ PAIRS = [
     (SAMPLES / "h200_llama-1b_decode.json.gz", SHARED / "h200_llama-1b_bf16_decode.json.gz"),
     (SAMPLES / "h200_bert_prefill.json.gz", SHARED / "cpu_only.json.gz"),
 ]
-KNOWN: dict[Path, Analysis] = {}
 
 
+@cache
 def analysis(path: Path) -> Analysis:
     if not path.exists():
         pytest.skip("needs the shared traces")
-    if path not in KNOWN:
-        KNOWN[path] = tracekit.analyze(path)
-    return KNOWN[path]
+    return tracekit.analyze(path)
 
 
+@cache
 def compared(a: Path, b: Path) -> Comparison:
     return compare(analysis(a), analysis(b))
 

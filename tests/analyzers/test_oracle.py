@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from handmade import Handmade
 
+import tracekit
 from tracekit.analyzers import analyze
-from tracekit.analyzers.trace import load
 
 STORED = json.loads((Path(__file__).parent / "oracle.json").read_text())["traces"]
 EXAMPLES = Path(__file__).parents[2] / "examples/traces"
@@ -32,9 +32,9 @@ def trace_of(request):
 def test_times_agree_to_a_thousandth(name, trace_of):
     stored = STORED[name]
     if "error" in stored:
-        assert analyze(load(trace_of(name))).timeline.wall_ns > 0
+        assert tracekit.analyze(trace_of(name)).timeline.wall_ns > 0
         return
-    timeline = analyze(load(trace_of(name))).timeline
+    timeline = tracekit.analyze(trace_of(name)).timeline
     device = timeline.device
     span_us, busy_us = device.span_ns / 1e3, timeline.busy_ns / 1e3
     assert span_us == pytest.approx(stored["span_us"], rel=1e-3)
@@ -55,7 +55,7 @@ def test_where_it_differs_the_oracle_counts_ops_as_kernels(name, trace_of):
     kernels = [e for e in events if e["cat"] == "kernel"]
     launched = [e for e in events if e["cat"] == "cpu_op" and "stream" in e["args"]]
     assert launched
-    ours = analyze(load(trace_of(name))).timeline.device.compute_ns / 1e3
+    ours = tracekit.analyze(trace_of(name)).timeline.device.compute_ns / 1e3
     assert ours == pytest.approx(covered_us(kernels), rel=1e-3)
     assert STORED[name]["compute_us"] == pytest.approx(covered_us(kernels + launched), rel=1e-3)
     assert STORED[name]["compute_us"] > 1.05 * ours

@@ -17,7 +17,7 @@ from tracekit.fuse.writing import Written, load, text
 from tracekit.run import Settings
 
 H100 = hardware.find("h100")
-SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 64}
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "vocab_size": 64}
 COMMON = {**SIZES, "num_attention_heads": 4, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 FAMILIES = {
     "glm": ("GlmForCausalLM", {"head_dim": 16, "num_key_value_heads": 2, "attention_dropout": 0.0}),

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 from op_lists import base
+from started import started
 
 from tracekit.advise import find
 from tracekit.analyzers.attribute import changes_layout, normalizes_channels_first
 from tracekit.analyzers.cost import Cost, Norm, Product
-from tracekit.analyzers.predict import Baseline, start
+from tracekit.analyzers.predict import Baseline
 from tracekit.analyzers.predict.recorded import Recorded
-from tracekit.analyzers.trace import cache
 
 TRACES = Path(__file__).parents[2] / "benchmarks/slow_scripts/traces"
 CHANNELS_LAST = find("channels-last")
@@ -127,13 +127,13 @@ def test_what_copies_nothing_and_what_has_no_such_layout_is_refused() -> None:
 
 
 def test_a_recorded_training_run_of_images_is_told_of_its_copies() -> None:
-    _, run = start(cache.load(TRACES / "data-loading.json.gz"))
+    run = started(TRACES / "data-loading.json.gz")
     assert run is not None
     assert CHANNELS_LAST.objection(run) is None
     statement, norms = CHANNELS_LAST.reason(run)
     assert norms.kind == "channels-last-norms"
     copies = next(each.value for each in statement.evidence if each.role == "copies")
     assert 0.1 < copies < 0.2
-    _, sequences = start(cache.load(TRACES / "scales-on-streams.json.gz"))
+    sequences = started(TRACES / "scales-on-streams.json.gz")
     assert sequences is not None
     assert CHANNELS_LAST.objection(sequences)

@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 from op_lists import base, elementwise, product
+from started import started
 from test_waste import op, run
 
 from tracekit.advise import find, parse
 from tracekit.advise.optimizations.compile import BREAK
 from tracekit.advise.optimizations.cuda_graphs import KEPT_GUARDS, REPLAY_NS, guards_ns
 from tracekit.analyzers.cost import Norm, estimate_ns
-from tracekit.analyzers.predict import plain_launch_ns, start
+from tracekit.analyzers.predict import plain_launch_ns
 from tracekit.analyzers.predict.traced_step import decisions
 from tracekit.analyzers.predict.transforms.fusion import fused
-from tracekit.analyzers.trace import load
 
 DECODE = Path(__file__).parents[2] / "examples/traces/h200_llama-1b_decode.json.gz"
 TRACES = sorted(DECODE.parent.glob("h200_*.json.gz"))
@@ -62,7 +62,7 @@ def test_fp32_products_take_other_kernels_on_hopper_only():
 
 def test_a_graph_keeps_guards_but_unpacks_no_weights():
     """Unpacking torchao's weights takes milliseconds of each call, which a graph does not repeat."""
-    compiled = parse("fp8-dynamic+compile").applied(start(load(DECODE))[1], "expected")
+    compiled = parse("fp8-dynamic+compile").applied(started(DECODE), "expected")
     graphed = parse("cuda-graphs").applied(compiled, "expected")
     guards = KEPT_GUARDS.expected * guards_ns(compiled, "expected")
     assert compiled.ops.host_ns[0] > 2e6 > 4 * guards
@@ -144,7 +144,7 @@ def test_fusing_saves_the_share_of_bytes_that_no_longer_move():
 @pytest.mark.parametrize("outcome", ["worst", "expected", "best"])
 def test_what_takes_longer_than_its_bytes_is_not_saved(trace, outcome):
     """Reads of single numbers, resizes and copies from the host take as long beside what they are fused with."""
-    baseline = start(load(trace))[1]
+    baseline = started(trace)
     moving = [1.5 * estimate_ns(cost, baseline.gpu) if cost else 0.0 for cost in baseline.ops.cost]
     slow = baseline.ops.assign(kernel_ns=20 * baseline.ops.kernel_ns)
     for ops in (baseline.ops, slow):

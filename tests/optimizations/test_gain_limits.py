@@ -8,6 +8,7 @@ import numpy as np
 import op_lists
 import pytest
 from msgspec.structs import replace
+from started import started
 
 from tracekit.advise import (
     OPTIMIZATIONS,
@@ -21,8 +22,7 @@ from tracekit.advise import (
 )
 from tracekit.advise.outcomes import EXPECTED
 from tracekit.analyzers.core import Interval
-from tracekit.analyzers.predict import Baseline, Outside, start, widths
-from tracekit.analyzers.trace import load
+from tracekit.analyzers.predict import Baseline, Outside, widths
 
 ROOT = Path(__file__).parents[2]
 TRACES = [
@@ -35,7 +35,7 @@ _ROUNDED = 1.001
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.split(".")[0])
 def test_no_upper_end_exceeds_what_the_remaining_work_allows(path: Path) -> None:
-    _, base = start(load(path))
+    base = started(path)
     before = unchanged(base) if base else None
     for each in OPTIMIZATIONS if before else ():
         if refusal(each, base):

@@ -8,13 +8,13 @@ import op_lists
 import pytest
 from msgspec.structs import replace
 from op_lists import elementwise
+from started import started
 from test_waste import ENGINE, linear, op, run
 from test_work_again import found, given
 
-import tracekit
 from tracekit.advise import Search, find
 from tracekit.analyzers.cost import Cost
-from tracekit.analyzers.predict import Outside, start
+from tracekit.analyzers.predict import Outside
 from tracekit.reports.words import sentences
 
 
@@ -224,7 +224,7 @@ NEW += ("gradients-one-by-one",)
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
 def test_scripts_that_waste_something_else_do_none_of_it(path):
-    _, base = start(tracekit.load(path))
+    base = started(path)
     assert base is not None
     assert not [name for name in (*NEW, "one-hot-product", "grown-by-copying") if found(name, base)]
 

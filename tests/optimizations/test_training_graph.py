@@ -7,12 +7,12 @@ import pytest
 import torch
 from msgspec.structs import replace
 from op_lists import base
+from started import started
 
 from tracekit.advise import find
 from tracekit.advise.optimization import Optimization
 from tracekit.advise.search import Search
-from tracekit.analyzers.predict import joined, start
-from tracekit.analyzers.trace import load
+from tracekit.analyzers.predict import joined
 from tracekit.apply.prepared_step import _as_before
 
 TRACES = Path(__file__).parents[2] / "examples/traces"
@@ -21,7 +21,7 @@ GRAPH = find("training-graph")
 
 @pytest.fixture(scope="module")
 def training():
-    return start(load(TRACES / "h200_gpt2_train.json.gz"))[1]
+    return started(TRACES / "h200_gpt2_train.json.gz")
 
 
 def test_the_host_leaves_the_step_and_the_kernels_stay(training):
@@ -34,7 +34,7 @@ def test_the_host_leaves_the_step_and_the_kernels_stay(training):
 
 
 def test_each_workload_has_its_graph(training):
-    decode = start(load(TRACES / "h200_llama-1b_decode.json.gz"))[1]
+    decode = started(TRACES / "h200_llama-1b_decode.json.gz")
     assert "does not train" in GRAPH.obstacle(decode)
     assert "see training-graph" in find("cuda-graphs").obstacle(training)
     assert "it is the same graph" in GRAPH.excludes["cuda-graphs"] + "."
