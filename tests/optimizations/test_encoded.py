@@ -110,6 +110,42 @@ def test_what_a_network_encodes_anew_is_work(step):
     assert not again(run(*step))
 
 
+GRAPHS, NODES = 512, 64
+ADJACENCIES, ADJACENCY = ("float", GRAPHS, NODES, NODES), ("float", 32, NODES, NODES)
+LINKS = 32 * NODES * NODES
+PICKED = op("aten::index", ns=9_000.0) | given(ADJACENCIES)
+LAPLACIAN = op("aten::sub", elementwise(LINKS, "fp32")) | given(ADJACENCY, ADJACENCY)
+EIGEN = op("aten::_linalg_eigh", call="aten::linalg_eigh", ns=9_000_000.0) | given(ADJACENCY)
+CHECKED = op("aten::_local_scalar_dense", call="aten::linalg_eigh", category="memcpy", ns=900.0)
+NETWORK = graphed([makes_linear(2048, 12, 256), makes_linear(2048, 256, 10)])
+FITS = learns(*NETWORK)
+DROPPED = op("aten::bernoulli_", Cost(0, 0, 4 * LINKS, "copy", "fp32"), call="aten::bernoulli") | given(ADJACENCY)
+MOMENT = ("float", 256, 256)
+AVERAGED = op("aten::lerp_", elementwise(256 * 256, "fp32")) | given(MOMENT, MOMENT)
+STORED = op("aten::copy_", elementwise(NODES * NODES, "fp32"), call="aten::copy_") | given(("float", NODES, NODES))
+
+
+def test_functions_of_matrices_of_a_table_are_computed_once_for_all_batches():
+    base = run(PICKED, LAPLACIAN, EIGEN, CHECKED, *NETWORK, *FITS)
+    assert again(base)
+    assert "self.encoding[index]" in find("computed-again").how_to(base)
+    left = find("computed-again").transform(base, "expected").name.tolist()
+    assert left == [each["name"] for each in (PICKED, *NETWORK, *FITS)]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [PICKED, DROPPED, LAPLACIAN, EIGEN, CHECKED, *NETWORK, *FITS],  # of graphs with other edges each time
+        [STORED, PICKED, LAPLACIAN, EIGEN, CHECKED, *NETWORK, *FITS],  # of graphs that the step changes
+        [PICKED, *graphed([LAPLACIAN, EIGEN, CHECKED]), *NETWORK, *FITS],  # of what is trained
+        [PICKED, EIGEN | given(MOMENT), CHECKED, *NETWORK, *FITS, AVERAGED],  # of a preconditioner
+    ],
+)
+def test_functions_of_matrices_that_change_are_work(step):
+    assert not again(run(*step))
+
+
 def test_the_cast_of_a_weight_for_a_product_is_no_data_even_if_a_gradient_has_its_size():
     bias = Cost(0, 4 * WIDTH, 2 * WIDTH, "copy", "fp32")
     cast = op("aten::copy_", bias, call="aten::linear") | given(("c10::BFloat16", WIDTH), ("float", WIDTH))

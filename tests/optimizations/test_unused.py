@@ -261,6 +261,7 @@ def test_rows_of_a_jacobian_are_one_pass(passes, between, rows):
 
 
 M, N = 4096, 32768
+TOKENS = op("aten::embedding", ns=9_000.0)
 LOGITS = op("aten::mm", op_lists.product(M, N, 1024, "bf16"))
 ROWS = given(("c10::BFloat16", 8, 512, N))
 SOFTMAX = op("aten::_log_softmax", Cost(0, 2 * M * N, 2 * M * N, "softmax", "bf16")) | ROWS
@@ -268,20 +269,56 @@ FEW = op("aten::sub", Cost(0, 64, 32, "pointwise", "bf16")) | given(("float", 8)
 
 
 def test_a_softmax_of_all_logits_is_unused_like_them_unless_an_op_reads_each_row():
-    assert found("unused-logits", run(LOGITS, SOFTMAX, FEW))
+    assert found("unused-logits", run(TOKENS, LOGITS, SOFTMAX, FEW))
     labels = op("aten::gather", Cost(0, 8 * M, 2 * M, "gather", "bf16")) | ROWS
-    assert not found("unused-logits", run(LOGITS, SOFTMAX, labels, FEW))
-    assert not found("unused-logits", run(LOGITS, SOFTMAX))
-    left = find("unused-logits").transform(run(LOGITS, SOFTMAX, FEW), "expected").kernel_ns
-    assert left[1] < 0.1 * run(LOGITS, SOFTMAX).ops.kernel_ns[1]
+    assert not found("unused-logits", run(TOKENS, LOGITS, SOFTMAX, labels, FEW))
+    assert not found("unused-logits", run(TOKENS, LOGITS, SOFTMAX))
+    left = find("unused-logits").transform(run(TOKENS, LOGITS, SOFTMAX, FEW), "expected").kernel_ns
+    assert left[2] < 0.1 * run(TOKENS, LOGITS, SOFTMAX).ops.kernel_ns[2]
+    assert not found("unused-logits", run(LOGITS, SOFTMAX, FEW)), "rows of something else than tokens"
 
 
 def test_logits_are_unused_if_the_op_that_reads_all_of_them_picks_a_few_rows():
     picks, last = op("aten::index") | ROWS, Cost(0, 32 * N, 32 * N, "pointwise", "bf16")
-    assert found("unused-logits", run(LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", 8, N))))
+    assert found("unused-logits", run(TOKENS, LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", 8, N))))
     labels = op("aten::div", last) | given(("c10::BFloat16", 8, 512))
-    assert not found("unused-logits", run(LOGITS, picks, labels))
-    assert not found("unused-logits", run(LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", M // 2, N))))
+    assert not found("unused-logits", run(TOKENS, LOGITS, picks, labels))
+    assert not found(
+        "unused-logits", run(TOKENS, LOGITS, picks, op("aten::div", last) | given(("c10::BFloat16", M // 2, N)))
+    )
+
+
+SIDE, INNER = 8192, 1024
+PAIRS = given(("float", SIDE, SIDE))
+BETWEEN = op("aten::mm", op_lists.product(SIDE, SIDE, 64, "fp32"), call="aten::cdist")
+BETWEEN |= given(("float", SIDE, 64), ("float", 64, SIDE))
+KERNEL = op("aten::exp", op_lists.elementwise(SIDE**2, "fp32")) | PAIRS
+EXPLAINED = op("aten::mm", op_lists.product(SIDE, SIDE, INNER, "fp32")) | given(
+    ("float", SIDE, INNER), ("float", INNER, SIDE)
+)
+LESS = op("aten::sub", op_lists.elementwise(SIDE**2, "fp32")) | given(("float", SIDE, SIDE), ("float", SIDE, SIDE))
+VARIANCES = op("aten::sqrt", op_lists.elementwise(SIDE, "fp32")) | given(("float", SIDE))
+
+
+def test_of_a_difference_of_products_of_which_the_diagonal_is_read_one_computes_the_diagonal():
+    base = run(BETWEEN, KERNEL, EXPLAINED, LESS, VARIANCES)
+    assert found("unused-rows", base)
+    assert "diagonal" in find("unused-rows").how_to(base)
+    left = find("unused-rows").transform(base, "expected").kernel_ns
+    assert (left[:4] < 0.01 * base.ops.kernel_ns[:4]).all()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        [EXPLAINED, LESS, VARIANCES],  # of what stays from the last step
+        [BETWEEN, EXPLAINED, LESS | {"name": "aten::sub_"}, VARIANCES],  # into a tensor that may stay
+        [BETWEEN, KERNEL, EXPLAINED, LESS, op("aten::linalg_cholesky_ex", ns=9_000.0) | PAIRS, VARIANCES],
+        [BETWEEN, KERNEL, EXPLAINED, LESS, op("aten::sum", ns=9_000.0) | PAIRS, VARIANCES],  # of all pairs
+    ],
+)
+def test_all_elements_of_a_difference_of_products_are_work_if_an_op_reads_them(step):
+    assert not found("unused-rows", run(*step))
 
 
 def test_gradients_of_weights_that_no_optimizer_has_are_unused_if_nothing_resets_them():

@@ -6,7 +6,7 @@ import numpy as np
 import op_lists
 import pandas as pd
 import pytest
-from test_waste import ENGINE, linear, op, run, trained
+from test_waste import ENGINE, linear, masked, op, run, trained
 
 from tracekit.advise import Search, find
 from tracekit.advise.waste.items import calls_for_items
@@ -443,3 +443,10 @@ def test_waste_that_is_most_of_the_gpus_work_comes_first_even_if_the_host_hides_
     base = run(*[*short, unknown(100_000.0), unknown(20_000.0), op("aten::topk", ns=3_000.0)] * 20)
     assert find("computed-again").expected_speedup(base) < 1.1
     assert (Search(base).plan()[0].id == "computed-again") == first
+
+
+def test_waste_that_gains_now_comes_before_what_the_host_hides():
+    passes = [op("aten::softmax", ns=2_000.0), *[unknown(2_000.0)] * 16, unknown(250_000.0), unknown(20_000.0)]
+    search = Search(run(*[masked(8, 1, 1024, 1024)] * 4, *[*passes, op("aten::topk", ns=3_000.0)] * 20))
+    assert search.is_hidden(find("padding")) and not search.is_hidden(find("computed-again"))
+    assert [step.id for step in search.plan()][:2] == ["computed-again", "padding"]

@@ -53,10 +53,18 @@ class Search:
         follow, best first. Each gains enough after those before it. An optimization with a requirement that the run
         does not meet is in a plan only if there is no other step.
         """
-        hidden = tuple(each for each in candidates if self.is_hidden(each))
+        hidden = tuple(each for each in candidates if each not in start and self.is_hidden(each))
         steps = self._planned(candidates, (*start, *hidden))
         others = tuple(each for each in steps if each not in hidden)
-        return steps if not hidden or self._pays(others, steps) else self._planned(candidates, start)
+        if hidden and not self._pays(others, steps):
+            return self._planned(candidates, start)
+        return self._gaining_first(others, start, hidden) if hidden else steps
+
+    def _gaining_first(self, steps: Steps, start: Steps, hidden: Steps) -> Steps:
+        """Return the steps and hidden waste, which comes after other large waste that gains already."""
+        waste = [each for each in steps if each.needless and each not in start and self._is_large(each)]
+        first = (*start, *(each for each in waste if worthwhile(each, self.gain((each,)))))
+        return (*first, *hidden, *(each for each in steps if each not in first))
 
     def is_hidden(self, step: Optimization) -> bool:
         """Return whether the step is waste that the host's work hides now: without it, the GPU has far less work, and

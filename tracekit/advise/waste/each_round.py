@@ -6,8 +6,8 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from tracekit.advise.waste.encoded import Flow, flow_of
 from tracekit.advise.waste.factorizations import may_write
+from tracekit.advise.waste.flow import Flow, flow_of
 from tracekit.advise.waste.repeats import Span, codes_of, inside, size_of, tensors_in
 from tracekit.advise.waste.rounds import FEWEST, products
 from tracekit.analyzers.predict import Baseline, Rows, which

@@ -1,68 +1,35 @@
-"""Detector of networks that encode in each step what lies on the device: one input, or items that come again."""
+"""Detector of networks, and functions of matrices, of what lies on the device: one input, or items that come again."""
 
-import math
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 
 from tracekit.advise.waste.again import fits
+from tracekit.advise.waste.factorizations import OF_LIBRARY, OF_MATRICES
 from tracekit.advise.waste.finding import Finding, removed
+from tracekit.advise.waste.flow import DRAWS, INTEGERS, MAKES_INDICES, TAKES_ROWS, Flow, Sizes, flow_of, soon, weight
 from tracekit.advise.waste.frozen import sides_of, weight_gradients
-from tracekit.advise.waste.repeats import Span, Tensors, inside, joined_in, size_of, tensors_in
-from tracekit.advise.waste.rounds import JOINS, products
-from tracekit.analyzers.attribute import TO_DEVICE, TO_HOST
-from tracekit.analyzers.cost import Product
-from tracekit.analyzers.predict import Baseline, Rows, in_phase, remembered, which
-
-_DRAWS = re.compile(r"rand|dropout|bernoulli|normal_|uniform_|multinomial|exponential_")
-_FILLS = re.compile(r"^aten::(?:fill_|zero_|zeros|ones|full|eye|arange|linspace)$")
-_TAKES_ROWS = re.compile(r"^aten::index(?:_select)?$")
-_OF_LISTS = re.compile(r"^aten::_?(?:index\w*|foreach\w*|fused\w*|put\w*|nonzero|unique\w*|masked_select)$")
-"""Ops on lists of tensors that a trace does not record, or that make a tensor of a size that depends on numbers."""
-_MAKES_INDICES = re.compile(r"arg\w+$|topk|sort|nonzero|randperm|randint")
-_EMBEDS, _OF_TWO = "aten::embedding", re.compile(r"^aten::(?:matmul|mm|bmm|einsum|baddbmm)$")
-"""Calls that read a table of weights, and those that may multiply what two networks made."""
-_INTEGERS = ("long int", "int")
+from tracekit.advise.waste.repeats import Span, Tensors, inside, size_of, tensors_in
+from tracekit.advise.waste.rounds import products
+from tracekit.analyzers.attribute import TO_DEVICE
+from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
 
 _PRODUCTS = 4
 """Fewest products of a network."""
-_SOON = 4
-"""Ops within which a result of unknown size is used."""
-_IN_CACHE = 4
-"""Most times the bandwidth of memory that a cache has."""
+_MATRIX = 2
+"""Dimensions of one matrix."""
 _LARGE = 1 << 16
 """Fewest bytes of an input that a step gets; less are numbers that the host chooses."""
-
-Sizes = set[int]
-Read = tuple[str, int]
-"""Type and size in bytes of a tensor."""
-
-
-class Flow(NamedTuple):
-    """What each op of a step reads beside weights, and the sizes in bytes that it may write."""
-
-    reads: list[list[Read]]
-    writes: list[Sizes]
-    free: Rows
-    """Whether the op is of a forward pass without a gradient, draws nothing, and has to do with no list and no host."""
-    casts: Rows
-    """Whether the op casts a weight for the product of its call."""
-    viewed: Rows
-    """Whether the program took a part of a tensor for the op."""
-    last: dict[int, int]
-    """Place of the last op that writes a tensor of a size."""
-    changed: set[tuple[str, tuple[int, ...]]]
-    """Type and sides of each tensor that the program changes in place, and of an item of it."""
 
 
 def encoded_each_step(base: Baseline) -> Finding | None:
     """Find passes of networks without a gradient over what lies on the device and no op of the step writes, beside what
     is new in it; in training, over the rows that a step takes from a table that stays, too, which come again in each
-    epoch. A network that the step trains, as its order of weights shows, encodes them differently each time."""
+    epoch, or functions of matrices that are rows of it. A network that the step trains, as its order of weights shows,
+    encodes them differently each time."""
     ops, updates = base.ops, in_phase(base.ops, "optimizer").any()
     if base.growth is not None or in_phase(ops, "decode").any() or base.trains != updates or not ops.costed.any():
         return None
@@ -78,7 +45,8 @@ def encoded_each_step(base: Baseline) -> Finding | None:
     found = [span for span in _passes(base, flow, items, stays) if fits(base, _kept(base, flow, span, items))]
     rows = inside(ops, found)
     beside = (products(ops) & ~rows).any()
-    return Finding(rows, removed(rows), len(found), way="encoded-each-step") if found and beside else None
+    way = "matrices-of-items" if which(ops.call[rows], OF_MATRICES.match).any() else "encoded-each-step"
+    return Finding(rows, removed(rows), len(found), way=way) if found and beside else None
 
 
 def _kept(base: Baseline, flow: Flow, span: Span, items: dict[int, Sizes]) -> float:
@@ -90,93 +58,11 @@ def _kept(base: Baseline, flow: Flow, span: Span, items: dict[int, Sizes]) -> fl
 def _new_in(base: Baseline) -> Tensors:
     """Return the type and shape of each large tensor that comes from the host in the step, or is drawn."""
     ops = base.ops
-    drawn = which(ops.name, _DRAWS.search)
+    drawn = which(ops.name, DRAWS.search)
     written = np.array([cost.write_bytes if cost is not None else 0 for cost in ops.cost]) * drawn
     sent = base.recorded.copied_bytes(ops) * base.recorded.copies_like(ops, TO_DEVICE)
     places = np.flatnonzero(np.maximum(written, sent) >= _LARGE).tolist()
     return tuple(next(iter(tensors_in(base, place, place + 1)), ("", ())) for place in places)
-
-
-@remembered
-def flow_of(base: Baseline) -> Flow:
-    """Return what the ops of a step read and write."""
-    ops, recorded = base.ops, base.recorded
-    reads = [_reads(base, place) for place in range(len(ops))]
-    writes = [_writes(base, place, _soon(reads, place)) for place in range(len(ops))]
-    free = which(ops.call, lambda call: call.startswith("aten::") and not _DRAWS.search(call) and call not in JOINS[1:])
-    free &= ~which(ops.name, lambda name: bool(_DRAWS.search(name) or _OF_LISTS.match(name)))
-    free &= ~in_phase(ops, "backward") & ~in_phase(ops, "optimizer") & ~recorded.has_node(ops)
-    free &= ~recorded.copies_like(ops, TO_DEVICE) & ~recorded.copies_like(ops, TO_HOST)
-    casts = np.array([_casts_weight(base, place) for place in range(len(ops))], dtype=bool)
-    free &= casts | which(ops.name, _FILLS.match) | np.array([bool(each) for each in reads])
-    viewed = recorded.takes_part(ops) | recorded.selects(ops) | recorded.reads_windows(ops)
-    same_call = np.append(False, (ops.call[1:] == ops.call[:-1]) & (ops.call[1:] != ops.name[1:]))
-    for place in np.flatnonzero(same_call).tolist():
-        viewed[place] |= viewed[place - 1]
-    last = {size: place for place, sizes in enumerate(writes) for size in sizes}
-    in_place = np.flatnonzero(which(ops.call, lambda call: call.endswith("_"))).tolist()
-    firsts = [first for place in in_place for first in tensors_in(base, place, place + 1)[:1]]
-    changed = {(kind, sides) for kind, shape in firsts for sides in (shape, shape[1:])}
-    return Flow(reads, writes, free, casts, viewed, last, changed)
-
-
-def _soon(reads: list[list[Read]], place: int) -> list[Read]:
-    return list(chain(*reads[place + 1 : place + 1 + _SOON]))
-
-
-def _reads(base: Baseline, place: int) -> list[Read]:
-    """Return the type and size of each tensor that an op reads, but for weights."""
-    ops, cost = base.ops, base.ops.cost[place]
-    given = tensors_in(base, place, place + 1)
-    if _casts_weight(base, place):
-        return []
-    if ops.name[place] == "aten::copy_":
-        return [(kind, size_of(kind, shape)) for kind, shape in given[1:]]
-    if ops.call[place] in JOINS and (parts := joined_in(base, place)) and cost is not None:
-        each = cost.write_bytes // max(sum(map(math.prod, parts)), 1)
-        return [("", each * math.prod(part)) for part in parts]
-    if ops.call[place] == _EMBEDS:
-        width, words = given[0][1][-1:], [each for each in given[1:] if each[0] in _INTEGERS]
-        one_each = [(kind, shape[:-1] if len(shape) > 1 and shape[-1:] == width else shape) for kind, shape in words]
-        return [(kind, size_of(kind, shape)) for kind, shape in one_each[:1]]
-    if ops.call[place].startswith("aten::conv") and cost is not None and cost.family == "convolution":
-        return [(kind, size_of(kind, shape)) for kind, shape in given[:1]]
-    data = [each for each in given if sum(side > 1 for side in each[1]) > 1 or (len(each[1]) > 1 and each[1][0] > 1)]
-    large = [(kind, size_of(kind, shape)) for kind, shape in data]
-    if cost is not None and cost.weight_bytes and not _OF_TWO.match(ops.call[place]):
-        return [each for each in large if each[1] != cost.weight_bytes] or large[:1]
-    return large or [(kind, size_of(kind, shape)) for kind, shape in given]
-
-
-def _casts_weight(base: Baseline, place: int) -> bool:
-    """Return whether an op copies a vector, or what the product or convolution of its call reads as its weight."""
-    ops, given = base.ops, tensors_in(base, place, place + 1)[:1]
-    if ops.name[place] != "aten::copy_" or ops.call[place] == "aten::copy_" or not given:
-        return False
-    same = [at for at in range(place + 1, min(place + 1 + _SOON, len(ops))) if ops.call[at] == ops.call[place]]
-    weights = [weight for at in same if (weight := _weight(base, at))][:1]
-    return bool(weights) and (len(given[0][1]) == 1 or sorted(given[0][1]) == sorted(weights[0]))
-
-
-def _writes(base: Baseline, place: int, soon: list[Read]) -> Sizes:
-    """Return the sizes that an op may write: if they are not known, those that are read soon, that its time is enough
-    for, and that are of its type."""
-    ops, cost = base.ops, base.ops.cost[place]
-    given = tensors_in(base, place, place + 1)
-    first = {size_of(*each) for each in given[:1]}
-    copied = {int(each) for each in base.recorded.copied_bytes(ops[place : place + 1]) if each}
-    if cost is not None:
-        return copied | {int(cost.write_bytes)} | (first if cost.family == "norm" else set())
-    most = _IN_CACHE * base.gpu.bandwidth * ops.kernel_ns[place] / 1e9
-    kinds = _kinds_of_rows(ops.name[place], ops.call[place], given) or {kind for kind, _ in soon}
-    made = {size for kind, size in soon if kind in kinds and size <= most}
-    return copied | made | (first if ops.name[place].endswith("_") else set())
-
-
-def _kinds_of_rows(name: str, call: str, given: Tensors) -> set[str]:
-    """Return the types that an op writes which takes rows or makes indices; none for others."""
-    makes = bool(_MAKES_INDICES.search(call))
-    return {kind for kind, _ in given[:1] if makes or _TAKES_ROWS.match(name)} | ({"long int"} if makes else set())
 
 
 def _rows_of_table(base: Baseline, flow: Flow, place: int, new: set[str]) -> Sizes:
@@ -184,16 +70,26 @@ def _rows_of_table(base: Baseline, flow: Flow, place: int, new: set[str]) -> Siz
     a tensor of these types: of sequences of numbers of words, or of items of several sides, as images. A table of
     vectors is one of weights."""
     ops, given = base.ops, tensors_in(base, place, place + 1)
-    if not (given and _TAKES_ROWS.match(ops.name[place])):
+    if not (given and TAKES_ROWS.match(ops.name[place])):
         return set()
     (kind, table), whole = given[0], size_of(*given[0])
-    fields = 2 if kind in _INTEGERS else 3
-    if in_phase(ops, "backward")[place] or len(table) < fields or whole in flow.last:
+    fields = 2 if kind in INTEGERS else 3
+    if in_phase(ops, "backward")[place] or len(table) < fields or _is_written(base, flow, table, whole):
         return set()
     if (kind, table[1:]) in flow.changed or (flow.viewed[place] and kind in new):
         return set()
     row = size_of(kind, table[1:])
-    return {size for each, size in _soon(flow.reads, place) if each == kind and size % row == 0}
+    return {size for each, size in soon(flow.reads, place) if each == kind and size % row == 0}
+
+
+def _is_written(base: Baseline, flow: Flow, table: tuple[int, ...], whole: int) -> bool:
+    """Return whether an op may write such a table; one that takes rows of another makes rows that are as wide."""
+    for place in [place for place, sizes in enumerate(flow.writes) if whole in sizes]:
+        source = tensors_in(base, place, place + 1)[:1]
+        takes = base.ops.cost[place] is None and TAKES_ROWS.match(base.ops.name[place]) and source
+        if not (takes and source[0][1][-1:] != table[-1:]):
+            return True
+    return False
 
 
 def _passes(base: Baseline, flow: Flow, items: dict[int, Sizes], stays: Callable[[Span], bool]) -> Iterator[Span]:
@@ -202,7 +98,9 @@ def _passes(base: Baseline, flow: Flow, items: dict[int, Sizes], stays: Callable
     known, heavy, start = _Known(Sizes(), set(), Sizes()), products(base.ops), 0
     while start < len(base.ops):
         end = _end(flow, start, known)
-        if heavy[start:end].sum() >= _PRODUCTS and stays((start, end)):
+        network = heavy[start:end].sum() >= _PRODUCTS and stays((start, end))
+        if network or _is_of_matrices(base, flow, (start, end), known.items):
+            end = end if network else _end_of_call(base.ops, end)
             yield start, end
             start = end
         for place in range(start, min(max(end, start) + 1, len(base.ops))):
@@ -210,8 +108,26 @@ def _passes(base: Baseline, flow: Flow, items: dict[int, Sizes], stays: Callable
             if place not in items:
                 known.new.update(flow.writes[place])
                 known.kinds.update(kind for kind, _ in tensors_in(base, place, place + 1)[:1])
-                known.kinds.update({"long int"} if _MAKES_INDICES.search(base.ops.name[place]) else ())
+                known.kinds.update({"long int"} if MAKES_INDICES.search(base.ops.name[place]) else ())
         start = max(end, start) + 1
+
+
+def _is_of_matrices(base: Baseline, flow: Flow, span: Span, items: Sizes) -> bool:
+    """Return whether a stretch reads items, and has a function of as many matrices, but no weights, which training
+    changes."""
+    places = range(*span)
+    weights = any(weight(base, place) for place in places)
+    read = any(size in items for place in places for _, size in flow.reads[place])
+    called = [place for place in places if OF_MATRICES.match(base.ops.call[place])]
+    several = any(len(shape) > _MATRIX for place in called for _, shape in tensors_in(base, place, place + 1))
+    return read and several and not weights
+
+
+def _end_of_call(ops: OpList, end: int) -> int:
+    """Return where the call of a library that ends a stretch is over, with the check for which the host waits."""
+    while end < len(ops) and ops.call[end] == ops.call[end - 1] and OF_LIBRARY.match(ops.call[end]):
+        end += 1
+    return end
 
 
 class _Known(NamedTuple):
@@ -248,7 +164,7 @@ def _has_other_weights(base: Baseline, span: Span) -> bool:
     the backward pass, as those of a mean or an older state of the network do, nor most of those of the backward pass in
     its order, as adapters between frozen layers do."""
     trained = [sides_of(shape) for shape in reversed(weight_gradients(base).values())]
-    weights = [sides_of(weight) for place in range(*span) if (weight := _weight(base, place))]
+    weights = [sides_of(sides) for place in range(*span) if (sides := weight(base, place))]
     known = [set(weights[:count]) == set(weights) for count in range(len(weights) + 1)].index(True)
     begins, rest = weights[:known], iter(weights)
     adapted = len(list(takewhile(lambda shape: shape in rest, trained)))
@@ -266,11 +182,3 @@ def _is_of_other_items(base: Baseline, flow: Flow, new: set[tuple[int, ...]], sp
         given = tensors_in(base, place, place + 1)
         items |= {shape[:1] for kind, shape in given if (kind, size_of(kind, shape)) in flow.reads[place]}
     return bool(lies) and not lies[max(lies)] and not items & new - {(1,)}
-
-
-def _weight(base: Baseline, place: int) -> tuple[int, ...]:
-    """Return the sides of the weight of a product or a convolution; () for others."""
-    cost, given = base.ops.cost[place], tensors_in(base, place, place + 1)
-    if cost is not None and cost.family == "convolution" and len(given) > 1:
-        return given[1][1]
-    return (work.k, work.n) if cost is not None and isinstance(work := cost.work, Product) and work.weight else ()

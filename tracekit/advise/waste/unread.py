@@ -1,6 +1,7 @@
 """Detector of results of which the next op reads a part, and no other op the rest: rows, pixels, or a diagonal."""
 
 import math
+import re
 
 import numpy as np
 
@@ -49,18 +50,56 @@ def _unread(base: Baseline, place: int, forward: Ints) -> tuple[str, float, Rows
     """Return which part of an op's result the next op reads, how much it is, and the ops that need not compute more;
     "" if it reads much, or another op reads the rest."""
     cost, given, rows = base.ops.cost[place], tensors_in(base, place, place + 1), np.zeros(len(base.ops), dtype=bool)
-    if cost is None or cost.family not in ("gemm", "convolution") or not given or is_head(cost):
+    if cost is None or cost.family not in ("gemm", "convolution") or not given:
         return "", 1.0, rows
-    later = forward[(forward > place) & (base.ops.call[forward] != base.ops.call[place])]
-    joined = np.isin(base.ops.call[later[:_SOON]], JOINS).any()
-    read = next(iter(tensors_in(base, later[0], later[0] + 1)), ("", ()))[1] if len(later) and not joined else ()
     whole = cost.write_bytes // size_of(given[0][0], (1,))
+    made = _elementwise_behind(base, place, forward, whole) if _is_square(cost) else [place]
+    later = forward[(forward > made[-1]) & (base.ops.call[forward] != base.ops.call[made[-1]])]
+    joined = np.isin(base.ops.call[[*made, *later[:_SOON]]], JOINS).any()
+    read = next(iter(tensors_in(base, later[0], later[0] + 1)), ("", ()))[1] if len(later) and not joined else ()
     way = _part_that_is_read(cost, given, read, whole)
     if not way or _any_reads(base, forward[forward > later[0]], whole):
         return "", 1.0, rows
     rows = _of_size(base, whole) if way != "rows-unread" else _on_each_row(base, place, cost)
-    rows[place] = True
+    rows[made] = True
     return way, math.prod(read) / whole, rows
+
+
+def _is_square(cost: Cost) -> bool:
+    """Return whether this is a product of which a program may read the diagonal."""
+    return isinstance(cost.work, Product) and not cost.work.gradient and cost.work.m == cost.work.n >= _SIDE
+
+
+def _elementwise_behind(base: Baseline, place: int, forward: Ints, elements: int) -> list[int]:
+    """Return the places of a product and of the ops behind it that make as many elements, each from those at the same
+    place; the product alone if one of them adds what no op of the step made, as a running sum, which stays."""
+    made, sources, adds = [place], 0, False
+    for later in forward.tolist():
+        given = [math.prod(shape) for _, shape in tensors_in(base, later, later + 1)].count(elements)
+        if not given or _FILLS.match(base.ops.name[later]):
+            new = _makes(base, later, elements)
+            sources += new
+            made += [later] * (new and later > place)
+        elif later > place:
+            if not _is_elementwise(base, later, given):
+                break
+            adds |= given > 1 and bool(_ADDS.match(base.ops.name[later]))
+            made.append(later)
+    return [place] if adds and sources < _TERMS else made
+
+
+_FILLS, _ADDS, _TERMS = re.compile(r"^aten::(?:fill|zero)_$"), re.compile(r"^aten::(?:r?sub|add|lerp)"), 2
+
+
+def _makes(base: Baseline, place: int, elements: int) -> bool:
+    given, cost = tensors_in(base, place, place + 1), base.ops.cost[place]
+    return bool(given) and cost is not None and cost.write_bytes == size_of(given[0][0], (elements,))
+
+
+def _is_elementwise(base: Baseline, place: int, given: int) -> bool:
+    """Return whether an op changes each element of a tensor, and is none that writes into one of several."""
+    cost = base.ops.cost[place]
+    return cost is not None and cost.family == "pointwise" and (given == 1 or not base.ops.name[place].endswith("_"))
 
 
 def _part_that_is_read(cost: Cost, given: Tensors, read: tuple[int, ...], whole: int) -> str:
@@ -77,7 +116,7 @@ def _part_that_is_read(cost: Cost, given: Tensors, read: tuple[int, ...], whole:
         return ""
     if work.m == work.n >= _SIDE and size == work.groups * work.n:
         return "diagonal-of-product"
-    rows = work.groups == 1 and work.weight and read[-1] == work.n and size * _FEW <= whole
+    rows = work.groups == 1 and work.weight and not is_head(cost) and read[-1] == work.n and size * _FEW <= whole
     return "rows-unread" if rows and whole % size == 0 else ""
 
 

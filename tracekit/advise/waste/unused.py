@@ -54,13 +54,16 @@ _READ_ROWS = 4
 
 _READERS = re.compile(r"softmax|max|topk|sort|multinomial|gather|index|sum|mean")
 _BY_ROW = ("copy", "pointwise", "softmax")
+_LOOKS_UP = re.compile(r"embedding")
+"""Ops, and fused kernels, that look up tokens in a table. Pairs of other rows, as of kernel matrices, are no logits."""
 
 
 def logits_of_all_tokens(base: Baseline) -> Finding | None:
     """Find the product with a vocabulary of which later ops read few rows, with casts and softmax of all rows."""
     ops = base.ops
     heads = np.flatnonzero(where(ops, is_head))
-    if base.trains or not len(heads):
+    tokens = which(ops.call, _LOOKS_UP.search).any() or which(ops.name, _LOOKS_UP.search).any()
+    if base.trains or not (len(heads) and tokens):
         return _logits_without_labels(base)
     rows = _on_each_row(base, heads[-1])
     head, end = ops.cost[heads[-1]], int(np.flatnonzero(rows)[-1]) + 1
