@@ -96,8 +96,8 @@ def _of_scripts(name: Evidence) -> str:
     """Return the section of scripts, with the errors of gains that no trace shows."""
     every = _OF_SCRIPTS[name]()
     rows = [row for row in every if row.set in scripts.recent()]
-    found = scripts.fit(rows, name)
-    others, all_sets = (scripts.left_out(rows, judged, name) for judged in (rows, every))
+    found = scripts.fit(every)
+    others, all_sets = (scripts.left_out(every, judged) for judged in (rows, every))
     assert found.untold is not None
     lines = [f"[{name}]", *(f"{key} = {getattr(found, key):.3f}" for key in NAMES)]
     lines += [f"{key} = {getattr(found.untold, key):.2f}" for key in ("gain", "waiting", "beyond")]

@@ -7,8 +7,8 @@
 Any gain has an error in the logarithm. One that saves waiting for the host has a larger one: a trace tells how long
 kernels take, but not how long the host's work takes at another time. A fix may save more than the trace shows, up to
 the largest gain that it allows. Of the errors that hold four fifths of the gains with a median interval that a person
-can act on, or nearly with the narrowest, those with the least interval score are taken, on the last sets: rules before
-were worse. The same is done for the gains that were predicted with the latency told.
+can act on, or nearly with the narrowest, on the last sets, because rules before were worse, those with the least
+interval score on all sets are taken. The same is done for the gains that were predicted with the latency told.
 
 What a prediction depends on is known without its gain. Today's rules predict it (slow_scripts/predicted.csv), which
 have seen the gains; widths are measured on it and on the gains that were predicted before they were known.
@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median
 
@@ -44,7 +43,6 @@ from tracekit.advise import find, scenarios, speedup, unchanged
 from tracekit.advise.outcomes import sources
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import (
-    Evidence,
     Sources,
     Untold,
     Widths,
@@ -63,13 +61,13 @@ _HOSTS = tuple(part * widths_to_decide("script").host for part in (-1.0, -0.5, 0
 _HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), "no_loss", "most", "waiting")
 _TRIED = (
     (0.10, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.25),
-    (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
-    (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0),
+    (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75),
 )
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
 _HELD = 0.8
 """Fraction of the gains that intervals must contain."""
-_MOST: dict[Evidence, float] = {"script": 1.8, "timed-script": 1.5}
+_MOST = 1.8
 """Largest median of high / low that a person can act on."""
 _NEARLY = 1.05
 """Widths that are this much wider than the narrowest are nearly as narrow."""
@@ -172,16 +170,18 @@ def _judged(rows: Iterable[Row]) -> Iterator[Judged]:
             yield Judged(*key, row["first_advice"], *gain, today[key].sources)
 
 
-def fit(rows: Sequence[Judged], evidence: Evidence = "script") -> Widths:
-    """Return the widths with the least score, of those that hold the gains and are narrow enough, or nearly as narrow
-    as any that hold them. What outcomes differ by is a part of the errors of gains."""
-    rows = [row for row in rows if row.set in recent()] or rows
+def fit(rows: Sequence[Judged]) -> Widths:
+    """Return the widths with the least score on all rows, of those that hold the gains of the last sets and are narrow
+    enough for them, or nearly as narrow as any that hold them. What outcomes differ by is a part of the errors of
+    gains."""
+    last = [row for row in rows if row.set in recent()] or rows
     start = structs.replace(widths("timed"), outcome=0.0, host=_HOST)
     tried = [structs.replace(start, untold=Untold(*errors)) for errors in product(*_TRIED)]
-    judged = [(each, *summary([(row, row.interval(each)) for row in rows])) for each in tried]
+    judged = [(each, *summary([(row, row.interval(each)) for row in last])) for each in tried]
     holding = [each for each in judged if each[2] >= _HELD] or judged
-    most = max(_MOST[evidence], _NEARLY * min(span for *_, span, _ in holding))
-    return min((each for each in holding if each[3] <= most), key=itemgetter(4))[0]
+    most = max(_MOST, _NEARLY * min(span for *_, span, _ in holding))
+    narrow = [known for known, _, _, span, _ in holding if span <= most]
+    return min(narrow, key=lambda known: summary([(row, row.interval(known)) for row in rows])[3])
 
 
 @cache
@@ -190,13 +190,11 @@ def recent() -> frozenset[str]:
     return frozenset(sets_of(before_gains())[-LAST_SETS:])
 
 
-def left_out(
-    rows: Sequence[Judged], judged: Sequence[Judged], evidence: Evidence = "script"
-) -> list[tuple[Judged, Interval]]:
+def left_out(rows: Sequence[Judged], judged: Sequence[Judged]) -> list[tuple[Judged, Interval]]:
     """Return each judged row with its interval, whose widths were measured on the rows of other sets."""
     result = []
     for name in dict.fromkeys(row.set for row in judged):
-        of_others = fit([row for row in rows if row.set != name], evidence)
+        of_others = fit([row for row in rows if row.set != name])
         result += [(row, row.interval(of_others)) for row in judged if row.set == name]
     return result
 

@@ -110,7 +110,7 @@ def test_the_widths_of_scripts_hold_four_fifths_of_their_blind_gains_and_score_b
     assert (count, inside) == (written["rows"], pytest.approx(written["inside"], abs=0.02))
     assert (span, score) == (pytest.approx(written["span"], abs=0.1), pytest.approx(written["score"], abs=0.02))
     assert inside >= 0.8 and span <= 2.0
-    assert scripts.fit(rows, evidence) == known
+    assert scripts.fit(blind) == known
 
 
 def test_a_machine_that_was_left_out_is_held_less_often(conformal, rows):
