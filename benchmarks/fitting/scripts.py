@@ -60,9 +60,9 @@ _HOSTS = tuple(part * widths_to_decide("script").host for part in (-1.0, -0.5, 0
 """Logarithms of the slowness of the simulated hosts."""
 _HEAD = ("set", "script", "optimization", "expected", "down", "up", *map(str, _HOSTS), "no_loss", "most", "waiting")
 _TRIED = (
-    (0.10, 0.12, 0.14, 0.16, 0.18, 0.2, 0.22, 0.25),
-    (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
-    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75),
+    tuple(each / 100 for each in range(10, 27)),
+    (0.2, 0.4, 0.5, 0.6, 0.8),
+    (0.0, 0.1, 0.2, 0.3, 0.4, 0.6),
 )
 """Errors of any gain, of waiting that is saved, and parts of the way to the largest gain, that are tried."""
 _HELD = 0.8
