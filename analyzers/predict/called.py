@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import ENGINE, matching, take
+from tracekit.analyzers.attribute import ENGINE, matching, one_of, take
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict.op_columns import Objects
 from tracekit.analyzers.trace import recorded_dims
@@ -31,7 +31,7 @@ def _begins_with(column: pd.Series, begin: str) -> npt.NDArray[np.bool_]:
 
 def _empty(calls: pd.DataFrame, host: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Select the calls during which no op and no call of the device's runtime begins."""
-    begins = np.sort(host.start_ns[host.category.isin(["op", "runtime"])].to_numpy())
+    begins = np.sort(host.start_ns[one_of(host.category, ("op", "runtime"))].to_numpy())
     start = calls.start_ns.to_numpy()
     return np.searchsorted(begins, start + calls.duration_ns.to_numpy()) <= np.searchsorted(begins, start, "right")
 
@@ -87,7 +87,7 @@ _BY_ROWS = ('["","0"]', "")
 
 def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:
     """Return whether one of the views begins between the launch before each op and the call of the op."""
-    begins, before = np.sort(host.start_ns[host.name.isin(views)]), np.append(start, launched[:-1])
+    begins, before = np.sort(host.start_ns[one_of(host.name, views)]), np.append(start, launched[:-1])
     called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
     return np.searchsorted(begins, called) > np.searchsorted(begins, before)
 
@@ -95,7 +95,7 @@ def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints
 def unbound(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.object_]:
     """Return the shapes of the tensors of which the program takes each row, as `for row in tensor` does,
     between the launch before each op and the call of the op; None without any."""
-    views = host[host.name.isin(["aten::unbind"]) & host["values"].isin(_BY_ROWS)]
+    views = host[one_of(host.name, ("aten::unbind",)) & one_of(host["values"], _BY_ROWS)]
     called = take(host.start_ns.to_numpy(), np.maximum(calls, -1), absent=start)
     times = (np.append(start, launched[:-1]), called)
     first, last = (np.searchsorted(views.start_ns.to_numpy(), each) for each in times)
