@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         named_precision,
         narrower_tile_side,
         normalizes_channels_first,
+        one_of,
     )
     from tracekit.analyzers.attribute.layer_tables import NO_LAYER, depths
     from tracekit.analyzers.attribute.loaders import Loader, loader_of

@@ -22,7 +22,7 @@ from tracekit.analyzers.attribute.host_kinds import (
 )
 from tracekit.analyzers.attribute.intervals import Covered
 from tracekit.analyzers.attribute.items import innermost_segments
-from tracekit.analyzers.attribute.kernel_names import is_copy_to_host
+from tracekit.analyzers.attribute.kernel_names import is_copy_to_host, one_of
 from tracekit.analyzers.attribute.nesting import Nest, Rows
 from tracekit.analyzers.core import Bools, Ints
 
@@ -161,7 +161,7 @@ def _causes(part: pd.DataFrame, kind: Codes, owner: npt.NDArray, length: Ints) -
     The time of the framework's ranges and frames without an op is dispatch, however long it is.
     """
     category, other = part["category"], ~is_framework(part)
-    code = (other & category.isin(["python", "module"]).to_numpy())[owner]
+    code = (other & one_of(category, ("python", "module")))[owner]
     ranges = (other & (category == "range").to_numpy())[owner]
     kind = kind[owner]
     long = (kind == CODE["dispatch"]) & (length >= LONG_STRETCH_NS)

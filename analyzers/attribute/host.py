@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.host_kinds import is_collective, is_compiling, is_module, synchronises
-from tracekit.analyzers.attribute.kernel_names import is_launch, matching
+from tracekit.analyzers.attribute.kernel_names import is_launch, matching, one_of
 from tracekit.analyzers.attribute.nesting import BLOCK_ROWS, Nest, Rows, take
 from tracekit.analyzers.attribute.recorded_ranges import UserRanges
 from tracekit.analyzers.core import Bools, Ints
@@ -158,7 +158,7 @@ class Host:
     @cached_property
     def nested_ranges_and_modules(self) -> Nest:
         """The ranges and calls of modules on each thread."""
-        return Nest(self.table, self.table["category"].isin(["range", "module"]).to_numpy())
+        return Nest(self.table, one_of(self.table["category"], ("range", "module")))
 
 
 def distinct_names(names: pd.Series) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.kernel_names import is_launch, matching
+from tracekit.analyzers.attribute.kernel_names import is_launch, matching, one_of
 from tracekit.analyzers.attribute.nesting import Nest, any_above
 from tracekit.analyzers.attribute.recorded_ranges import UserRanges, is_mark
 from tracekit.analyzers.core import Bools, Floats, Ints
@@ -113,7 +113,7 @@ def synchronises(host: pd.DataFrame) -> Bools:
 
 
 def is_collective(host: pd.DataFrame) -> Bools:
-    return host["category"].isin(["op", "range"]).to_numpy() & matching(host["name"], _COLLECTIVE)
+    return one_of(host["category"], ("op", "range")) & matching(host["name"], _COLLECTIVE)
 
 
 def is_module(host: pd.DataFrame) -> Bools:
@@ -141,8 +141,7 @@ def is_own_range(host: pd.DataFrame) -> Bools:
 
 def is_compiling(host: pd.DataFrame) -> Bools:
     """Return which rows are ranges, frames or ops of compilers. Everything inside them counts as compiling."""
-    named = host["category"].isin(["range", "python", "op"]).to_numpy()
-    return named & matching(host["name"], _COMPILING)
+    return one_of(host["category"], ("range", "python", "op")) & matching(host["name"], _COMPILING)
 
 
 def is_framework(host: pd.DataFrame) -> Bools:

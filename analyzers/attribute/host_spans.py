@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute.host import Host
+from tracekit.analyzers.attribute.kernel_names import one_of
 from tracekit.analyzers.attribute.nesting import Rows, containers
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.results import HOST_SPANS, PROJECTIONS, RANGES
@@ -121,7 +122,7 @@ def project(host: pd.DataFrame, work: pd.DataFrame, categories: tuple[str, ...] 
     """
     known = work[work["launch"] >= 0]
     calls = _spans(host, _marked(known["launch"].to_numpy(), len(host)))
-    spans = _spans(host, np.flatnonzero(host["category"].isin(categories)))
+    spans = _spans(host, np.flatnonzero(one_of(host["category"], categories)))
     first, stop = _calls_within(spans, calls)
     holds = stop > first
     spans, first, stop = spans[holds], first[holds], stop[holds]

@@ -1,7 +1,7 @@
 """Classifies kernels and runtime calls by their names. The result does not depend on the order of the patterns."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -230,13 +230,22 @@ class Said:
 
 def matching(names: "pd.Series | npt.NDArray[np.object_]", pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     """Return which names contain a match of the pattern. Each distinct name is searched once."""
+    codes, distinct = _distinct(names)
+    return np.array([*map(_sought(pattern), map(str, distinct)), False])[codes]
+
+
+def one_of(names: pd.Series, words: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Return which names are one of the words. Each distinct name is looked up once."""
+    codes, distinct = _distinct(names)
+    return np.array([*map(frozenset(words).__contains__, distinct), False])[codes]
+
+
+def _distinct(names: "pd.Series | npt.NDArray[np.object_]") -> tuple[npt.NDArray[np.integer], Iterable[Hashable]]:
+    """Return the distinct names, and the place of each row's among them; -1 without a name."""
     if isinstance(names, pd.Series) and isinstance(names.dtype, pd.CategoricalDtype):
-        codes, distinct = names.array.codes, list(names.array.categories)
-    else:
-        codes, words = pd.factorize(names)
-        distinct = list(words)
-    matches = np.array([*map(_sought(pattern), map(str, distinct)), False])
-    return matches[codes]
+        return names.array.codes, names.array.categories
+    codes, distinct = pd.factorize(names)
+    return codes, distinct
 
 
 @lru_cache(maxsize=1 << 9)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from tracekit.analyzers.attribute.kernel_names import one_of
 from tracekit.analyzers.attribute.nesting import Rows, nearest, row_numbers
 from tracekit.analyzers.core import Bools, Ints
 from tracekit.analyzers.cost import (
@@ -174,7 +175,7 @@ def _ranked(codes: Ints, size: int) -> tuple[Ints, int]:
 
 def _usual_element(host: pd.DataFrame, names: Iterable[str]) -> str | None:
     """Return the most frequent floating-point dtype of the inputs of these ops; None without any."""
-    ops = host["dtypes"][host["name"].isin(list(names)).to_numpy()]
+    ops = host["dtypes"][one_of(host["name"], names)]
     counts: dict[str, int] = {}
     for text, count in ops.value_counts().items():
         for dtype in re.findall(r'"(float|double|c10::Half|c10::BFloat16)"', str(text))[:1]:

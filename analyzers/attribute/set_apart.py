@@ -27,7 +27,7 @@ from tracekit.analyzers.attribute.attributed import Issued
 from tracekit.analyzers.attribute.gaps import LATE_NS
 from tracekit.analyzers.attribute.host import Host
 from tracekit.analyzers.attribute.intervals import Covered
-from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching
+from tracekit.analyzers.attribute.kernel_names import is_host_copy, matching, one_of
 from tracekit.analyzers.attribute.nesting import in_blocks, take
 from tracekit.analyzers.attribute.recorded_ranges import is_step_name
 from tracekit.analyzers.core import Bools, Ints
@@ -189,7 +189,7 @@ def _starting(host: Host, work: pd.DataFrame, steps: pd.DataFrame, idle: Covered
     code = host.name.cat.codes.to_numpy()
     name = code[slow].astype(np.int64)
     alike = mine & np.isin(code, name)
-    calls = host.table["category"].isin(["runtime", "overhead"]).to_numpy() & alike
+    calls = one_of(host.table["category"], ("runtime", "overhead")) & alike
     kinds = calls | _launching(host, work, host.is_op & alike)
     usual, count = _median_by(code[kinds], host.duration[kinds], name)
     far = kinds[slow] & (count >= _FEW) & (alone >= np.maximum(_SLOW_NS, _FAR * usual))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from tracekit.analyzers.attribute import UserRanges, counted_calls, requests, serving_phase
+from tracekit.analyzers.attribute import UserRanges, counted_calls, one_of, requests, serving_phase
 from tracekit.analyzers.core import facts
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict.op_columns import OpList
@@ -58,7 +58,7 @@ def _engine_batch(host: pd.DataFrame) -> int:
 def _votes(host: pd.DataFrame, ranks: Mapping[str, range]) -> Counter[int]:
     """Count the calls of these ops by the first dimension of their first input, if it has one of the op's ranks."""
     votes: Counter[int] = Counter()
-    counted = counted_calls(host, host["name"].isin(list(ranks)).to_numpy(), "name", "shapes")
+    counted = counted_calls(host, one_of(host["name"], ranks), "name", "shapes")
     for (name, shapes), count in counted.items():
         dims = recorded_dims(shapes, 0)
         if len(dims) in ranks[name] and dims[0] > 0:
@@ -94,7 +94,7 @@ def _batch_beside_graphs(host: pd.DataFrame) -> int:
     ...], or inputs that are filled in place.
     """
     of_matrices = _first(host, _HANDLING, _WHOLE, _MATRICES) or _first(host, _CHOOSING, _FLOATING, _MATRICES)
-    if of_matrices or not host["name"].isin([_LAUNCHES_A_GRAPH]).any():
+    if of_matrices or not one_of(host["name"], (_LAUNCHES_A_GRAPH,)).any():
         return of_matrices
     handled = _first(host, _HANDLING, _WHOLE, range(1, 2)) or _first(host, _HANDLING, _FLOATING, _OF_A_BATCH)
     return handled or _first(host, _FILLING, (*_FLOATING, *_WHOLE), _OF_A_BATCH)
@@ -106,7 +106,7 @@ def _first(host: pd.DataFrame, names: tuple[str, ...], dtypes: tuple[str, ...], 
 
     Return 0 if there are none or they disagree.
     """
-    calls = host[host["name"].isin(names).to_numpy()][["shapes", "dtypes"]].astype(str).drop_duplicates()
+    calls = host[one_of(host["name"], names)][["shapes", "dtypes"]].astype(str).drop_duplicates()
     rows = zip(calls["shapes"], calls["dtypes"], strict=True)
     sizes = {_rows(shapes, types, dtypes, ranks) for shapes, types in rows} - {0}
     return sizes.pop() if len(sizes) == 1 else 0

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute import ENGINE, matching, take
+from tracekit.analyzers.attribute import ENGINE, matching, one_of, take
 from tracekit.analyzers.core import Ints
 from tracekit.analyzers.predict.op_columns import Objects
 from tracekit.analyzers.trace import recorded_dims
@@ -32,7 +32,7 @@ def _begins_with(column: pd.Series, begin: str) -> npt.NDArray[np.bool_]:
 
 def _empty(calls: pd.DataFrame, host: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Select the calls during which no op and no call of the device's runtime begins."""
-    begins = np.sort(host.start_ns[host.category.isin(["op", "runtime"])].to_numpy())
+    begins = np.sort(host.start_ns[one_of(host.category, ("op", "runtime"))].to_numpy())
     start = calls.start_ns.to_numpy()
     return np.searchsorted(begins, start + calls.duration_ns.to_numpy()) <= np.searchsorted(begins, start, "right")
 
@@ -96,14 +96,14 @@ def made_between(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) ->
 
 def viewed(views: Sequence[str], host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.bool_]:
     """Return whether one of the views begins between the launch before each op and the call of the op."""
-    begins, before = np.sort(host.start_ns[host.name.isin(views)]), np.append(start, launched[:-1])
+    begins, before = np.sort(host.start_ns[one_of(host.name, views)]), np.append(start, launched[:-1])
     return np.searchsorted(begins, _called(host, calls, start)) > np.searchsorted(begins, before)
 
 
 def unbound(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.object_]:
     """Return the shapes of the tensors of which the program takes each row, as `for row in tensor` does,
     between the launch before each op and the call of the op; None without any."""
-    views = host[host.name.isin(["aten::unbind"]) & host["values"].isin(_BY_ROWS)]
+    views = host[one_of(host.name, ["aten::unbind"]) & host["values"].isin(_BY_ROWS)]
     called, before = _called(host, calls, start), np.append(start, launched[:-1])
     return _shapes_between(views.shapes, views.start_ns, before, called, lambda text: recorded_dims(text, 0))
 
@@ -116,7 +116,7 @@ _SIZES = re.compile(r'\["\[([\d, ]{1,200})\]"')
 def emptied(host: pd.DataFrame, calls: Ints, launched: Ints, start: int) -> npt.NDArray[np.object_]:
     """Return the shapes of the tensors that the program makes without writing them, as `torch.empty_like` does,
     between the launch before each op and the call of the op; None without any."""
-    made, before = host[host.name.isin(_EMPTY)], np.append(start, launched[:-1])
+    made, before = host[one_of(host.name, _EMPTY)], np.append(start, launched[:-1])
     return _shapes_between(made["values"], made.start_ns, before, _called(host, calls, start), _sizes)
 
 

@@ -209,11 +209,11 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def simulate(self, ops: OpList, host_factor: float = 1.0, unexplained: float = 1.0) -> float:
         """Return the latency in nanoseconds of a step of these ops on a host with these factors (see `hosts`)."""
-        host, kernel, sync = self.laid_out(ops, host_factor, unexplained)
+        step = self.laid_out(ops, host_factor, unexplained)
 
         def until(steps: int) -> float:
             """Return the latency of this many consecutive steps."""
-            return self._simulated(np.tile(host, steps), np.tile(kernel, steps), np.tile(sync, steps))
+            return self._simulated(*(np.concatenate([each] * steps) for each in step))
 
         stalls = self._scaled_unexplained(unexplained).stalled_ns(self._unexplained_factor(host_factor))
         return self.rest_ns + stalls + (until(3) - until(2) if self.overlaps else until(1))

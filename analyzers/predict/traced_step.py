@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 from msgspec.structs import replace
 
-from tracekit.analyzers.attribute import is_copy_to_host, matching
+from tracekit.analyzers.attribute import is_copy_to_host, matching, one_of
 from tracekit.analyzers.predict.called import idle_casts
 from tracekit.analyzers.predict.running import COMPILED_REGION, GraphUse, graph_use
 from tracekit.analyzers.predict.usual_step import typical_step
@@ -146,8 +146,8 @@ def decisions(host: pd.DataFrame) -> int:
 
     Converting them to a bool makes no call of the device's runtime.
     """
-    reads = host[host.name.isin(["aten::is_nonzero"])]
-    calls = np.sort(host.start_ns[host.category.isin(["runtime"])].to_numpy())
+    reads = host[one_of(host.name, ("aten::is_nonzero",))]
+    calls = np.sort(host.start_ns[one_of(host.category, ("runtime",))].to_numpy())
     ends = (reads.start_ns + reads.duration_ns).to_numpy()
     return int((np.searchsorted(calls, reads.start_ns.to_numpy()) == np.searchsorted(calls, ends)).sum())
 

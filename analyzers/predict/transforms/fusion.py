@@ -201,7 +201,8 @@ def _statistics(cost: Cost) -> Cost:
 
 
 def _use(cost: Cost) -> Cost:
-    return Cost(cost.flops, cost.read_bytes, cost.write_bytes, "pointwise", cost.precision)
+    moved = cost.read_bytes, cost.write_bytes
+    return Cost(cost.flops, *moved, "pointwise", cost.precision, estimated=cost.estimated)
 
 
 RowsByOp = Mapping[tuple[str, str, str], list[int]]

@@ -263,7 +263,7 @@ def starts_ns(texts: Sequence[msgspec.Raw], us: np.ndarray) -> np.ndarray:
     A double cannot hold an absolute time with nanosecond digits, so such a time is parsed from its text.
     """
     ns, late = to_ns(us), np.flatnonzero(us >= _LAST_EXACT_US)
-    if not late.size or b"." not in b"".join(texts):
+    if not late.size or not re.search(rb"\.\d{3}", b",".join(texts)):
         return ns
     for i in late.tolist():
         digits = _NANOSECOND_DIGITS.match(bytes(texts[i]))

@@ -161,9 +161,7 @@ class Compile(Optimization):
 @remembered
 def compiled(base: Baseline, outcome: Outcome) -> OpList:
     """Return the op list of generated code and of the kernels that it calls."""
-    entry_ns = entering_ns(base, outcome)
-    base = replace(base, ops=costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu))
-    base = replace(base, ops=_with_lookups(base.ops[~(_literals(base.ops) | masks.skipped(base.ops))]))
+    entry_ns, base = entering_ns(base, outcome), _traced(base)
     base = replace(base, ops=statistics_first(gates_first(_turned(base, outcome)), base.gpu, outcome))
     alone = _rows_alone(base) | _rows_on_a_number(base.ops, "aten::add_")
     apart = alone | appended(base) | rows_by_values(base.ops) | _rows_beside_model(base.ops)
@@ -175,17 +173,20 @@ def compiled(base: Baseline, outcome: Outcome) -> OpList:
     return ops.assign(host_ns=host, kernel_ns=ops.kernel_ns * factors)
 
 
+@remembered
+def _traced(base: Baseline) -> Baseline:
+    """Return the run with the ops that are compiled. Lookups by tensors, of which no trace records shapes, can fuse."""
+    ops = costed_by_time(base.ops, base.recorded.elementwise_in(base.ops), base.gpu)
+    ops = ops[~(_literals(ops) | masks.skipped(ops))]
+    unknown = (ops.name == "aten::index") & ~ops.costed
+    return replace(base, ops=ops.assign(cost=changed(ops.cost, unknown, _LOOKUP)) if unknown.any() else ops)
+
+
 def _rows_alone(base: Baseline) -> Rows:
     """Select the ops that are kernels of their own, with all inside their calls, and those on complex numbers."""
     is_complex = which(base.recorded.inputs_of(base.ops), lambda given: given is not None and "complex" in given[1])
     named = which(base.ops.name, lambda name: name in _APART or _ALONE.search(name))
     return np.asarray(named | which(base.ops.call, _ALONE.search) | is_complex)
-
-
-def _with_lookups(ops: OpList) -> OpList:
-    """Return the op list in which lookups by tensors, whose shapes no trace records, can be fused."""
-    unknown = (ops.name == "aten::index") & ~ops.costed
-    return ops.assign(cost=changed(ops.cost, unknown, _LOOKUP)) if unknown.any() else ops
 
 
 def _named(ops: OpList, before: OpList) -> OpList:
@@ -259,8 +260,7 @@ def _turned(base: Baseline, outcome: Outcome) -> OpList:
     rows = base.ops.name == WIDENING
     if not rows.any():
         return base.ops
-    turned = retimed(base.ops[rows], lambda cost: replace(cost, access="transposed"), base.gpu, outcome)
-    return put(base.ops, turned)
+    return put(base.ops, retimed(base.ops[rows], lambda cost: replace(cost, access="transposed"), base.gpu, outcome))
 
 
 def _padded(base: Baseline, outcome: Outcome) -> OpList:

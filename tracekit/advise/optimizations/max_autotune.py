@@ -60,8 +60,9 @@ class MaxAutotune(Graphed):
         refused = COMPILE.objection(base)
         if refused:
             return refused
-        # Compiling may remove the reason to refuse a graph.
-        return GRAPHS.objection(base) and GRAPHS.objection(run_after(COMPILE, base, "expected"))
+        refused = GRAPHS.objection(base)
+        # Compiling may remove the reason to refuse a graph, unless the run trains.
+        return refused if base.trains else refused and GRAPHS.objection(run_after(COMPILE, base, "expected"))
 
     def transform(self, base: Baseline, outcome: Outcome) -> OpList:
         ops = GRAPHS.transform(run_after(COMPILE, base, outcome), outcome)
