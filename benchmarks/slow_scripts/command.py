@@ -10,7 +10,7 @@ Row = dict[str, str]
 _LATER = "later, gains known"
 _AGAIN = "first again"
 """The first ten scripts of the first set, recorded a second time on other machines."""
-EARLIER_SETS = 19
+EARLIER_SETS = 28
 """Number of sets that the table sums up in one row."""
 LAST_SETS = 8
 """Number of sets on which widths are measured: rules were worse before."""
@@ -76,14 +76,14 @@ def width(some: list[Row]) -> float:
 
 
 def summary() -> str:
-    """Return a row for each set since the twentieth, one for all sets, and those of what was diagnosed later or
+    """Return a row for each set since the twenty-ninth, one for all sets, and those of what was diagnosed later or
     recorded again."""
     first = before_gains()
     names = sets_of(first)
     head = ["set", "scripts", "diagnosis was committed", "first advice right", "gain inside", "median high ÷ low"]
     lines = [" | ".join(head), "---|---:|---|---:|---:|---:"]
     early = [row for row in first if row["set"] in names[:EARLIER_SETS]]
-    lines.append(_counts("first nineteen", early, "before gains, or with them"))
+    lines.append(_counts("first twenty-eight", early, "before gains, or with them"))
     for name in names[EARLIER_SETS:]:
         some = [row for row in first if row["set"] == name]
         lines.append(_counts(name, some, some[0]["diagnosed"]))
