@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyzers.attribute.costing import Costed, is_any_name
+from tracekit.analyzers.attribute.costing import Costed
 from tracekit.analyzers.attribute.intervals import shared_ns, union_ns
 from tracekit.analyzers.attribute.items import WorkItems
 from tracekit.analyzers.core import Floats, Ints
@@ -93,7 +93,7 @@ def own_bound(items: WorkItems, costed: Costed, roofs: Roofs, gpu: GPU | None) -
     if not items.on_device:
         return np.full(len(items.start), "", dtype=object)
     transfer = costed.host_link | costed.peer_link
-    partly = costed.estimated & is_any_name(costed.family, _PARTLY_COUNTED)
+    partly = costed.estimated & np.isin(costed.family, _PARTLY_COUNTED)
     known = np.isfinite(roofs.fraction) & ~(partly & (roofs.fraction < _NEAR_ROOF))
     small = items.duration < SHORT_NS
     compute = np.nan_to_num(roofs.compute_s) > np.nan_to_num(roofs.memory_s)

@@ -5,8 +5,6 @@ that compute them, not to helper kernels that transpose or copy. A copy has its 
 that it moves over a link.
 """
 
-from collections.abc import Iterable
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +24,10 @@ _WITH_HELPERS = ("gemm", "convolution", "attention")
 
 
 class Costed(msgspec.Struct, frozen=True):
-    """Costs of work items, with one entry per item; NaN if unknown."""
+    """Costs of work items, with one entry per item; NaN, or "", if unknown."""
 
     cost_op: Rows
+    """Host row of the op whose cost it is a part of; -1: none."""
     family: npt.NDArray[np.object_]
     precision: npt.NDArray[np.object_]
     flops: Floats
@@ -62,7 +61,7 @@ def cost_items(host: Host, items: WorkItems, op: Rows, replay: Rows, tf32: bool,
     estimated = np.append(known.estimated, False)[number]
     working_set = _numbers(number, [cost.bytes for cost in known.costs])
     family = _names(number, [cost.family for cost in known.costs])
-    able = ~(items.said.helps & is_any_name(family, _WITH_HELPERS))
+    able = ~(items.said.helps & np.isin(family, _WITH_HELPERS))
     done = _share(np.where(copies, -1, cost_op), replay, items.duration, able)
     flops = np.where(estimated, np.nan, _numbers(number, [cost.flops for cost in known.costs]) * done)
     family = np.where(family == "", _generated_families(items.name), family)
@@ -94,13 +93,13 @@ def _generated_families(names: pd.Series) -> npt.NDArray[np.object_]:
 def _moved(items: WorkItems, communication: Bools, sent: npt.NDArray[np.object_]) -> Floats:
     """Return the bytes of copies and of communication; NaN for messages whose size is not recorded."""
     moved = items.bytes.astype(np.float64) * _touches(items)
-    moved[communication] = [message.carried if message.sized else np.nan for message in sent]
+    moved[communication] = [each.carried if each.sized else np.nan for each in sent]
     return moved
 
 
 def _unknown_link(communication: Bools, sent: npt.NDArray[np.object_]) -> Bools:
     unknown = np.zeros(len(communication), dtype=bool)
-    unknown[communication] = [not message.known for message in sent]
+    unknown[communication] = [not each.known for each in sent]
     return unknown
 
 
@@ -129,14 +128,9 @@ def _share(cost_op: Rows, replay: Rows, duration: Ints, able: Bools | None = Non
 def _precision(
     items: WorkItems, family: npt.NDArray[np.object_], precision: npt.NDArray[np.object_], tf32: bool
 ) -> npt.NDArray[np.object_]:
-    matrix = is_any_name(family, _TF32_FAMILIES)
+    matrix = np.isin(family, _TF32_FAMILIES)
     precision[(precision == "fp32") & (items.said.uses_tf32 | (matrix & tf32))] = "tf32"
     return precision
-
-
-def is_any_name(names: npt.NDArray[np.object_], wanted: Iterable[str]) -> Bools:
-    """Return which names are any of the wanted ones."""
-    return np.logical_or.reduce([names == name for name in wanted])
 
 
 def _numbers(number: Rows, values: list[int]) -> Floats:
@@ -159,7 +153,7 @@ def messages(host: pd.DataFrame, names: pd.Series, op: Rows) -> npt.NDArray[np.o
     codes, distinct = pd.factorize(np.where(recorded, take(host["values"].cat.codes.to_numpy(), ops), -1))
     parsed = np.array([message(host["values"].cat.categories[code]) if code >= 0 else Message() for code in distinct])
     result = np.full(len(names), None, dtype=object)
-    result[communicates] = parsed[codes] if len(parsed) else None
+    result[communicates] = parsed[codes]
     for item in communicates[ops >= 0]:
         if not result[item].sized:
             result[item] = _by_inputs(host, int(op[item]))

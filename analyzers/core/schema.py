@@ -25,7 +25,8 @@ TABLES: dict[str, "Table"] = {}
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column. `dtype` is a numpy dtype name, or "category" for interned strings; `unit` may be "".
+    """A column. `dtype` is a numpy dtype name, "category" for strings that recur, or "object" for others; `unit` may be
+    "".
 
     A column of integers may be stored in a narrower type that its values fit.
     """
@@ -49,7 +50,7 @@ class Table:
     def frame(self, values: Mapping[str, Any]) -> pd.DataFrame:
         """Return a DataFrame of this table.
 
-        `values` must contain exactly its columns, equally long, and is not copied.
+        `values` must contain exactly its columns, equally long. Arrays of the declared types are not copied.
         """
         expected = [c.name for c in self.columns]
         if set(values) != set(expected):
@@ -77,24 +78,28 @@ def _as_column(values: Any, dtype: str) -> Any:
         values = values.array
     if dtype == "category":
         return values if isinstance(values, pd.Categorical) else pd.Categorical(values)
-    if dtype == "object" and isinstance(values, list):
-        values = np.fromiter(values, dtype=object, count=len(values))
-    if dtype == "object" and isinstance(values, np.ndarray) and values.dtype == object:
-        return pd.arrays.NumpyExtensionArray(values)  # as below, without a Series for each column
     if dtype == "object":
-        return pd.Series(values, dtype=object).array
+        return _as_objects(values)
     declared, held = np.dtype(dtype), getattr(values, "dtype", None)
     if isinstance(held, np.dtype) and held.kind == declared.kind == "i" and held.itemsize < declared.itemsize:
         return values
     return np.asarray(values, dtype=declared)
 
 
+def _as_objects(values: Any) -> Any:
+    if isinstance(values, list):
+        values = np.fromiter(values, dtype=object, count=len(values))
+    if isinstance(values, np.ndarray) and values.dtype == object:
+        return pd.arrays.NumpyExtensionArray(values)  # as below, without the time that a Series takes
+    return pd.Series(values, dtype=object).array
+
+
 def tables(file: str) -> dict[str, Table]:
     """Return the tables of `tables.toml` beside a source file (its `__file__`), by name.
 
-    A section is a table: its meaning, and its columns in order, a line each: name | dtype | unit | meaning. A name
-    alone stands for columns that several tables share: those of the section [shared], or of core's. Raises ValueError
-    as `Table`.
+    A section is a table: its meaning, and its columns in order, a line each: name | dtype | unit | meaning. A line that
+    is a name alone stands for several columns, which tables share: a line of the section [shared] of this file or of
+    core's gives them. Raises ValueError as `Table`, and KeyError for an unknown name.
     """
     sections = _sections(Path(file))
     shared = _shared(sections.pop("shared", {}), _shared_by_all())

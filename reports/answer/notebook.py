@@ -11,22 +11,25 @@ from tracekit.reports.words import printable_lines, sentences, speedup
 
 
 def renderers() -> Renderers:
-    """Return the functions that render each type for notebooks."""
+    """Return the function that renders each type of result for notebooks."""
     return {Analysis: _analysis, Recommendation: _recommendation, Comparison: _comparison}
 
 
+def _bundle(plain: str, document: Document) -> Bundle:
+    return {"text/plain": plain, "text/html": render(document, "notebook")}
+
+
 def _analysis(analysis: Analysis) -> Bundle:
-    return {"text/plain": summary(analysis), "text/html": render(analysis_document(analysis), "notebook")}
+    return _bundle(summary(analysis), analysis_document(analysis))
 
 
 def _recommendation(advice: Recommendation) -> Bundle:
-    gain, reason = f"{advice.title}: predicted {speedup(advice.speedup)}", sentences(advice.reason)
+    gain = f"{advice.title}: predicted {speedup(advice.speedup)}"
+    reason = sentences(advice.reason)
     document = Document(advice.title, [Section(gain, [Text(reason), *instructions(advice)])])
-    plain = printable_lines(f"{gain}. {reason}\n{advice.how_to}")
-    return {"text/plain": plain, "text/html": render(document, "notebook")}
+    return _bundle(printable_lines(f"{gain}. {reason}\n{advice.how_to}".rstrip()), document)
 
 
 def _comparison(comparison: Comparison) -> Bundle:
     document = comparison_document(comparison)
-    plain = render(document, "text", width=100, colour=False)
-    return {"text/plain": plain, "text/html": render(document, "notebook")}
+    return _bundle(render(document, "text", width=100, colour=False), document)

@@ -1,4 +1,5 @@
-"""Passes of a running engine beside the twin's, as a sentence, a table and values for JSON."""
+"""Passes of a running engine beside those of its twin, our model of the engine, as a sentence, a table and values for
+JSON. A pass that is left out is predicted by a fit to all others; NaN without others. Off: predicted / recorded - 1."""
 
 import math
 from statistics import median
@@ -6,37 +7,35 @@ from typing import Any
 
 from tracekit.analyzers.serving import ComparedPass, Comparison
 from tracekit.reports.document import Table
-from tracekit.reports.words import ABSENT, duration, percent, significant
+from tracekit.reports.words import duration, percent, significant
 
 _HEAD = (
-    *("pass", ">decoding", ">tokens of prompts", ">recorded", ">its host", ">twin", ">off"),
-    *(">fitted to the others", ">off"),
+    *("pass", ">decoding", ">tokens of prompts", ">recorded", ">its host"),
+    *(">twin", ">off", ">fitted to the others", ">off"),
 )
-_MOST = 12
+_ROWS_IN_TERMINAL = 12
 
 
 def sentence(comparison: Comparison) -> str:
     """Return how far the twin is from the passes, and what the fit changes."""
     passes, fitted = comparison.passes, comparison.fitted
-    known = [abs(off) for each in passes if math.isfinite(off := _off(each.left_out_s, each))]
-    before = percent(median(abs(_off(each.twin_s, each)) for each in passes))
+    errors = [abs(_off(each.left_out_s, each)) for each in passes if math.isfinite(each.left_out_s)]
+    error = percent(median(abs(_off(each.twin_s, each)) for each in passes))
     count = "its pass" if len(passes) == 1 else f"its {len(passes)} passes"
-    after = (
-        f"; fitted to all other passes, {percent(median(known))}" if known else "; it has no second one to try a fit"
-    )
-    kept = {name: value for name, value in fitted.factors.items() if value != 1.0}
-    changed = ", ".join(f"{name} {significant(value)}" for name, value in sorted(kept.items()))
+    fit = f"fitted to all other passes, {percent(median(errors))}" if errors else "it has no second one to try a fit"
+    changed = {name: factor for name, factor in sorted(fitted.factors.items()) if factor != 1.0}
+    factors = ", ".join(f"{name} {significant(factor)}" for name, factor in changed.items()) or "the same"
     host = fitted.host_s if any(not each.batch.prompts for each in passes) else fitted.prompts_host_s
-    left = f" {comparison.unknown} more say nothing of their batch." if comparison.unknown else ""
+    unread = f" {comparison.unknown} more say nothing of their batch." if comparison.unknown else ""
     return (
-        f"In the trace, the twin is {before} off for {count} (median){after}.{left} The host takes "
-        f"{duration(1e6 * host)} of a pass; recorded time relative to the twin's: {changed}."
+        f"In the trace, the twin is {error} off for {count} (median); {fit}.{unread} The host takes "
+        f"{duration(1e6 * host)} of a pass; recorded time relative to the twin's: {factors}."
     )
 
 
 def table(comparison: Comparison) -> Table:
     rows = [_row(place, each) for place, each in enumerate(comparison.passes)]
-    return Table(_HEAD, rows, first=_MOST)
+    return Table(_HEAD, rows, first=_ROWS_IN_TERMINAL)
 
 
 def _row(place: int, each: ComparedPass) -> tuple[str, ...]:
@@ -49,13 +48,13 @@ def _row(place: int, each: ComparedPass) -> tuple[str, ...]:
         duration(1e6 * each.recorded.host_s),
         duration(1e6 * each.twin_s),
         percent(abs(_off(each.twin_s, each))),
-        duration(1e6 * each.left_out_s) if math.isfinite(each.left_out_s) else ABSENT,
-        percent(abs(_off(each.left_out_s, each))) if math.isfinite(each.left_out_s) else ABSENT,
+        duration(1e6 * each.left_out_s),
+        percent(abs(_off(each.left_out_s, each))),
     )
 
 
 def record(comparison: Comparison) -> dict[str, Any]:
-    """Return the values of the comparison; times in milliseconds, errors as predicted / recorded - 1."""
+    """Return the values of the comparison: times in milliseconds, factors recorded / modelled, None without a fit."""
     return {
         "host_ms": 1e3 * comparison.fitted.host_s,
         "prompts_host_ms": 1e3 * comparison.fitted.prompts_host_s,

@@ -205,6 +205,10 @@ class Marked(nn.Module):
         nvtx.push_range("sum", domain="mine")
         x = x + nvtx.annotate()(self.double)(x)
         nvtx.pop_range()
+        opened = torch.cuda.nvtx.range_push(msg="halve")
+        x = x / 2
+        assert (opened, torch.cuda.nvtx.range_pop()) == (0, 0)
+        torch.cuda.nvtx.range_pop()  # none is open
         return x
 
     def double(self, x):
@@ -219,7 +223,7 @@ def test_nvtx_ranges_of_torch_and_of_the_package_are_layers(tmp_path, modelled):
         Marked()(torch.ones(2, 64, device="cpu"))
     assert (nvtx.push_range, nvtx.annotate.__enter__) == before
     paths = analyze(load(tmp_path)).layers.path.tolist()
-    inside = ["square", "square/times 2", "sum", "sum/double"]
+    inside = ["square", "square/times 2", "sum", "sum/double", "halve"]
     assert [path for path in paths if path.startswith("(model)/")] == [f"(model)/{name}" for name in inside]
 
 

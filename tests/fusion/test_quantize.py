@@ -371,3 +371,12 @@ def test_rows_of_all_inputs_are_observed():
     kept = torch.cat(seen.rows)[:, 0]
     assert 256 <= len(kept) <= 512
     assert set(kept.tolist()) == set(map(float, range(16)))
+
+
+def test_observed_rows_do_not_change_with_the_inputs():
+    from tracekit.quantization.calibration import Observed
+
+    seen, inputs = Observed(), torch.ones(4, 2)
+    seen.add(inputs)
+    inputs.zero_()
+    assert torch.cat(seen.rows).min() == 1

@@ -25,14 +25,14 @@ _TRACEKIT = Path(__file__).parents[1]
 @contextmanager
 def named_waits() -> Iterator[None]:
     """Record a range named after its caller around each call in the block that reads a tensor or synchronizes."""
-    torch, waits = require("torch"), _Waits()
+    torch, recorder = require("torch"), _WaitRecorder()
     require("torch._dynamo.decorators").skip_code(_Method.__get__.__code__)
     tensor, cuda = torch.Tensor, torch.cuda
-    methods = {name: _Method(getattr(tensor, name), waits) for name in _READS}
+    methods = {name: _Method(getattr(tensor, name), recorder) for name in _READS}
     with ExitStack() as stack:
-        for name, method in (methods | {"to": _Method(tensor.to, waits, _moves_to_host)}).items():
+        for name, method in (methods | {"to": _Method(tensor.to, recorder, _moves_to_host)}).items():
             stack.enter_context(patch.object(tensor, name, method))
-        stack.enter_context(patch.object(cuda, "synchronize", waits.around(cuda.synchronize)))
+        stack.enter_context(patch.object(cuda, "synchronize", recorder.around(cuda.synchronize)))
         yield
 
 
@@ -46,8 +46,8 @@ def _moves_to_host(tensor: Any, *args: Any, **options: Any) -> bool:
 class _Method:
     """Stand-in for a method of tensors. It equals the method, so that code that looks torch's functions up finds it."""
 
-    def __init__(self, method: Any, to: "_Waits", waits: Callable[..., bool] | None = None) -> None:
-        self._method, self._named = method, to.around(method, waits)
+    def __init__(self, method: Any, recorder: "_WaitRecorder", does_wait: Callable[..., bool] | None = None) -> None:
+        self._method, self._named = method, recorder.around(method, does_wait)
 
     def __get__(self, tensor: Any, owner: Any = None) -> Any:
         return self if tensor is None else MethodType(self._named, tensor)
@@ -65,21 +65,22 @@ class _Method:
         return hash(self._method)
 
 
-class _Waits(threading.local):
-    """The ranges that are open on this thread, and the files whose names are known."""
+class _WaitRecorder(threading.local):
+    """Opens a range around a call that waits, unless this thread is inside of one; remembers the public path of each
+    file."""
 
     def __init__(self) -> None:
         self._open, self._paths, self._roots = False, dict[str, str](), _roots()
         self._outside_graphs, autograd = require("torch._dynamo").disable, require("torch.autograd")
         self._enter, self._exit = autograd._record_function_with_args_enter, autograd._record_function_with_args_exit
 
-    def around(self, call: Callable[..., Any], waits: Callable[..., bool] | None = None) -> Callable[..., Any]:
+    def around(self, call: Callable[..., Any], does_wait: Callable[..., bool] | None = None) -> Callable[..., Any]:
         """Return the call inside a range that names the line that made it; without one if it does not wait."""
 
         @wraps(call)
         def named(*args: Any, **options: Any) -> Any:
-            silent = self._open or (waits and not waits(*args, **options))
-            name = "" if silent else self._caller(sys._getframe(1))
+            unrecorded = self._open or (does_wait and not does_wait(*args, **options))
+            name = "" if unrecorded else self._caller(sys._getframe(1))
             if not name:
                 return call(*args, **options)
             self._open, opened = True, self._enter(name)
@@ -125,15 +126,14 @@ def _public_path(file: str, roots: tuple[Path, ...]) -> str:
 
 @contextmanager
 def nvtx_ranges(emitter: Emitter) -> Iterator[None]:
-    """Send ranges to `emitter` for the duration of the block.
+    """Send the program's NVTX ranges to `emitter` for the duration of the block.
 
     A decorator `nvtx.annotate` that was applied earlier, without a profiler, has left its function unchanged.
     """
-    torch_calls: dict[str, Callable[..., Any]] = {"range_push": emitter.push, "range_pop": emitter.pop}
-    calls = [(require("torch.cuda.nvtx"), torch_calls)]
+    calls = [(require("torch.cuda.nvtx"), _functions(emitter, "range_push", "range_pop"))]
     if find_spec("nvtx"):
         package = require("nvtx")
-        calls += [(package, _functions(emitter)), (package.annotate, _methods(emitter))]
+        calls += [(package, _functions(emitter, "push_range", "pop_range")), (package.annotate, _methods(emitter))]
     with ExitStack() as stack:
         for holder, replaced in calls:
             for name, stand_in in replaced.items():
@@ -141,16 +141,25 @@ def nvtx_ranges(emitter: Emitter) -> Iterator[None]:
         yield
 
 
-def _functions(emitter: Emitter) -> dict[str, Callable[..., Any]]:
-    """Return stand-ins for nvtx.push_range and nvtx.pop_range. The profiler's own ranges do not use them."""
+def _functions(emitter: Emitter, push_name: str, pop_name: str) -> dict[str, Callable[..., Any]]:
+    """Return stand-ins for two functions of torch.cuda.nvtx (whose message is `msg`) or of nvtx. As there, a push
+    returns how many ranges were open, and a pop without an open range does nothing. The profiler's own ranges do not
+    use them."""
+    depths = threading.local()
 
-    def push_range(message: str | None = None, *_: Any, **__: Any) -> None:
-        emitter.push(message or "")
+    def push(message: str | None = None, *_: Any, msg: str = "", **__: Any) -> int:
+        emitter.push(message or msg)
+        depths.open = getattr(depths, "open", 0) + 1
+        return int(depths.open) - 1
 
-    def pop_range(*_: Any, **__: Any) -> None:
-        emitter.pop()
+    def pop(*_: Any, **__: Any) -> int:
+        if getattr(depths, "open", 0):
+            emitter.pop()
+            depths.open -= 1
+            return int(depths.open)
+        return -1
 
-    return {"push_range": push_range, "pop_range": pop_range}
+    return {push_name: push, pop_name: pop}
 
 
 def _methods(emitter: Emitter) -> dict[str, Callable[..., Any]]:

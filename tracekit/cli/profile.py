@@ -57,9 +57,9 @@ def command(
 ) -> None:
     """Profile a model: where its time goes, what bounds it, what to do next.
 
-    On a GPU, the model runs under torch.profiler, and is also timed without it. Without a GPU, or with --device model,
-    nothing runs: the times of its ops are modelled for --gpu. If --gpu is not the GPU of this machine, the run is
-    measured here and projected to --gpu.
+    On a GPU, or with --device cpu, the model runs under torch.profiler, and is also timed without it. Else nothing
+    runs: the times of its ops are modelled for --gpu. If --gpu is not the GPU of this machine, the run is measured here
+    and projected to --gpu.
 
     \b
     Workloads:
@@ -76,8 +76,8 @@ def command(
       graph.json.gz  the ops and the tensors between them, for `fuse`
       run.json       the settings, to repeat the run
 
-    With --synchronize modules, the shares of such a timing stand beside those of the work, with the reason why they
-    differ. The modules of a forward pass are timed, so not with train.
+    With --synchronize modules, each module of a forward pass (not with train) is also timed with a wait for the device
+    before and after it. The report shows those shares beside those of the work, and why they differ.
 
     With --data-parallel, --tensor-parallel or --fsdp, each rank is a process on this host and writes
     rank-N/trace.json.gz, for `tracekit ranks`. With --device model, only the first rank is modelled, because all ranks

@@ -7,14 +7,13 @@ weights have equal ranges.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from tracekit.quantization.layers import rounded
 
-Method = Literal["awq", "smoothquant"]
 _KEPT = 512
 """Most rows of a layer's inputs that are kept to compare errors, evenly from all inputs."""
 _POWERS = torch.linspace(0, 1, 11).tolist()
@@ -34,7 +33,7 @@ class Observed:
         rows = x.detach().reshape(-1, x.shape[-1]).float()
         self._sum, self._count = self._sum + rows.abs().sum(0), self._count + len(rows)
         self.largest = torch.maximum(self.largest.to(rows.device), rows.abs().amax(0))
-        self.rows.append(rows[:: self._every])
+        self.rows.append(rows[:: self._every].clone())  # not the whole input, which the model may change
         while sum(map(len, self.rows)) > _KEPT:
             self.rows, self._every = [torch.cat(self.rows)[::2]], self._every * 2
 
@@ -66,19 +65,30 @@ def _watched(layers: Iterable[nn.Module], seen: dict[nn.Module, Observed]) -> It
             hook.remove()
 
 
-def factors(weight: torch.Tensor, observed: Observed, method: Method, bits: int, group: int) -> torch.Tensor:
-    """Return what the inputs of a layer with these weights (outputs, inputs) are divided by, in fp32."""
-    if method == "smoothquant":
-        columns = weight.detach().float().abs().amax(0).clamp(min=1e-5)
-        return (observed.largest.clamp(min=1e-5) / columns).sqrt().clamp(1e-4, 1e4)
+_SMALLEST = 1e-5
+"""Least magnitude of an input or a weight that a factor depends on."""
+_FACTORS = (1e-4, 1e4)
+
+
+def smoothquant_factors(weight: torch.Tensor, observed: Observed) -> torch.Tensor:
+    """Return what the inputs of a layer with these weights (outputs, inputs) are divided by, in fp32, so that inputs
+    and weights have equal ranges."""
+    columns = weight.detach().float().abs().amax(0).clamp(min=_SMALLEST)
+    return (observed.largest.clamp(min=_SMALLEST) / columns).sqrt().clamp(*_FACTORS)
+
+
+def awq_factors(weight: torch.Tensor, observed: Observed, bits: int, group: int) -> torch.Tensor:
+    """Return the same for the least error of the layer's output, with weights of so many bits and so many inputs to a
+    scale."""
     rows = torch.cat(observed.rows)
     exact = rows @ weight.detach().float().t()
 
     def error(factor: torch.Tensor) -> float:
         return float((rows @ rounded(weight, bits, group, factor).float().t() - exact).square().mean())
 
-    return min((_normed(observed.mean.clamp(min=1e-5) ** power) for power in _POWERS), key=error)
+    return min((_normed(observed.mean.clamp(min=_SMALLEST) ** power) for power in _POWERS), key=error)
 
 
 def _normed(factor: torch.Tensor) -> torch.Tensor:
-    return (factor / (factor.max() * factor.min()).sqrt()).clamp(1e-4, 1e4)
+    """Return the factors, scaled so that the largest times the smallest is 1."""
+    return (factor / (factor.max() * factor.min()).sqrt()).clamp(*_FACTORS)

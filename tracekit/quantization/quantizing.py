@@ -101,10 +101,13 @@ def _factors(model: Any, to: str, group: Group, layers: list[Any], calibration: 
     if not seen and not trained:
         why = "Calibration ran none of its linear layers."
         raise InputError(f"{to} needs inputs to calibrate with.", why, "Give calibration=[inputs of the model, ...].")
-    return trained | {
-        layer: calibrating.factors(_rows(layer), observed, to, _KINDS[to].bits, _group(layer, group))  # type: ignore[arg-type]
-        for layer, observed in seen.items()
-    }
+
+    def factors(layer: Any, observed: Any) -> Any:
+        if to == "smoothquant":
+            return calibrating.smoothquant_factors(_rows(layer), observed)
+        return calibrating.awq_factors(_rows(layer), observed, _KINDS[to].bits, _group(layer, group))
+
+    return trained | {layer: factors(layer, observed) for layer, observed in seen.items()}
 
 
 def _group(layer: "nn.Module", group: Group) -> int:

@@ -3,7 +3,7 @@
 aten::to, contiguous and reshape have no cost: if they move data, they call clone or copy_, which has the cost.
 """
 
-from math import ceil, prod
+from math import ceil, isnan, nan, prod
 
 from tracekit.analyzers.cost.ops import pointwise, tensors
 from tracekit.analyzers.cost.ops.arguments import Arguments, moves
@@ -48,15 +48,9 @@ def to_copy(call: Arguments) -> Cost:
     "aten::_pin_memory",
     "aten::pixel_shuffle",
     "aten::pixel_unshuffle",
+    "aten::_local_scalar_dense",
 )
 def rearrange(call: Arguments) -> Cost:
-    x = call.tensor(0)
-    return moves("copy", 0, [x], [x], x.dtype)
-
-
-@costs("aten::_local_scalar_dense")
-def local_scalar(call: Arguments) -> Cost:
-    """A copy of one element to the host."""
     x = call.tensor(0)
     return moves("copy", 0, [x], [x], x.dtype)
 
@@ -66,7 +60,7 @@ def repeat(call: Arguments) -> Cost:
     """(self, repeats)."""
     x, repeats = call.tensor(0), call.integers(1)
     if repeats is None or min(repeats, default=0) < 0:
-        raise MalformedCall("repeats are not recorded")
+        raise MalformedCall("repeats are missing or negative")
     return moves("copy", 0, [x], [x.like((prod(repeats), *x.shape))], x.dtype)
 
 
@@ -132,13 +126,16 @@ def scalar_tensor(call: Arguments) -> Cost:
     return moves("copy", 0, [], [out], out.dtype)
 
 
+_OF_A_NEW_TENSOR = ("dtype", "layout", "device", "pin_memory")
+
+
 @costs("aten::arange")
 def arange(call: Arguments) -> Cost:
     """(end), (start, end) or (start, end, step), followed by the output tensor or by (dtype, layout, device, pin)."""
     out = call.optional(len(call) - 1)
-    bounds = [call.number(index, 0) for index in range(len(call) - (1 if out else 4))]
-    if not 1 <= len(bounds) <= 3:
-        raise MalformedCall(f"{call.name}: {len(call)} inputs")
+    bounds = [call.number(index, nan) for index in range(len(call) - (1 if out else len(_OF_A_NEW_TENSOR)))]
+    if not 1 <= len(bounds) <= 3 or any(map(isnan, bounds)):
+        raise MalformedCall(f"{call.name}: bounds are missing")
     start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     length = (end - start) / step if step else 0
     if not abs(length) < 1 << 62:

@@ -119,7 +119,8 @@ def _has_operand(elements: int, cost: Cost | None, *, of_result: bool = False) -
     work = cost.work if cost is not None else None
     if not isinstance(work, Product):
         return False
-    return elements in (work.m * work.k, work.k * work.n, work.m * work.n * of_result)
+    result = [work.m * work.n] if of_result else []
+    return elements in (work.m * work.k, work.k * work.n, *result)
 
 
 _DIAGONAL, _DENSE = ("aten::diag", "aten::diag_embed"), ("aten::to_dense", "aten::_to_dense")
