@@ -55,7 +55,8 @@ def factorized_again(base: Baseline) -> Rows:
             again[_read_after(ops, place)] = True
     if updates or again.any() or which(ops.call, _OF_FACTORS.search).any():
         return again
-    return _factors_of_what_stays(base, factors & ~present(base.recorded.inputs_of(ops)))
+    unknown = base.trains | ~present(base.recorded.inputs_of(ops))
+    return _factors_of_what_stays(base, factors & unknown)
 
 
 def _of_one_shape(base: Baseline, factors: Rows) -> dict[tuple[str, str, Shape], list[int]]:
@@ -140,10 +141,10 @@ def _read_after(ops: OpList, place: int) -> slice:
 
 
 def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
-    """Select the factorizations of unknown shapes that follow one of the same name, if no op between the two takes half
-    as long as the copy that a factorization makes of its matrix, so that none writes one as large, with their copies
-    and the checks of matrices right before, for which the program selects no item of a batch. A check reads a matrix
-    and makes a truth value."""
+    """Select the factorizations of unknown shapes, or for a sampler's gradients, that follow one of the same name, if
+    no op between the two takes half as long as the copy that a factorization makes of its matrix, so that none writes
+    one as large, with their copies and the checks of matrices right before, for which the program selects no item of a
+    batch. A check reads a matrix and makes a truth value."""
     ops, again, items = base.ops, np.zeros(len(base.ops), dtype=bool), base.recorded.selects(base.ops)
     checks = which(ops.call, _CHECKS.match)
     library = _of_library(ops)
