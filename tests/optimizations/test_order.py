@@ -39,6 +39,15 @@ def test_gradients_of_products_out_of_order_are_out_of_order_too():
     assert sum(left < 0.1) == 3
 
 
+def test_gradients_of_layers_of_the_same_sizes_are_in_order():
+    hidden, scores = multiplied(4096, 512, 512), multiplied(64, 512, 4096)
+    back = multiplied(4096, 512, 512, phase="backward") | {"call": ENGINE + "MmBackward0"}
+    activation = op("aten::gelu", elementwise(4096 * 512, "fp32")) | given(("float", 4096, 512))
+    base = trained(*[hidden, activation] * 3, hidden, scores, *[back] * 8)
+    left = find("costly-algorithm").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    assert np.flatnonzero(left < 1).tolist() == [7, 8, 9, 10]
+
+
 @pytest.mark.parametrize(("name", "left", "late"), [("mean", 64, True), ("mean", 2048, False), ("var", 64, False)])
 def test_rows_are_pooled_before_they_are_multiplied(name, left, late):
     cost = Cost(0, 4 * 4096 * 512, 4 * left * 512, "reduction", "fp32")
@@ -228,6 +237,12 @@ def test_rows_that_the_next_op_leaves_out_are_not_computed(rows, unread):
     base = run(linear(), ROWS, HEAD, argmax(rows))
     assert found("unused-rows", base) == unread
     assert not found("unused-rows", run(linear(), ROWS, HEAD, argmax(rows), argmax(2048)))
+
+
+@pytest.mark.parametrize(("columns", "unread"), [(2048, False), (512, True)])
+def test_rows_that_multiply_all_rows_read_them(columns, unread):
+    other = multiplied(32, 1024, columns)
+    assert found("unused-rows", run(linear(), ROWS, HEAD, other)) == unread
 
 
 def test_a_part_that_is_read_beside_what_is_joined_may_be_another_tensor():

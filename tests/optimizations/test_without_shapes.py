@@ -215,6 +215,7 @@ def density(copied_us: float = 30, made_us: float = 2, call: str = "LinalgSolveT
     ("rows", "again"),
     [
         (density(), True),
+        ([row | given(("float", 512, 512)) for row in density()], True),
         (density(made_us=30), False),  # the matrix is made anew
         (density(call="LinalgCholeskyExBackward0"), False),  # and has a gradient
         ([*density(), op("aten::_fused_adam_", ns=2_000.0, phase="optimizer")], False),

@@ -106,6 +106,15 @@ def test_a_matrix_that_no_step_changes_is_factorized_once_and_one_that_a_step_ma
     assert not any(again(run(*[each, *FACTORIZED] * 4)) for each in (makes, writes, unknown))
 
 
+def test_matrices_of_a_batch_are_factorized_once_each():
+    batch = ("double", 16, 512, 512)
+    makes = op("aten::sub", Cost(0, 16 << 21, 16 << 21, "pointwise", "fp64")) | given(batch, batch)
+    assert not again(run(makes, *FACTORIZED[:3] * 16))
+    unknown = [each | {"inputs": None, "cost": None, "ns": each["ns"] or 9_000.0} for each in FACTORIZED[:3]]
+    assert again(run(linear(), *unknown * 16))
+    assert not again(run(linear(), *[unknown[0] | {"selected": True}, *unknown[1:]] * 16))
+
+
 SMALL, LARGE, VECTOR = 1 << 14, 1 << 24, ("float", 1 << 12)
 MADE = [
     op("aten::mul", Cost(0, 4 * SMALL, 4 * LARGE, "pointwise", "fp32"), call="aten::outer") | given(VECTOR, VECTOR),

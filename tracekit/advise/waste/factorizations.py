@@ -22,7 +22,7 @@ from tracekit.advise.waste.repeats import (
 )
 from tracekit.analyzers.core import outcomes
 from tracekit.analyzers.cost import Product
-from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, which
+from tracekit.analyzers.predict import Baseline, OpList, Rows, in_phase, present, which
 
 Shape = tuple[int, ...]
 
@@ -55,7 +55,8 @@ def factorized_again(base: Baseline) -> Rows:
             again[_read_after(ops, place)] = True
     if updates or again.any() or which(ops.call, _OF_FACTORS.search).any():
         return again
-    return _factors_of_what_stays(base, factors)
+    unknown = base.trains | ~present(base.recorded.inputs_of(ops))
+    return _factors_of_what_stays(base, factors & unknown)
 
 
 def _of_one_shape(base: Baseline, factors: Rows) -> dict[tuple[str, str, Shape], list[int]]:
@@ -140,10 +141,11 @@ def _read_after(ops: OpList, place: int) -> slice:
 
 
 def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
-    """Select the factorizations of unknown shapes that follow one of the same name, if no op between the two takes half
-    as long as the copy that a factorization makes of its matrix, so that none writes one as large, with their copies
-    and the checks of matrices right before. A check reads a matrix and makes a truth value."""
-    ops, again = base.ops, np.zeros(len(base.ops), dtype=bool)
+    """Select the factorizations of unknown shapes, or for a sampler's gradients, that follow one of the same name, if
+    no op between the two takes half as long as the copy that a factorization makes of its matrix, so that none writes
+    one as large, with their copies and the checks of matrices right before, for which the program selects no item of a
+    batch. A check reads a matrix and makes a truth value."""
+    ops, again, items = base.ops, np.zeros(len(base.ops), dtype=bool), base.recorded.selects(base.ops)
     checks = which(ops.call, _CHECKS.match)
     library = _of_library(ops)
     copies = library & (ops.name == "aten::copy_")
@@ -151,8 +153,9 @@ def _factors_of_what_stays(base: Baseline, factors: Rows) -> Rows:
         between = ops[one + 1 : other]
         copied = between.kernel_ns[copies[one + 1 : other]].max(initial=0.0)
         longest = between.kernel_ns[~library[one + 1 : other]].max(initial=0.0)
-        if ops.name[one] == ops.name[other] and 2 * longest < copied:
-            again[_with_checks(ops, checks, other)] = True
+        of_matrix = _with_checks(ops, checks, other)
+        if ops.name[one] == ops.name[other] and 2 * longest < copied and not items[of_matrix].any():
+            again[of_matrix] = True
     return again
 
 

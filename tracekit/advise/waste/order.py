@@ -2,7 +2,7 @@
 after they are multiplied."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -34,16 +34,13 @@ def products_of(ops: OpList) -> Products:
 def products_out_of_order(base: Baseline) -> Finding | None:
     """Find products of a product, as (q kᵀ) v without a softmax, that take half as many operations in another order."""
     ops, works, backward = base.ops, products_of(base.ops), in_phase(base.ops, "backward")
-    factor, parts = np.ones(len(ops)), dict[tuple[int, ...], float]()
+    factor = np.ones(len(ops))
     for place, one in enumerate(works):
         next_one = 0 if one is None or backward[place] else _next_product(base, works, place, one)
         other = works[next_one]
         if next_one and one and other and (part := _part_in_other_order(one, other)) * _LESS <= 1:
             factor[place : next_one + 1] = part
-            parts |= dict.fromkeys((sides_of(one), sides_of(other)), part)
-    multiplies = np.array([work is not None for work in works], dtype=bool)
-    factor = _with_gradients(factor, works, backward & multiplies, parts)
-    factor = factor if multiplies.any() else _parts_by_time(ops, backward)
+    factor = _with_gradients(factor, works, backward) if any(works) else _parts_by_time(ops, backward)
     times = int((which(ops.name, _MULTIPLY.__contains__) & (factor < 1)).sum())
     return by_factors(factor, times, "products-out-of-order") if times else None
 
@@ -66,10 +63,15 @@ def _parts_by_time(ops: OpList, backward: Rows) -> Floats:
     return factor
 
 
-def _with_gradients(factor: Floats, works: Products, rows: Rows, parts: Mapping[tuple[int, ...], float]) -> Floats:
-    """Return the part of the time of each op that remains, in which that of gradients, the rows, is known by the sizes
-    of their products."""
-    return np.where(rows, [parts.get(sides_of(work), 1.0) for work in works], factor)
+def _with_gradients(factor: Floats, works: Products, backward: Rows) -> Floats:
+    """Return the part of the time of each op that remains, in which gradients follow from their products, which are
+    known by their sizes: of those alike, the backward pass begins with the last."""
+    sides, factor = [sides_of(work) for work in works], factor.copy()
+    for one in {each for each, part in zip(sides, factor.tolist(), strict=True) if each and part < 1}:
+        alike = np.array([each == one for each in sides])
+        forward, back = np.flatnonzero(alike & ~backward), np.flatnonzero(alike & backward)
+        factor[back] = factor[forward[::-1]][np.arange(len(back)) * len(forward) // max(len(back), 1)]
+    return factor
 
 
 def by_factors(factor: Floats, times: int, way: str) -> Finding:
@@ -127,13 +129,12 @@ _POOLED = 4
 def pooled_late(base: Baseline) -> Finding | None:
     """Find products of all rows whose result is averaged or summed over rows at once: both are linear and commute."""
     ops, works, backward = base.ops, products_of(base.ops), in_phase(base.ops, "backward")
-    factor, parts, times = np.ones(len(ops)), dict[tuple[int, ...], float](), 0
+    factor, times = np.ones(len(ops)), 0
     for place, work in enumerate(works[:-1]):
         rows = 0 if work is None or backward[place] else _pooled_rows(base, place + 1, work)
         if work and rows and rows * _POOLED <= work.m:
             factor[[place, place + 1]], times = (rows / work.m, min(1.0, work.k / work.n)), times + 1
-            parts[sides_of(work)] = rows / work.m
-    return by_factors(_with_gradients(factor, works, backward, parts), times, "pooled-late") if times else None
+    return by_factors(_with_gradients(factor, works, backward), times, "pooled-late") if times else None
 
 
 def _pooled_rows(base: Baseline, place: int, work: Product) -> int:

@@ -58,7 +58,7 @@ def _unread(base: Baseline, place: int, forward: Ints) -> tuple[str, float, Rows
     joined = np.isin(base.ops.call[[*made, *later[:_SOON]]], JOINS).any()
     read = next(iter(tensors_in(base, later[0], later[0] + 1)), ("", ()))[1] if len(later) and not joined else ()
     way = _part_that_is_read(cost, given, read, whole)
-    if not way or _any_reads(base, forward[forward > later[0]], whole):
+    if not way or _any_reads(base, forward[forward >= later[0]], whole):
         return "", 1.0, rows
     rows = _of_size(base, whole) if way != "rows-unread" else _on_each_row(base, place, cost)
     rows[made] = True
