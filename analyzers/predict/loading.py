@@ -7,8 +7,11 @@ from tracekit.analyzers.core import Interval, numbers
 from tracekit.analyzers.predict.outside import STALL, Outside
 from tracekit.analyzers.predict.step_baseline import Baseline
 
-WAITED = numbers(__file__)["waited"]
+_NUMBERS = numbers(__file__)
+WAITED = _NUMBERS["waited"]
 """Fraction of a step above which its time in a loader is a wait for workers. A batch that is there takes less."""
+_LONGER = _NUMBERS["longer"]
+"""Time that a worker takes for a batch over the longest time in which none arrived."""
 _CAUSE = ("data-loading",)
 
 
@@ -24,6 +27,13 @@ def workers_are_behind(run: Baseline) -> bool:
     return run.loader.falls_behind and run.loader.least_ns > run.latency_ns
 
 
+def _probable_ns(run: Baseline) -> float:
+    """Return the time of a step for which workers probably make the batches; 0 if most arrived while it was recorded.
+    What no worker finished in the longest silence takes as much time again."""
+    loader = run.loader
+    return min(_LONGER * loader.least_ns, loader.pace_ns(begun=1)) if loader.lives_on_stock else 0.0
+
+
 def longest_without_wait(run: Baseline, share: Interval, busier: float) -> float:
     """Return the longest latency of the run, in nanoseconds, without a wait for workers that the trace does not show.
 
@@ -37,13 +47,14 @@ def longest_without_wait(run: Baseline, share: Interval, busier: float) -> float
 
 
 def at_workers_pace(run: Baseline) -> Baseline:
-    """Return the run whose steps take as long as the workers take for a batch, if its steps wait for them, or will.
-    Workers are not profiled, and what they made before the recording does not last."""
+    """Return the run whose steps take as long as the workers take for a batch, if its steps wait for them, or will,
+    probably or for sure. Workers are not profiled, and what they made before the recording does not last."""
     waits = waits_for_workers(run)
-    if not (waits or workers_are_behind(run)):
+    if waits or workers_are_behind(run):
+        pace = max(run.stated_ns, run.loader.pace_ns(begun=int(not waits)))
+    elif (pace := _probable_ns(run)) <= run.latency_ns:
         return run
-    run = replace(run, stated_ns=max(run.stated_ns, run.loader.pace_ns(begun=int(not waits))))
-    return with_wait_for_workers(run, run.stated_ns - run.latency_ns + run.rest_ns)
+    return with_wait_for_workers(replace(run, stated_ns=pace), pace - run.latency_ns + run.rest_ns)
 
 
 def with_wait_for_workers(run: Baseline, more_ns: float) -> Baseline:

@@ -113,6 +113,25 @@ def test_workers_whose_batches_take_longer_than_all_have_time_for_are_behind(arr
         assert run.unprofiled_ns == pytest.approx(max(3 * 20.2e6 / (1 + len(arrivals)), 20.2e6), rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "workers", "probable_ns"),
+    [
+        pytest.param((45_000,), 4, 22.4e6, id="one batch after most of the time that four workers have"),
+        pytest.param((-900,), 6, 20.1e6, id="no batch in most of the time that six workers have"),
+        pytest.param((45_000, 45_950), 4, None, id="most batches arrive"),
+        pytest.param((45_000,), 8, None, id="in half of the time that eight workers have"),
+    ],
+)
+def test_workers_of_a_run_that_lives_on_its_stock_probably_take_as_long_again(arrivals, workers, probable_ns) -> None:
+    """The recording ends before it tells how long a batch takes them."""
+    trace = training((200, 200, 200), arrivals, workers=workers)
+    run, kept = run_of(trace), run_of(training((200, 200, 200), (5_000, 25_000, 45_000), workers=workers))
+    loading = find("data-loading")
+    assert run.unprofiled_ns == pytest.approx(probable_ns or kept.unprofiled_ns, rel=0.02)
+    assert (loading.expected_speedup(run) > 1.1) == (probable_ns is not None)
+    assert loading.applied(run, "expected").latency_ns == pytest.approx(kept.unprofiled_ns, rel=0.02)
+
+
 def test_steps_that_take_several_batches_take_as_long_as_all_of_them() -> None:
     loader = Loader(workers=True, taken=6, made=2, recorded_ns=90e6, steps=3, silent_ns=40e6, processes=4)
     assert (loader.pace_ns(), loader.pace_ns(begun=1), loader.least_ns) == (90e6, 60e6, 20e6)

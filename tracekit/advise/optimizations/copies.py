@@ -228,9 +228,9 @@ class DataLoading(LessHostWork):
     """Worker processes make batches while the GPU computes.
 
     The time in `DataLoader.__next__` is divided by four workers at the low end, by eight as expected, and by sixteen at
-    best; of the rest, only the part that exceeds the remaining step is left. Loaders with workers become 1.25, 8 or 16
-    times as fast; a step that waits for them, or will once batches that were ready are used up, takes as long as they
-    take for a batch. One thread pins them, as `pinned-copies` predicts; its recorded time bounds a step except at best.
+    best; of the rest, what exceeds the remaining step is left. Loaders with workers become 1.25, 8 or 16 times as fast.
+    A step that waits for them, or will without batches that were ready, takes as long as they take: where few arrive,
+    twice the longest time without. One thread pins; its recorded time bounds a step except at best.
 
     *Refused* if data loading takes less than 1 % of the step.
     """
