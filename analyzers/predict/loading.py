@@ -49,12 +49,15 @@ def longest_without_wait(run: Baseline, share: Interval, busier: float) -> float
 def at_workers_pace(run: Baseline) -> Baseline:
     """Return the run whose steps take as long as the workers take for a batch, if its steps wait for them, or will,
     probably or for sure. Workers are not profiled, and what they made before the recording does not last."""
-    waits = waits_for_workers(run)
+    waits, slowest = waits_for_workers(run), 0.0
     if waits or workers_are_behind(run):
         pace = max(run.stated_ns, run.loader.pace_ns(begun=int(not waits)))
-    elif (pace := _probable_ns(run)) <= run.latency_ns:
+    elif (pace := _probable_ns(run)) > run.latency_ns:
+        slowest = run.loader.pace_ns(begun=1)
+    else:
         return run
-    return with_wait_for_workers(replace(run, stated_ns=pace), pace - run.latency_ns + run.rest_ns)
+    slower = replace(run, stated_ns=pace, slowest_ns=slowest)
+    return with_wait_for_workers(slower, pace - run.latency_ns + run.rest_ns)
 
 
 def with_wait_for_workers(run: Baseline, more_ns: float) -> Baseline:

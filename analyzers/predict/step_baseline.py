@@ -40,6 +40,8 @@ class Baseline(msgspec.Struct, frozen=True, eq=False, dict=True):
     gap_ns: float
     host_range: Interval
     """Range of the factor on host time that the evidence allows."""
+    slowest_ns: float = 0.0
+    """The longest latency that workers of a data loader may make of it, if the trace does not tell; 0: it does."""
     tail: HostTail | None = None
     """Host time after the last launch; None: the host does nothing after it."""
     overlaps: bool = False

@@ -4,7 +4,8 @@ import pytest
 from handmade import Handmade
 from msgspec.structs import replace
 
-from tracekit.advise import find
+from tracekit.advise import find, scenarios, unchanged
+from tracekit.advise.outcomes import sources
 from tracekit.analyzers.attribute import Loader, analyze
 from tracekit.analyzers.predict import Baseline, baseline
 from tracekit.analyzers.trace import Trace
@@ -128,6 +129,11 @@ def test_workers_of_a_run_that_lives_on_its_stock_probably_take_as_long_again(ar
     run, kept = run_of(trace), run_of(training((200, 200, 200), (5_000, 25_000, 45_000), workers=workers))
     loading = find("data-loading")
     assert run.unprofiled_ns == pytest.approx(probable_ns or kept.unprofiled_ns, rel=0.02)
+    assert run.slowest_ns == pytest.approx(run.loader.pace_ns(begun=1) if probable_ns else 0.0)
+    if probable_ns:
+        before, after = unchanged(run, ()), scenarios(loading, run, ())
+        at_pace = sources(unchanged(replace(run, slowest_ns=0.0), ()), after)
+        assert sources(before, after).most > 2 * at_pace.most
     assert (loading.expected_speedup(run) > 1.1) == (probable_ns is not None)
     assert loading.applied(run, "expected").latency_ns == pytest.approx(kept.unprofiled_ns, rel=0.02)
 

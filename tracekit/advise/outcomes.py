@@ -160,8 +160,11 @@ def _most(before: Scenarios, after: Scenarios) -> float:
     usual = before.latency_ns["expected", EXPECTED]
     longest = math.inf if before.evidence == "modelled" else max(before.expected.stated_ns, usual)
     left = remaining_ns(after.after.values(), before.expected, before.hosts)
+    loading = {run.outside.total(("data-loading",)) for run in (before.expected, *after.after.values())}
+    least = before.expected.slowest_ns if len(loading) > 1 else 0.0
     ratios = [
-        min(before.latency_ns["expected", hosts[log]], longest) / ns if ns else math.inf for log, ns in left.items()
+        max(min(before.latency_ns["expected", hosts[log]], longest), least) / ns if ns else math.inf
+        for log, ns in left.items()
     ]
     return after.work / before.work * max(ratios)
 
