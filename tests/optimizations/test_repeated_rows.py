@@ -124,3 +124,61 @@ def test_rows_that_stay_are_worked_on_once_in_all_rounds(between, rounds):
     worst = find("computed-again").transform(base, "worst")
     assert len(worst) == len(base.ops)
     assert (worst.kernel_ns < TIMED / 2).sum() == 2 * rounds
+
+
+TOKENS, SAMPLES = 16, 8
+TEXTS = 4 * SAMPLES
+WIDE = TEXTS * TOKENS
+
+
+def strided(made, *tensors):
+    """Return the op with the shapes and strides of its tensors."""
+    kinds = given(*(("float", *shape) for shape, _ in tensors))
+    return made | kinds | {"strides": (kinds["inputs"][0], json.dumps([list(strides) for _, strides in tensors]))}
+
+
+def moves(numbers):
+    return Cost(0, 4 * numbers, 4 * numbers, "copy", "fp32")
+
+
+PROMPTS = (4, SAMPLES, TOKENS)
+REPEATED = strided(
+    op("aten::copy_", moves(WIDE), call="aten::repeat_interleave", ns=TIMED),
+    (PROMPTS, (SAMPLES * TOKENS, TOKENS, 1)),
+    (PROMPTS, (TOKENS, 0, 1)),
+)
+IN_ORDER = (WIDE, ROW), (ROW, 1)
+LOOKUP = strided(
+    op("aten::gather", Cost(0, 0, 4 * WIDE * ROW, "gather", "fp32"), call="aten::embedding", ns=TIMED),
+    ((1000, ROW), (ROW, 1)),
+    ((WIDE, ROW), (1, 0)),
+    IN_ORDER,
+)
+OF_TOKENS = strided(
+    op("aten::mm", op_lists.product(WIDE, ROW, ROW, "fp32"), call="aten::linear", ns=TIMED),
+    IN_ORDER,
+    ((ROW, ROW), (1, ROW)),
+)
+KEYS = (TEXTS, TOKENS, ROW)
+CACHED = strided(
+    op("aten::copy_", moves(WIDE * ROW), ns=TIMED), (KEYS, (2 * TOKENS * ROW, ROW, 1)), (KEYS, (TOKENS * ROW, ROW, 1))
+)
+TOGETHER = strided(op("aten::add", elementwise(WIDE * ROW, "fp32"), ns=TIMED), IN_ORDER, IN_ORDER)
+
+
+def test_a_model_of_repeated_prompts_reads_each_once_and_a_cache_still_has_all():
+    base = run(REPEATED, LOOKUP, OF_TOKENS, CACHED)
+    assert found("computed-again", base)
+    left = find("computed-again").transform(base, "expected").kernel_ns / base.ops.kernel_ns
+    part = 1 / SAMPLES
+    assert left[1:] == pytest.approx([part, part, (1 + part) / 2])
+
+
+def test_tokens_beside_repeated_positions_are_of_no_repeated_rows():
+    assert not found("computed-again", run(REPEATED, LOOKUP, LOOKUP, TOGETHER, OF_TOKENS))
+    assert not found("computed-again", run(LOOKUP, REPEATED, LOOKUP, TOGETHER, OF_TOKENS))
+
+
+def test_samples_drawn_from_repeated_rows_differ():
+    drawn = op("aten::exponential_", elementwise(ROWS * ROW, "fp32"), ns=TIMED) | given(X)
+    assert not found("computed-again", run(OVERLAP, drawn, layer(), NORM))

@@ -191,7 +191,7 @@ def _narrower(base: Baseline, place: int, work: Product) -> float:
     return min(1.0, work.n / max(*widths, 1, 1))
 
 
-DRAWS = re.compile(r"dropout|bernoulli|rand|normal_|uniform_")
+DRAWS = re.compile(r"dropout|bernoulli|rand|normal_|uniform_|exponential_")
 """Ops that make equal rows differ."""
 
 

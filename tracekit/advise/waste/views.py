@@ -48,7 +48,9 @@ def work_on_repeated_rows(base: Baseline) -> Finding | None:
         if made and products:
             works = [cost.work if cost and isinstance(cost.work, Product) else None for cost in ops.cost]
             gradients = of_gradients(base, works, products) & backward
-            factor[behind + later] = factor[gradients] = made.distinct / made.rows
+            part = made.distinct / made.rows
+            factor[behind + later] = [_left(base, at, part) for at in (*behind, *later)]
+            factor[gradients] = part
             again[later] = not base.trains
             factor[place], times = min(1.0, _numbers(ops.cost[behind[-1]]) / made.numbers), times + len(products)
 
@@ -60,11 +62,21 @@ def work_on_repeated_rows(base: Baseline) -> Finding | None:
     return Finding(factor < 1, change, times, way="rows-repeated") if times else None
 
 
+def _left(base: Baseline, place: int, part: float) -> float:
+    """Return the part of the time of an op on all rows that it takes on this part of them. What fills a part of a
+    larger tensor, as a cache of keys, writes all rows: later ops read each."""
+    cost, (shape, strides) = base.ops.cost[place], _view(base, place, 0)
+    extent = 1 + sum((side - 1) * step for side, step in zip(shape, strides, strict=True))
+    if base.ops.name[place] != "aten::copy_" or extent <= math.prod(shape):
+        return part
+    return float((part * cost.read_bytes + cost.write_bytes) / (cost.read_bytes + cost.write_bytes))
+
+
 def _copied(base: Baseline, place: int) -> _Copy | None:
     """Return the rows that an op copies from a view that repeats them, or gathers from fewer; None: it does neither."""
     cost = base.ops.cost[place]
     if base.ops.name[place] == "aten::copy_":
-        shape, strides = _view(base, place)
+        shape, strides = _view(base, place, 1)
         rows, distinct = _rows_of(shape, strides)
         return _Copy(rows, distinct, math.prod(shape)) if rows else None
     source, numbers = gathered_from(base, place), _numbers(cost)
@@ -73,9 +85,10 @@ def _copied(base: Baseline, place: int) -> _Copy | None:
     return _Copy(numbers // source[1], source[0], numbers)
 
 
-def _view(base: Baseline, place: int) -> tuple[Shape, Shape]:
-    """Return the shape and strides of the tensor that a copy reads, its second one; () if they were not recorded."""
-    source = next(iter(layouts(base, place)[1:2]), ((), ()))
+def _view(base: Baseline, place: int, given: int) -> tuple[Shape, Shape]:
+    """Return the shape and strides of a tensor that an op is given, as the second one that a copy reads; () if they
+    were not recorded."""
+    source = next(iter(layouts(base, place)[given : given + 1]), ((), ()))
     return next(iter(_flat(*source)), ((), ()))
 
 
@@ -118,7 +131,11 @@ def _row_by_row(base: Baseline, place: int, made: _Copy) -> Iterator[int]:
             return
         if of_rows:
             rest = [each for each in shapes if each not in of_rows]
-            if cost is None or older & touched or not _is_alone(base, later, cost, of_rows, rest, made.rows):
+            if cost is None or older & touched:
+                return
+            looks_up = cost.family == "gather" and base.ops.call[later] == "aten::embedding"
+            by_rows = sizes == {made.numbers} and len(of_rows) == 1  # by others, once something was made of the rows
+            if not (by_rows if looks_up else _is_alone(base, later, cost, of_rows, rest, made.rows)):
                 return
             sizes |= {_numbers(cost), *map(math.prod, of_rows)}
             yield later
