@@ -459,14 +459,3 @@ def test_waste_that_gains_now_comes_before_what_the_host_hides():
     search = Search(run(*[masked(8, 1, 1024, 1024)] * 4, *[*passes, op("aten::topk", ns=3_000.0)] * 20))
     assert search.is_hidden(find("padding")) and not search.is_hidden(find("computed-again"))
     assert [step.id for step in search.plan()][:2] == ["computed-again", "padding"]
-
-
-@pytest.mark.parametrize(
-    ("launches", "first"),
-    [(100, ["cuda-graphs", "padding"]), (60, ["padding", "cuda-graphs"])],
-    ids=["fewer launches gain", "they gain too little alone"],
-)
-def test_waste_that_the_host_hides_comes_after_a_step_that_gains_and_uncovers_it(launches, first):
-    search = Search(run(*[masked(8, 1, 1024, 1024)] * 40, *[unknown(2_000.0)] * launches))
-    assert search.is_hidden(find("padding"))
-    assert [step.id for step in search.plan()] == first

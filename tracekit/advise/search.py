@@ -61,14 +61,14 @@ class Search:
         return self._gaining_first(others, start, hidden) if hidden else steps
 
     def _gaining_first(self, steps: Steps, start: Steps, hidden: Steps) -> Steps:
-        """Return the steps, hidden waste behind large waste that gains alone, or a step that does and uncovers it."""
-        gaining = [each for each in steps[len(start) :] if not each.throughput and worthwhile(each, self.gain((each,)))]
-        waste = [each for each in gaining if each.needless and self._is_large(each)]
-        first = (*start, *(waste or [each for each in gaining if self._pays((each,), (each, *hidden))][:1]))
+        """Return the steps and hidden waste, which comes after other large waste that gains already."""
+        waste = [each for each in steps if each.needless and each not in start and self._is_large(each)]
+        first = (*start, *(each for each in waste if worthwhile(each, self.gain((each,)))))
         return (*first, *hidden, *(each for each in steps if each not in first))
 
     def is_hidden(self, step: Optimization) -> bool:
-        """Return whether the step is waste that the host's work hides now: without it, the GPU has far less work."""
+        """Return whether the step is waste that the host's work hides now: without it, the GPU has far less work, and
+        the run may become faster on another host or once its launches are fewer."""
         if not step.needless or step.condition or not self._allowed((step,)) or not self._is_large(step):
             return False
         gain = self.gain((step,))
