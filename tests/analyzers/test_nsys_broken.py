@@ -6,7 +6,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from nsys_files import GRAPH_TRACE, KERNEL, MEMCPY, NVTX, RUNTIME, SAMPLES, Export, gid, shared_export
 
@@ -188,6 +188,7 @@ times = st.integers(0, 10**6) | values
     kernels=st.lists(st.tuples(times, times, values, values, values, values), max_size=5),
     graphs=st.lists(st.tuples(times, times, values), max_size=2),
 )
+@example(ranges=[], kernels=[(2**62, 0, None, None, None, None)], graphs=[(2**62, None, None)])
 @RELAXED
 def test_any_values(tmp_path, ranges, kernels, graphs):
     made = Export().launched("k", 100, 200, 300, 1)

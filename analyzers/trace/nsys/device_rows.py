@@ -150,7 +150,7 @@ class Timed:
 def timed(tables: list[Rows]) -> Timed:
     """Keep rows that start within a month of the median. Rows without an end last until the recording ends."""
     starts = np.concatenate([t["start"] for t in tables])
-    starts = starts[starts != MISSING]
+    starts = starts[_are_times(starts)]
     if not len(starts):
         return Timed([])
     middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2])
@@ -196,8 +196,13 @@ def _span(start: Ints, end: Ints) -> Ints:
 
 
 def _rows_near(times: Ints, middle: int) -> npt.NDArray[np.bool_]:
-    """Return whether times are within a month of the middle, and far from the ends of int64. Floats do not overflow."""
-    return (times > MISSING) & (times < -MISSING) & (np.abs(times.astype(np.float64) - middle) < _MONTH_NS)
+    """Return whether times are within a month of the middle. Floats do not overflow."""
+    return _are_times(times) & (np.abs(times.astype(np.float64) - middle) < _MONTH_NS)
+
+
+def _are_times(times: Ints) -> npt.NDArray[np.bool_]:
+    """Return which numbers are there, and far from the ends of int64."""
+    return (times > MISSING) & (times < -MISSING)
 
 
 def _take(table: Rows, rows: npt.NDArray[np.bool_]) -> Rows:
