@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from tracekit.advise import find, scenarios, unchanged
 from tracekit.advise.outcomes import sources
+from tracekit.advise.predicted import latency_us
 from tracekit.analyzers.attribute import Loader, analyze
+from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import Baseline, baseline
 from tracekit.analyzers.trace import Trace
 from tracekit.analyzers.trace.trace import single
@@ -134,6 +136,7 @@ def test_workers_of_a_run_that_lives_on_its_stock_probably_take_as_long_again(ar
         before, after = unchanged(run, ()), scenarios(loading, run, ())
         at_pace = sources(unchanged(replace(run, slowest_ns=0.0), ()), after)
         assert sources(before, after).most > 2 * at_pace.most
+        assert latency_us(run, Interval(1.0, 1.5, run.slowest_ns / 10e6), after).low == pytest.approx(10e3)
     assert (loading.expected_speedup(run) > 1.1) == (probable_ns is not None)
     assert loading.applied(run, "expected").latency_ns == pytest.approx(kept.unprofiled_ns, rel=0.02)
 

@@ -1,4 +1,5 @@
-"""What no change of a step can beat: the step that remains once the work that a change is about takes no time."""
+"""What no change of a step can beat: the step that remains once the work that a change is about takes no time, and the
+longest that the step may take now."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -21,6 +22,13 @@ def remaining_ns(outcomes: Iterable[Baseline], before: Baseline, logs: Collectio
     some = sorted({min(logs), 0.0, max(logs)})
     hosts = zip(some, rest.hosts(tuple(map(math.exp, some))), strict=True)
     return {log: rest.simulate(rest.ops, launches * part, unexplained) for log, (launches, unexplained) in hosts}
+
+
+def slowest_ns(outcomes: Iterable[Baseline], before: Baseline) -> float:
+    """Return the longest time in nanoseconds that workers of a data loader may make of the step before, if some outcome
+    waits less for them; 0: none does, or the trace tells how long they take."""
+    loading = {run.outside.total(("data-loading",)) for run in (before, *outcomes)}
+    return before.slowest_ns if len(loading) > 1 else 0.0
 
 
 def _host_ns(run: Baseline) -> float:

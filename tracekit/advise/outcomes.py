@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from tracekit.advise.limits import remaining_ns
+from tracekit.advise.limits import remaining_ns, slowest_ns
 from tracekit.advise.optimization import Optimization, run_after
 from tracekit.analyzers.core import Interval
 from tracekit.analyzers.predict import (
@@ -160,10 +160,9 @@ def _most(before: Scenarios, after: Scenarios) -> float:
     usual = before.latency_ns["expected", EXPECTED]
     longest = math.inf if before.evidence == "modelled" else max(before.expected.stated_ns, usual)
     left = remaining_ns(after.after.values(), before.expected, before.hosts)
-    loading = {run.outside.total(("data-loading",)) for run in (before.expected, *after.after.values())}
-    least = before.expected.slowest_ns if len(loading) > 1 else 0.0
+    slowest = slowest_ns(after.after.values(), before.expected)
     ratios = [
-        max(min(before.latency_ns["expected", hosts[log]], longest), least) / ns if ns else math.inf
+        max(min(before.latency_ns["expected", hosts[log]], longest), slowest) / ns if ns else math.inf
         for log, ns in left.items()
     ]
     return after.work / before.work * max(ratios)

@@ -9,8 +9,9 @@ from msgspec import structs
 from tracekit.advise.catalogue import OPTIMIZATIONS, find, in_order
 from tracekit.advise.fitting import fitting_first, memory_fit
 from tracekit.advise.gains import WORTHWHILE, usefulness, worthwhile
+from tracekit.advise.limits import slowest_ns
 from tracekit.advise.optimization import Optimization
-from tracekit.advise.outcomes import change, speedup, too_large
+from tracekit.advise.outcomes import Scenarios, change, speedup, too_large
 from tracekit.advise.search import Search, Steps
 from tracekit.analyzers.core import Interval, counted
 from tracekit.analyzers.predict import Baseline, OpList, predicted_work
@@ -106,17 +107,20 @@ def _plan_step(search: Search, before: Steps, step: Optimization) -> PlanStep:
         title=step.title,
         speedup=speedup(start, after),
         cumulative=None if step.throughput else cumulative,
-        latency_us=latency_us(search.base, cumulative, after.work),
+        latency_us=latency_us(search.base, cumulative, after),
         memory_bytes=memory.peak if memory else None,
         explained=change(search.base, after.expected, after.work),
         **step.terms(start.expected),
     )
 
 
-def latency_us(base: Baseline, gain: Interval, work: float) -> Interval:
-    """Return the latency of a step with `work` times the baseline's work: the stated one, divided by the speed-up."""
-    stated = base.stated_ns * work / 1e3
-    return Interval(stated / gain.high, stated / gain.expected, stated / gain.low)
+def latency_us(base: Baseline, gain: Interval, after: Scenarios) -> Interval:
+    """Return the latency of a step after a change, in µs: the stated one, divided by the speed-up. The largest speed-up
+    is that of the slowest step before."""
+    times = (base.stated_ns, slowest_ns(after.after.values(), base))
+    stated, slowest = (each * after.work / 1e3 for each in times)
+    expected = stated / gain.expected
+    return Interval(min(max(stated, slowest) / gain.high, expected), expected, stated / gain.low)
 
 
 _ENOUGH = 0.95

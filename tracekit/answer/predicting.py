@@ -150,7 +150,7 @@ def _gain_there(search: Search, together: Combined, setting: Steps) -> GainThere
     if not setting:
         return None
     moved = search.scenarios(in_order(setting))
-    took = latency_us(search.base, speedup(search.scenarios(()), moved), moved.work)
+    took = latency_us(search.base, speedup(search.scenarios(()), moved), moved)
     gain = speedup(moved, search.scenarios(together.steps))
     return GainThere(tuple(step.name for step in setting), took, gain)
 
@@ -196,7 +196,7 @@ def _prediction(search: Search, together: Combined) -> Prediction:
         gpu=after.expected.gpu,
         batch_size=after.expected.batch_size or None,
         baseline=start_of(base),
-        latency_us=latency_us(base, gain, after.work),
+        latency_us=latency_us(base, gain, after),
         memory=after.expected.memory,
         speedup=gain,
         work_factor=after.work,

@@ -252,6 +252,11 @@ class DataLoading(LessHostWork):
         """Pin the batches that the loader makes."""
         return base.ops if _PINNED.objection(base) else _PINNED.transform(base, outcome)
 
+    def reason(self, base: Baseline) -> Statements:
+        if base.slowest_ns:
+            return (say("data-loading-stock", of_step("latency", "latency_ns", base.stated_ns)),)
+        return super().reason(base)
+
     def change_script(self, changes: "ScriptChanges") -> "ScriptChanges":
         return replace(changes, loader_workers=True, pinned=True)
 
