@@ -100,13 +100,12 @@ def started_once() -> Iterator[None]:
 
 @pytest.fixture
 def same_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Measure in this process, which has imported PyTorch already, for a tenth of a second or in three blocks."""
+    """Measure in this process, which has imported PyTorch already, and for a tenth of a second."""
     from same_process import SameProcess
 
     from tracekit.measure import benching, interleaved, jobs, sweeping, verifying
 
     plan = interleaved._plan
-    monkeypatch.setattr(interleaved, "BLOCKS", 3)
     monkeypatch.setattr(interleaved, "_plan", lambda *given: plan(*given[:2], min(given[2], 0.1), given[3]))
     for module in (benching, verifying, sweeping):
         monkeypatch.setattr(module, "Worker", SameProcess)

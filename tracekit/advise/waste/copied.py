@@ -7,7 +7,7 @@ import numpy as np
 
 from tracekit.advise.waste.again import copied_again
 from tracekit.advise.waste.finding import Finding, removed
-from tracekit.advise.waste.repeats import tensors_in
+from tracekit.advise.waste.repeats import product_of, tensors_in
 from tracekit.advise.waste.weights import CASTING, LARGER, writes
 from tracekit.analyzers.attribute import TO_DEVICE
 from tracekit.analyzers.cost import Product
@@ -98,5 +98,5 @@ def _reads(base: Baseline, place: int, tables: set[tuple[int, ...]]) -> bool:
     cost, call = base.ops.cost[place], base.ops.call[place]
     if call == "aten::embedding":
         return any(shape in tables for _, shape in tensors_in(base, place, place + 1)[:1])
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and call not in CASTING and (work.n, work.k) in tables
+    work = product_of(cost)
+    return work is not None and call not in CASTING and (work.n, work.k) in tables

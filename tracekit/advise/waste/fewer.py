@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tracekit.advise.waste.finding import Finding, lessened
-from tracekit.advise.waste.repeats import codes_of, tensors_in
+from tracekit.advise.waste.repeats import codes_of, product_of, tensors_in
 from tracekit.analyzers.core import outcomes
-from tracekit.analyzers.cost import Cost, Product, batched
+from tracekit.analyzers.cost import Cost, batched
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
@@ -108,8 +108,8 @@ def _layer(base: Baseline, place: int) -> _Layer | None:
 
 
 def _multiplies(tokens: int, cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.m == tokens
+    work = product_of(cost)
+    return work is not None and work.m == tokens
 
 
 def _often(codes: npt.NDArray[np.intp], times: int) -> Rows:

@@ -7,6 +7,7 @@ import numpy as np
 from tracekit.advise.waste.as_one import for_all, gradients_of, is_small
 from tracekit.advise.waste.finding import STAYS, Finding, longest
 from tracekit.advise.waste.loops import loops_of_small_ops
+from tracekit.advise.waste.repeats import FILLS
 from tracekit.advise.waste.rounds import products, rounds
 from tracekit.advise.waste.separate import signature
 from tracekit.analyzers.core import Ints
@@ -15,7 +16,6 @@ from tracekit.analyzers.predict import Baseline, OpList, in_phase, which
 _PICKS = "aten::nonzero"
 _GATHERS = re.compile(r"^aten::(?:index|index_select|gather)$")
 _ADDS = re.compile(r"^aten::(?:index_add|scatter_add|scatter_reduce|index_reduce)_?$")
-_BEGINS = re.compile(r"^aten::(?:fill|zero)_$")
 _SUMS = re.compile(r"^aten::add_?$")
 _OF_MATRIX = re.compile(r"evaluate_function: (?:Mm|T|Transpose|Permute)Backward")
 
@@ -54,7 +54,7 @@ def _are_groups(base: Baseline, calls: list[Ints]) -> bool:
     added = which(ops.name, _SUMS.match) & which(ops.call, _OF_MATRIX.search)
     gradients = products(ops) & in_phase(ops, "backward")
     own = gradients.sum() >= len(calls) > 2 * added.sum()
-    return bool(own and 2 * len(sizes) > len(calls) and not which(names, _BEGINS.match).any())
+    return bool(own and 2 * len(sizes) > len(calls) and not which(names, FILLS.__contains__).any())
 
 
 def _sums_a_group(call: OpList) -> bool:

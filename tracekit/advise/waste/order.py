@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding
-from tracekit.advise.waste.repeats import size_of, tensors_in
+from tracekit.advise.waste.repeats import product_of, size_of, tensors_in
 from tracekit.analyzers.core import Floats
 from tracekit.analyzers.cost import Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, which
@@ -27,8 +27,8 @@ _READS = ("aten::copy_", "aten::_to_copy", "aten::sum")
 
 
 def products_of(ops: OpList) -> Products:
-    works = [cost.work if cost is not None else None for cost in ops.cost]
-    return [work if isinstance(work, Product) and not work.routed else None for work in works]
+    works = map(product_of, ops.cost)
+    return [work if work is None or not work.routed else None for work in works]
 
 
 def products_out_of_order(base: Baseline) -> Finding | None:

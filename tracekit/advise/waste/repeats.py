@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracekit.analyzers.attribute import TO_DEVICE
-from tracekit.analyzers.cost import tensors
+from tracekit.analyzers.cost import Cost, Product, tensors
 from tracekit.analyzers.predict import Baseline, OpList, Rows, alike, in_phase, remembered, which
 from tracekit.analyzers.trace import recorded_shapes
 
@@ -21,6 +21,14 @@ Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 """Type and shape of each tensor among the inputs of an op."""
 Span = tuple[int, int]
 """Place of the first op of a stretch, and the place after its last one."""
+FILLS = ("aten::fill_", "aten::zero_")
+"""Ops that fill a tensor with one number."""
+
+
+def product_of(cost: Cost | None) -> Product | None:
+    """Return the product of matrices that an op computes; None: it computes none, or its cost is unknown."""
+    work = cost.work if cost is not None else None
+    return work if isinstance(work, Product) else None
 
 
 def repeated(base: Baseline, pattern: re.Pattern[str]) -> Iterator[list[Span]]:

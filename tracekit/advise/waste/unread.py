@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from tracekit.advise.waste.finding import Finding, longest
-from tracekit.advise.waste.repeats import Tensors, size_of, tensors_in
+from tracekit.advise.waste.repeats import FILLS, Tensors, product_of, size_of, tensors_in
 from tracekit.advise.waste.rounds import JOINS
 from tracekit.analyzers.core import Floats, Ints
 from tracekit.analyzers.cost import Cost, Product
@@ -67,7 +67,8 @@ def _unread(base: Baseline, place: int, forward: Ints) -> tuple[str, float, Rows
 
 def _is_square(cost: Cost) -> bool:
     """Return whether this is a product of which a program may read the diagonal."""
-    return isinstance(cost.work, Product) and not cost.work.gradient and cost.work.m == cost.work.n >= _SIDE
+    work = product_of(cost)
+    return work is not None and not work.gradient and work.m == work.n >= _SIDE
 
 
 def _elementwise_behind(base: Baseline, place: int, forward: Ints, elements: int) -> list[int]:
@@ -76,7 +77,7 @@ def _elementwise_behind(base: Baseline, place: int, forward: Ints, elements: int
     made, sources, adds = [place], 0, False
     for later in forward.tolist():
         given = [math.prod(shape) for _, shape in tensors_in(base, later, later + 1)].count(elements)
-        if not given or _FILLS.match(base.ops.name[later]):
+        if not given or base.ops.name[later] in FILLS:
             new = _makes(base, later, elements)
             sources += new
             made += [later] * (new and later > place)
@@ -88,7 +89,7 @@ def _elementwise_behind(base: Baseline, place: int, forward: Ints, elements: int
     return [place] if adds and sources < _TERMS else made
 
 
-_FILLS, _ADDS, _TERMS = re.compile(r"^aten::(?:fill|zero)_$"), re.compile(r"^aten::(?:r?sub|add|lerp)"), 2
+_ADDS, _TERMS = re.compile(r"^aten::(?:r?sub|add|lerp)"), 2
 
 
 def _makes(base: Baseline, place: int, elements: int) -> bool:
@@ -151,8 +152,8 @@ _VOCABULARY = 8_192
 
 def is_head(cost: Cost | None) -> bool:
     """Return whether this is a product with a vocabulary, which makes logits."""
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
+    work = product_of(cost)
+    return work is not None and work.weight == "b" and work.n >= _VOCABULARY and work.n > work.k
 
 
 def _mixes(cost: Cost | None) -> bool:

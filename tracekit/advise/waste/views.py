@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.advise.waste.finding import Finding
 from tracekit.advise.waste.gathered import DRAWS, of_gradients
-from tracekit.advise.waste.repeats import codes_of, gathered_from, layouts, tensors_in
+from tracekit.advise.waste.repeats import codes_of, gathered_from, layouts, product_of, tensors_in
 from tracekit.analyzers.attribute import TO_HOST
 from tracekit.analyzers.cost import ELEMENT_BYTES, Attention, Cost, Product
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, in_phase
@@ -46,8 +46,7 @@ def work_on_repeated_rows(base: Baseline) -> Finding | None:
         later = _in_later_rounds(base, behind, made) if made and behind else []
         products = [at for at in (*behind, *later) if _multiplies(ops.cost[at])]
         if made and products:
-            works = [cost.work if cost and isinstance(cost.work, Product) else None for cost in ops.cost]
-            gradients = of_gradients(base, works, products) & backward
+            gradients = of_gradients(base, list(map(product_of, ops.cost)), products) & backward
             part = made.distinct / made.rows
             factor[behind + later] = [_left(base, at, part) for at in (*behind, *later)]
             factor[gradients] = part
@@ -66,8 +65,7 @@ def _left(base: Baseline, place: int, part: float) -> float:
     """Return the part of the time of an op on all rows that it takes on this part of them. What fills a part of a
     larger tensor, as a cache of keys, writes all rows: later ops read each."""
     cost, (shape, strides) = base.ops.cost[place], _view(base, place, 0)
-    extent = 1 + sum((side - 1) * step for side, step in zip(shape, strides, strict=True))
-    if base.ops.name[place] != "aten::copy_" or extent <= math.prod(shape):
+    if base.ops.name[place] != "aten::copy_" or _extent(shape, strides) <= math.prod(shape):
         return part
     return float((part * cost.read_bytes + cost.write_bytes) / (cost.read_bytes + cost.write_bytes))
 
@@ -92,11 +90,16 @@ def _view(base: Baseline, place: int, given: int) -> tuple[Shape, Shape]:
     return next(iter(_flat(*source)), ((), ()))
 
 
+def _extent(shape: Shape, strides: Shape) -> int:
+    """Return how many numbers lie between the first and the last one of a view, with both."""
+    return 1 + sum((side - 1) * step for side, step in zip(shape, strides, strict=True))
+
+
 def _rows_of(shape: Shape, strides: Shape) -> tuple[int, int]:
     """Return how many rows a view has and how many of them differ, if leading dimensions repeat whole rows; else 0."""
     for at in range(1, len(shape) + 1):
         leading = [(side, step) for side, step in zip(shape[:at], strides[:at], strict=True) if side > 1]
-        extent = 1 + sum((side - 1) * step for side, step in zip(shape[at:], strides[at:], strict=True))
+        extent = _extent(shape[at:], strides[at:])
         step = math.gcd(*(step for _, step in leading))
         rows = math.prod(side for side, _ in leading)
         distinct = 1 + sum((side - 1) * step for side, step in leading) // step if step else 1

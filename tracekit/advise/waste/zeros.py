@@ -8,9 +8,9 @@ import numpy as np
 
 from tracekit.advise.waste.factorizations import may_write
 from tracekit.advise.waste.finding import Change, Finding, lessened
-from tracekit.advise.waste.repeats import spans_of, tensors_in
+from tracekit.advise.waste.repeats import FILLS, product_of, spans_of, tensors_in
 from tracekit.analyzers.core import Outcomes, outcomes
-from tracekit.analyzers.cost import ELEMENT_BYTES, Cost, Product
+from tracekit.analyzers.cost import ELEMENT_BYTES, Cost
 from tracekit.analyzers.predict import Baseline, OpList, Outcome, Rows, in_phase, pick, where, which
 
 _KNOWN = outcomes(__file__)
@@ -82,8 +82,8 @@ _LARGE, _THIN = 1 << 12, 16
 
 
 def _is_thin(cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.m == work.k >= max(_LARGE, _THIN * work.n)
+    work = product_of(cost)
+    return work is not None and work.m == work.k >= max(_LARGE, _THIN * work.n)
 
 
 def _squares(base: Baseline) -> Rows:
@@ -116,8 +116,8 @@ def _one_hot_rows(base: Baseline) -> Iterator[tuple[int, int, int]]:
 
 
 def _has_operand(elements: int, cost: Cost | None, *, of_result: bool = False) -> bool:
-    work = cost.work if cost is not None else None
-    if not isinstance(work, Product):
+    work = product_of(cost)
+    if work is None:
         return False
     result = [work.m * work.n] if of_result else []
     return elements in (work.m * work.k, work.k * work.n, *result)
@@ -136,13 +136,13 @@ def _of_mostly_zeros(base: Baseline, calls: tuple[str, ...]) -> Rows:
     return rows
 
 
-_FILLS, _PRODUCTS = ("aten::fill_", "aten::zero_"), ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 
 
 def _takes_longer(ops: OpList, begin: int, end: int) -> bool:
     """Return whether a product of unknown shapes takes at least as long as filling the matrix before it with zeros, so
     that it can be what reads that matrix."""
-    filled = which(ops.name[begin:end], _FILLS.__contains__)
+    filled = which(ops.name[begin:end], FILLS.__contains__)
     longer = ops.kernel_ns[end] >= ops.kernel_ns[begin:end][filled].sum()
     return bool(filled.any() and longer and ops.cost[end] is None and ops.name[end] in _PRODUCTS)
 
@@ -153,7 +153,7 @@ def _by_scaling(base: Baseline, rows: Rows) -> Change:
     Without shapes, the time of filling the diagonal's matrix tells its side, and the product's FLOPs in its time at
     most the other side: at worst those of 16 bits, else of 32.
     """
-    gpu, fills = base.gpu, rows & which(base.ops.name, _FILLS.__contains__)
+    gpu, fills = base.gpu, rows & which(base.ops.name, FILLS.__contains__)
     side = math.sqrt(base.ops.kernel_ns[fills].min(initial=math.inf) * 1e-9 * gpu.bandwidth / _NUMBER)
     moved = [_NUMBER * gpu.peak_flops(precision) / (side * gpu.bandwidth) for precision in ("fp16", "fp32", "fp32")]
     return lessened(rows, Outcomes(*np.minimum(moved, 1.0).tolist()), cost=_scaled)
@@ -164,14 +164,14 @@ _NUMBER = 4
 
 
 def _scaled(cost: Cost) -> Cost:
-    work = cost.work
-    size = work.groups * work.m * work.n * ELEMENT_BYTES[cost.precision] if isinstance(work, Product) else 0
+    work = product_of(cost)
+    size = work.groups * work.m * work.n * ELEMENT_BYTES[cost.precision] if work else 0
     return Cost(0, round(size), round(size), "pointwise", cost.precision)
 
 
 def _reads_columns(classes: int, cost: Cost | None) -> bool:
-    work = cost.work if cost is not None else None
-    return isinstance(work, Product) and work.k == classes
+    work = product_of(cost)
+    return work is not None and work.k == classes
 
 
 _WAYS: dict[str, Callable[[Baseline], Rows]] = {
